@@ -1,0 +1,1 @@
+"""The ground every room stands on: names, schema, settings, errors, clock, object store, table, Redis, telemetry."""

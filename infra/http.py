@@ -1,0 +1,124 @@
+"""What every HTTP handler of the server shares: parameters, bodies, replies."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from siltlog.infra import names
+from siltlog.infra.clock import parse_us
+from siltlog.infra.errors import SiltlogError, problem, problem_document
+
+T = TypeVar("T")
+
+INTEGER_MAX = 2**53 - 1
+_JSON = msgspec.json.Encoder()
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+def json_reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(_JSON.encode(document), status, {**_NO_STORE, **(headers or {})}, names.MEDIA_JSON)
+
+
+def problem_reply(error: SiltlogError, request_id: str | None) -> Response:
+    document = problem_document(error, request_id)
+    headers = dict(_NO_STORE)
+    if error.retry_after_ms is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    return Response(_JSON.encode(document), document["status"], headers, names.MEDIA_PROBLEM)
+
+
+class Query:
+    """The query of a request. Raises Refused `invalid_parameter` that names the parameter."""
+
+    def __init__(self, request: Request, allowed: Iterable[str]) -> None:
+        self._values: dict[str, str] = {}
+        known = frozenset(allowed)
+        for name, value in request.query_params.multi_items():
+            if name not in known:
+                there = ", ".join(sorted(known)) or "none"
+                raise problem(
+                    "invalid_parameter",
+                    f"there is no parameter {name[:80]!r} here; there are: {there}",
+                    parameter=name[:80],
+                )
+            if name in self._values:
+                raise problem("invalid_parameter", f"the parameter {name} is given twice; give it once", parameter=name)
+            self._values[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def integer(
+        self, name: str, default: int, *, minimum: int = 0, maximum: int = INTEGER_MAX, cut: bool = False
+    ) -> int:
+        """A whole number in [minimum, maximum]; with `cut` one above the maximum becomes the maximum."""
+        text = self._values.get(name)
+        if text is None:
+            return default
+        if not text.isascii() or not text.isdigit() or int(text) < minimum or (int(text) > maximum and not cut):
+            raise problem(
+                "invalid_parameter",
+                f"{name} must be a whole number from {minimum} to {maximum}, not {text[:80]!r}",
+                parameter=name,
+            )
+        return min(int(text), maximum)
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        value = self._values.get(name, default)
+        if value not in choices:
+            raise problem(
+                "invalid_parameter",
+                f"{name} must be one of {', '.join(choices)}, not {value[:80]!r}",
+                parameter=name,
+            )
+        return value
+
+    def time_us(self, name: str) -> int | None:
+        """Microseconds; Refused `invalid_request` (422) where it is no time."""
+        text = self._values.get(name)
+        if text is None:
+            return None
+        try:
+            return parse_us(text)
+        except ValueError as error:
+            raise problem("invalid_request", f"{name}: {error}") from None
+
+
+async def body_of(request: Request, bytes_max: int) -> bytes:
+    """The whole body; refuses one above `bytes_max` as soon as it is known to be."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > bytes_max:
+        raise too_large(bytes_max)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > bytes_max:
+            raise too_large(bytes_max)
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def too_large(bytes_max: int) -> SiltlogError:
+    return problem(
+        "request_too_large",
+        f"the body is above the limit of {bytes_max} bytes; send smaller batches",
+        limit=bytes_max,
+    )
+
+
+def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """A JSON body as the decoder's type: 400 with the byte when it is no JSON, 422 when members are wrong."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise problem("invalid_request", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise problem("malformed_body", f"the body is not valid JSON: {error}") from None

@@ -1,0 +1,148 @@
+"""Every name that outlives a process: paths, table properties, app transactions, headers, keys, metrics.
+
+A name here is part of the stored format or of the contract with users. Changing one needs a migration.
+"""
+
+import re
+
+# --- what a user may call things --------------------------------------------------------------------------
+NAME_CHARS_MAX = 196
+NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,196}")
+SYSTEM_PREFIX = "_"
+DEAD_LETTER_SUFFIX = ".dlq"
+
+
+def name_problem(name: str) -> str | None:
+    """Why `name` cannot name a topic, group, member, producer or client; None when it can."""
+    if name in (".", ".."):
+        return f"the name {name!r} is reserved by file systems"
+    if not NAME_PATTERN.fullmatch(name):
+        return (
+            f"the name {name[:80]!r} must have 1 to {NAME_CHARS_MAX} characters out of "
+            "letters, digits, '.', '_' and '-'"
+        )
+    return None
+
+
+def topic_name_problem(name: str) -> str | None:
+    """Why a user cannot create a topic called `name`; None when they can."""
+    problem = name_problem(name)
+    if problem is not None:
+        return problem
+    if name.startswith(SYSTEM_PREFIX) or name.endswith(DEAD_LETTER_SUFFIX):
+        return f"the name {name!r} is the system's: names that start with '_' or end with '.dlq' are kept for it"
+    return None
+
+
+# --- the data dir -----------------------------------------------------------------------------------------
+LOCK_FILE = "lock"
+WAL_FOLDER = "wal"
+STRANDED_FOLDER = "stranded"
+LAKE_FOLDER = "lake"
+VALKEY_FOLDER = "valkey"
+WAL_SUFFIX = ".wal"
+
+
+def segment_file(segment: int) -> str:
+    return f"{segment:020d}{WAL_SUFFIX}"
+
+
+# --- the root (object store), all relative to it ----------------------------------------------------------
+TOPICS_FOLDER = "topics"
+CLUSTER_ID_OBJECT = "cluster/id"
+PARTITION_COLUMN = "partition"
+REWRITE_PREFIX = "rewrite-"
+STATE_FOLDER = "_state"
+DELTA_LOG_FOLDER = "_delta_log"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS_FOLDER}/{topic}"
+
+
+def partition_folder(partition: int) -> str:
+    """Relative to the topic's path."""
+    return f"{PARTITION_COLUMN}={partition}"
+
+
+def rewrite_folder(run: str) -> str:
+    """Relative to the topic's path; one per run, so that two runs never share an output folder."""
+    return f"{REWRITE_PREFIX}{run}"
+
+
+def state_object(topic_id: str, partition: int, offset: int) -> str:
+    """Producer state that covers every record below `offset`; relative to the topic's path."""
+    return f"{STATE_FOLDER}/{topic_id}/{partition}/{offset:020d}"
+
+
+# --- app transactions of a topic table (Delta `txn` actions) ----------------------------------------------
+def txn_offset(partition: int) -> str:
+    """The table offset: exclusive end of what the table holds."""
+    return f"offset/{partition}"
+
+
+def txn_start(partition: int) -> str:
+    """The log start offset."""
+    return f"start/{partition}"
+
+
+def txn_epoch(partition: int) -> str:
+    """The fencing number of the partition's owner."""
+    return f"epoch/{partition}"
+
+
+def txn_released(partition: int) -> str:
+    """The epoch that its owner handed back after flushing everything."""
+    return f"released/{partition}"
+
+
+def txn_rewrite(partition: int) -> str:
+    """Taken by every rewrite, so that two from one snapshot cannot both land."""
+    return f"rewrite/{partition}"
+
+
+# --- table properties -------------------------------------------------------------------------------------
+PROPERTY_PREFIX = "siltlog."
+PROPERTY_TOPIC_ID = "siltlog.topic.id"
+PROPERTY_PARTITIONS = "siltlog.partitions"
+PROPERTY_PARTITIONS_EVER = "siltlog.partitions.ever"
+PROPERTY_PARTITIONS_HISTORY = "siltlog.partitions.history"
+PROPERTY_CREATED_AT = "siltlog.created.at"
+PROPERTY_DELETED = "siltlog.deleted"
+PROPERTY_CONFIG_PREFIX = "siltlog.config."
+PROPERTY_GAPS_PREFIX = "siltlog.gaps."
+COMMIT_INFO_ID = "siltlog.commit"
+
+# --- HTTP -------------------------------------------------------------------------------------------------
+HEADER_REQUEST_ID = "Silt-Request-Id"
+HEADER_PRODUCER_ID = "Silt-Producer-Id"
+HEADER_PRODUCER_EPOCH = "Silt-Producer-Epoch"
+HEADER_SEQUENCE = "Silt-Sequence"
+HEADER_SEQUENCE_MODE = "Silt-Sequence-Mode"
+HEADER_PARTITION_COUNT = "Silt-Partition-Count"
+HEADER_RECORD_PREFIX = "Silt-Header-"
+HEADER_NEXT_OFFSET = "Silt-Next-Offset"
+HEADER_LOG_START_OFFSET = "Silt-Log-Start-Offset"
+HEADER_TABLE_OFFSET = "Silt-Table-Offset"
+HEADER_HIGH_WATERMARK = "Silt-High-Watermark"
+MEDIA_JSON = "application/json"
+MEDIA_NDJSON = "application/x-ndjson"
+MEDIA_BYTES = "application/octet-stream"
+MEDIA_ARROW = "application/vnd.apache.arrow.stream"
+MEDIA_PROBLEM = "application/problem+json"
+ARROW_METADATA_KEY = "silt"
+"""Schema metadata of an Arrow reply to POST /v1/fetch: JSON of its `partitions`."""
+
+
+# --- Redis: one hash tag per group, so that one Lua script may touch all of a group's keys ---------------
+def group_key(group: str, part: str) -> str:
+    return f"silt:{{{group}}}:{part}"
+
+
+GROUPS_KEY = "silt:groups"
+
+# --- environment and files --------------------------------------------------------------------------------
+ENV_PREFIX = "SILT_"
+ENV_URL = "SILT_URL"
+CONFIG_FILE = "siltlog.toml"
+DEFAULT_URL = "http://127.0.0.1:7070"

@@ -1,0 +1,42 @@
+"""Which partition a key belongs to: the same number in the server, the clients and Spark.
+
+`pmod(xxhash64(key), n)` of Spark SQL is XXH64 with seed 42, read as a signed 64-bit integer, modulo n
+(mathematical, never negative).
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+HASH_SEED = 42
+_WRAP = 1 << 64
+_SIGN = 1 << 63
+
+
+def key_hash(key: bytes) -> int:
+    """XXH64 of `key` with seed 42 as a signed 64-bit integer."""
+    value: int = xxhash.xxh64_intdigest(key, HASH_SEED)
+    return value - _WRAP if value >= _SIGN else value
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition in [0, partitions) that `key` belongs to."""
+    return key_hash(key) % partitions
+
+
+def partitions_of(keys: pa.Array, partitions: int, keyless: int) -> npt.NDArray[np.int32]:
+    """The partition of each of `keys` (binary or string, length n), `keyless` where the key is null; shape (n,).
+
+    Each distinct key is hashed once.
+    """
+    encoded = keys.dictionary_encode()
+    by_code = np.fromiter(
+        (partition_of(key, partitions) for key in encoded.dictionary.cast(pa.binary()).to_pylist()),
+        dtype=np.int32,
+        count=len(encoded.dictionary),
+    )
+    by_code = np.append(by_code, np.int32(keyless))
+    codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+    partitions_out: npt.NDArray[np.int32] = by_code[codes]
+    return partitions_out

@@ -1,0 +1,40 @@
+"""Columns: the stored table, the record as it is read, and the body a publisher may send.
+
+Names and types are those of Spark's Kafka source, so that a job ports by changing its format.
+"""
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+TABLE_SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+        pa.field("producer_id", pa.string()),
+        pa.field("producer_epoch", pa.int32()),
+        pa.field("sequence", pa.int64()),
+    ]
+)
+"""The columns of a topic table. Columns are only ever added at the end."""
+
+FILE_SCHEMA = pa.schema([field for field in TABLE_SCHEMA if field.name != "partition"])
+"""The columns inside a data file: the partition is in its path and in the Delta log."""
+
+RECORD_SCHEMA = pa.schema(
+    [TABLE_SCHEMA.field(name) for name in ("partition", "offset", "timestamp", "key", "value", "headers")]
+)
+"""A record as every reader gets it."""
+
+FETCH_SCHEMA = pa.schema([pa.field("topic", pa.string()), *RECORD_SCHEMA])
+"""The Arrow reply of POST /v1/fetch."""
+
+
+def nulls(count: int, type_: pa.DataType) -> pa.Array:
+    """`count` nulls that serialise small: `pa.nulls` of a list of structs would carry its children's buffers."""
+    return pa.array([None] * count, type_)

@@ -1,0 +1,160 @@
+"""The server's settings: defaults < siltlog.toml < SILT_* environment < flags. Frozen, read once.
+
+The only module that reads the environment.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError
+
+MIB = 1024 * 1024
+SEGMENT_BYTES_MAX = 64 * MIB
+SEGMENT_BYTES_MIN = MIB
+SEGMENTS_MIN = 4
+Source = Literal["default", "file", "environment", "flag"]
+
+
+class ServerSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix=names.ENV_PREFIX, extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(7070, ge=0, le=65_535)
+    data_dir: Path = Path("silt-data")
+    root: str = ""
+    redis_url: str = ""
+    node_id: str = "node-0"
+    advertise_url: str = ""
+    acks: Literal["wal", "table"] = "wal"
+    flush_ms: int = Field(1_000, ge=1)
+    flush_bytes: int = Field(16 * MIB, ge=1)
+    wal_bytes_max: int = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
+    head_bytes_max: int = Field(256 * MIB, ge=MIB)
+    request_bytes_max: int = Field(32 * MIB, ge=1024)
+    record_bytes_max: int = Field(8 * MIB, ge=1)
+    connections_max: int = Field(10_000, ge=1)
+    request_timeout_ms: int = Field(30_000, ge=100)
+    drain_ms: int = Field(20_000, ge=0)
+    auto_create_partitions: int = Field(0, ge=0, le=10_000)
+    cors_origins: str = ""
+    hosts: str = ""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["console", "json"] = "console"
+    s3_endpoint: str = ""
+    s3_region: str = ""
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("node_id")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        problem = names.name_problem(value)
+        if problem is not None:
+            raise ValueError(problem)
+        return value
+
+    @field_validator("root")
+    @classmethod
+    def _location(cls, value: str) -> str:
+        if value and urlsplit(value).scheme not in ("file", "s3"):
+            raise ValueError(f"{value!r} is not a location: use file:///path or s3://bucket/prefix")
+        return value.rstrip("/")
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of one WAL file: a small budget still has several, so that one can be recycled while others fill."""
+        return min(max(self.wal_bytes_max // SEGMENTS_MIN, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
+
+    @property
+    def request_bytes(self) -> int:
+        """The largest request that is taken: it must fit in half a segment, whatever was asked for."""
+        return min(self.request_bytes_max, self.segment_bytes // 2)
+
+    @property
+    def root_uri(self) -> str:
+        return self.root or (self.data_dir / names.LAKE_FOLDER).as_uri()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Everything arrives through `load`, which knows where each value came from."""
+        return (init_settings,)
+
+
+class LoadedSettings:
+    """The settings and where each came from (`silt config show`)."""
+
+    def __init__(self, settings: ServerSettings, sources: dict[str, Source]) -> None:
+        self.settings = settings
+        self.sources = sources
+
+
+def load(flags: dict[str, Any] | None = None) -> LoadedSettings:
+    """Reads every source. Raises ConfigError that names the setting, where it came from and what it must be."""
+    layers: list[tuple[Source, dict[str, Any]]] = [
+        ("file", _file_layer()),
+        ("environment", _environment_layer()),
+        ("flag", {name: value for name, value in (flags or {}).items() if value is not None}),
+    ]
+    values: dict[str, Any] = {}
+    sources: dict[str, Source] = dict.fromkeys(ServerSettings.model_fields, "default")
+    for source, layer in layers:
+        for name, value in layer.items():
+            values[name] = value
+            sources[name] = source
+    try:
+        return LoadedSettings(ServerSettings(**values), sources)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_sentence(part, sources) for part in error.errors())) from None
+
+
+def _file_layer() -> dict[str, Any]:
+    named = os.environ.get(names.ENV_PREFIX + "CONFIG")  # noqa: TID251
+    path = Path(named or names.CONFIG_FILE)
+    if not path.exists():
+        if named:
+            raise ConfigError(f"SILT_CONFIG names {path}, which does not exist")
+        return {}
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    content.pop("schedule", None)
+    return content
+
+
+def _environment_layer() -> dict[str, Any]:
+    layer: dict[str, Any] = {}
+    for field in ServerSettings.model_fields:
+        value = os.environ.get(names.ENV_PREFIX + field.upper())  # noqa: TID251
+        if value:
+            layer[field] = value
+    return layer
+
+
+def _sentence(part: Any, sources: dict[str, Source]) -> str:
+    if not part["loc"]:
+        return str(part["msg"]).removeprefix("Value error, ")
+    name = str(part["loc"][0])
+    where = {"environment": names.ENV_PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}
+    label = where.get(sources.get(name, "default"), f"{name} in {names.CONFIG_FILE}")
+    if part["type"] == "extra_forbidden":
+        return f"{label} is not a setting; see `silt serve --help`"
+    message = str(part["msg"]).removeprefix("Value error, ")
+    return f"{label}={part['input']!r} is not valid: {message}"

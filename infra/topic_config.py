@@ -1,0 +1,111 @@
+"""A topic's configuration: its names, defaults, limits and how it is kept in the table's properties."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from siltlog.infra import names
+from siltlog.infra.errors import problem
+
+Source = Literal["topic", "server", "default"]
+Value = int | str
+
+UNLIMITED = -1
+PARTITIONS_MAX = 10_000
+
+
+class Setting(NamedTuple):
+    default: Value
+    kind: Literal["int", "choice"]
+    minimum: int = 0
+    choices: tuple[str, ...] = ()
+
+
+SETTINGS: dict[str, Setting] = {
+    "acks": Setting("wal", "choice", choices=("wal", "table")),
+    "compression": Setting("zstd", "choice", choices=("zstd", "lz4", "snappy", "gzip", "none")),
+    "cleanup.policy": Setting("delete", "choice", choices=("delete", "compact", "compact,delete")),
+    "retention.ms": Setting(604_800_000, "int", UNLIMITED),
+    "retention.bytes": Setting(UNLIMITED, "int", UNLIMITED),
+    "retention.records": Setting(UNLIMITED, "int", UNLIMITED),
+    "delete.retention.ms": Setting(86_400_000, "int"),
+    "min.compaction.lag.ms": Setting(0, "int"),
+    "max.record.bytes": Setting(8_388_608, "int", 1),
+    "flush.ms": Setting(1_000, "int", 1),
+    "flush.bytes": Setting(16_777_216, "int", 1),
+    "timestamp.type": Setting("create", "choice", choices=("create", "append")),
+    "timestamp.after.max.ms": Setting(3_600_000, "int", UNLIMITED),
+    "timestamp.before.max.ms": Setting(UNLIMITED, "int", UNLIMITED),
+    "producer.expiration.ms": Setting(86_400_000, "int", 1),
+    "idempotency.expiration.ms": Setting(600_000, "int", 1),
+}
+
+
+class ConfigValue(NamedTuple):
+    value: Value
+    source: Source
+
+
+class TopicConfig:
+    """What holds for one topic: its own settings over the server's over the defaults. Read-only."""
+
+    def __init__(self, own: Mapping[str, Value], server: Mapping[str, Value] | None = None) -> None:
+        """Raises Refused `invalid_config` when a name or value of `own` is not valid."""
+        self.own = {name: validated(name, value) for name, value in own.items()}
+        self._server = dict(server or {})
+
+    def __getitem__(self, name: str) -> Value:
+        return self.entry(name).value
+
+    def integer(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int)
+        return value
+
+    def entry(self, name: str) -> ConfigValue:
+        if name in self.own:
+            return ConfigValue(self.own[name], "topic")
+        if name in self._server:
+            return ConfigValue(self._server[name], "server")
+        return ConfigValue(SETTINGS[name].default, "default")
+
+    def describe(self) -> dict[str, dict[str, Value]]:
+        """`{"retention.ms": {"value", "source"}, ...}` of every setting."""
+        return {name: self.entry(name)._asdict() for name in SETTINGS}
+
+    def properties(self) -> dict[str, str]:
+        """The table properties that keep the topic's own settings."""
+        return {names.PROPERTY_CONFIG_PREFIX + name: str(value) for name, value in self.own.items()}
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], server: Mapping[str, Value] | None = None) -> "TopicConfig":
+        own: dict[str, Value] = {}
+        for name, text in properties.items():
+            setting = SETTINGS.get(name.removeprefix(names.PROPERTY_CONFIG_PREFIX))
+            if setting is not None and name.startswith(names.PROPERTY_CONFIG_PREFIX):
+                own[name.removeprefix(names.PROPERTY_CONFIG_PREFIX)] = int(text) if setting.kind == "int" else text
+        return cls(own, server)
+
+
+def validated(name: str, value: Any) -> Value:
+    """`value` when it may be the setting `name`; raises Refused `invalid_config` that says what would be valid."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise problem("invalid_config", f"there is no setting {name!r}; there are: {', '.join(SETTINGS)}")
+    if setting.kind == "int":
+        if not isinstance(value, int) or isinstance(value, bool) or not setting.minimum <= value <= 2**53 - 1:
+            unlimited = " (-1 is unlimited)" if setting.minimum == UNLIMITED else ""
+            raise problem(
+                "invalid_config",
+                f"{name} must be a whole number from {setting.minimum}{unlimited}, not {value!r}",
+            )
+        return value
+    if value not in setting.choices:
+        raise problem("invalid_config", f"{name} must be one of {', '.join(setting.choices)}, not {value!r}")
+    assert isinstance(value, str)
+    return value
+
+
+def validated_partitions(count: Any) -> int:
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= PARTITIONS_MAX:
+        raise problem("invalid_request", f"partitions must be a whole number from 1 to {PARTITIONS_MAX}, not {count!r}")
+    return count

@@ -1,0 +1,1 @@
+"""Publish: HTTP, sequencing, the write-ahead log, acknowledgement, micro-batches into Delta."""
