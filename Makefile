@@ -1,0 +1,82 @@
+# Everything a clone needs: Python 3.11 or newer, make, and Java 17 or newer for the parts that use Spark.
+# `make` alone lists the targets.
+
+PYTHON_CANDIDATES = python3 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for python in $(PYTHON_CANDIDATES); do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.txt
+PACKAGES := $(VENV)/.packages
+JARS := $(VENV)/.jars
+ARGS ?=
+
+# Scripts in the environment name their folder: in a clone that was copied or moved they would run the old one's code.
+$(shell [ "$$(cat $(PACKAGES) 2>/dev/null)" = "$(CURDIR)" ] || rm -f $(PACKAGES) $(JARS))
+
+# A shell list that is true where Spark can run, and else says on stderr what to install.
+MEND_JAVA = Install a full Java 17 or newer (for example: apt-get install openjdk-17-jre-headless), or point JAVA_HOME at one.
+JAVA_CHECK = java=java; [ -z "$${JAVA_HOME:-}" ] || java=$$JAVA_HOME/bin/java; \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	if [ -z "$$major" ]; then echo "Spark needs Java, and there is none. $(MEND_JAVA)" >&2; false; \
+	elif [ "$$major" -lt 17 ]; then echo "Spark needs Java 17 or newer, and $$java is older. $(MEND_JAVA)" >&2; false; \
+	elif ! "$$java" --list-modules | grep -q '^jdk\.incubator\.vector'; then \
+	echo "Spark needs the Java module jdk.incubator.vector, and $$java was built without it. $(MEND_JAVA)" >&2; false; fi
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench clean lock java
+.SUFFIXES:
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1 GB), and fetch Spark's jars
+	@if $(JAVA_CHECK); then $(MAKE) --no-print-directory $(JARS); \
+	else echo "Publishing and consuming work without it; 'make demo' and 'make test' do not."; fi
+	@echo "Ready. Next: make demo"
+
+demo: java $(JARS) ## Send a year of real flights through the whole system, with a crash in the middle
+	@$(BIN)/silt demo $(ARGS)
+
+test: java $(JARS) ## Run every test (ARGS="-k wal" for some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(PACKAGES) ## Check format, lint and types
+	@echo "Format";  $(BIN)/ruff format --check --quiet .
+	@echo "Lint";    $(BIN)/ruff check --quiet .
+	@echo "Types";   $(BIN)/mypy --no-error-summary
+	@if command -v terraform >/dev/null; then echo "Terraform"; terraform fmt -check -diff -recursive terraform; fi
+	@echo "Clean."
+
+bench: $(PACKAGES) ## Measure speed and memory, each beside its limit
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove what the other targets made (downloaded jars stay)
+	@rm -rf $(VENV) silt-demo build dist spark-warehouse .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+	@echo "Removed the environment, the demo's data and every cache."
+
+lock: ## Pin every dependency anew (needs uv)
+	@command -v uv >/dev/null || { echo "make lock needs uv: python3 -m pip install uv" >&2; exit 1; }
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--all-extras --group dev --custom-compile-command "make lock" pyproject.toml -o $(LOCK)
+	@echo "Wrote $(LOCK). Next: make test"
+
+java:
+	@$(JAVA_CHECK)
+
+$(PACKAGES): $(LOCK) pyproject.toml
+	@[ -n "$(PYTHON)" ] || { echo "Siltlog needs Python 3.11 or newer, and there is none on PATH. Install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Siltlog needs Python 3.11 or newer, and $(PYTHON) is not." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments. Install its venv module (for example: apt-get install python3-venv)." >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing the pinned packages (about 1.1 GB, a minute or two)"
+	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r $(LOCK)
+	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "$(CURDIR)" > $@
+
+$(JARS): $(PACKAGES)
+	@echo "Fetching Spark's jars"
+	@$(BIN)/python -m siltlog.pipelines.jars > $@.part && mv $@.part $@
