@@ -148,6 +148,11 @@ def _environment_layer() -> dict[str, Any]:
     return layer
 
 
+def variable(name: str) -> str | None:
+    """An environment variable that is not Siltlog's own (JAVA_HOME, XDG_CACHE_HOME); None when unset or empty."""
+    return os.environ.get(name) or None  # noqa: TID251
+
+
 def _sentence(part: Any, sources: dict[str, Source]) -> str:
     if not part["loc"]:
         return str(part["msg"]).removeprefix("Value error, ")
