@@ -23,32 +23,58 @@ Source = Literal["default", "file", "environment", "flag"]
 
 
 class ServerSettings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=names.ENV_PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=names.ENV_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     host: str = "127.0.0.1"
+    """The address it listens on."""
     port: int = Field(7070, ge=0, le=65_535)
+    """The port it listens on; 0 takes a free one."""
     data_dir: Path = Path("silt-data")
+    """The folder of its write-ahead log, and of everything else it keeps on this machine."""
     root: str = ""
+    """Where the tables are: file:///path or s3://bucket/prefix. Unset: the folder `lake` of the data directory."""
     redis_url: str = ""
+    """The Redis or Valkey that keeps consumer groups. Unset: one of its own, under the data directory."""
     node_id: str = "node-0"
+    """The name of this node."""
     advertise_url: str = ""
+    """The URL by which clients reach it, where that is not the address it listens on."""
     acks: Literal["wal", "table"] = "wal"
+    """What an acknowledgement means unless a topic says otherwise: on disk, or in the table."""
     flush_ms: int = Field(1_000, ge=1)
+    """How long a record may wait for its table."""
     flush_bytes: int = Field(16 * MIB, ge=1)
+    """How many bytes of a topic may wait for its table."""
     wal_bytes_max: int = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
+    """Disk the write-ahead log may use; publishing gets 503 above it."""
     head_bytes_max: int = Field(256 * MIB, ge=MIB)
+    """Memory for the newest records."""
     request_bytes_max: int = Field(32 * MIB, ge=1024)
+    """The largest request body."""
     record_bytes_max: int = Field(8 * MIB, ge=1)
+    """The largest record."""
     connections_max: int = Field(10_000, ge=1)
+    """How many connections are served at once."""
     request_timeout_ms: int = Field(30_000, ge=100)
+    """How long the body of a request may take to arrive."""
     drain_ms: int = Field(20_000, ge=0)
+    """How long a stop waits for what was begun."""
     auto_create_partitions: int = Field(0, ge=0, le=10_000)
+    """Partitions of a topic that is created by publishing to it; 0: topics are created by hand."""
     cors_origins: str = ""
+    """Origins of web pages that may call it, separated by commas."""
     hosts: str = ""
+    """Names it may be called by, besides loopback and the address it listens on, separated by commas."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important log line that is written."""
     log_format: Literal["console", "json"] = "console"
+    """Log lines for people or for programs."""
     s3_endpoint: str = ""
+    """The S3 server, where it is not Amazon's."""
     s3_region: str = ""
+    """The region of the bucket."""
 
     @field_validator("data_dir")
     @classmethod

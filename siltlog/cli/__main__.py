@@ -1,0 +1,3 @@
+from siltlog.cli.main import main
+
+main()

@@ -1,0 +1,127 @@
+"""The command `silt`: its commands, how errors are printed, and the exit codes.
+
+0 done · 1 failed · 2 misused · 3 ran and found something wrong · 130 interrupted. A closed pipe is 0.
+"""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, Session, output_option
+from siltlog.infra.errors import SiltlogError, problem_document
+
+COMMANDS = {
+    "serve": "serve:serve",
+    "demo": "demo:demo",
+    "health": "health:health",
+    "topic": "topic:topic",
+    "publish": "publish:publish",
+    "consume": "consume:consume",
+    "group": "group:group",
+    "compact": "pipelines:compact",
+    "vacuum": "pipelines:vacuum",
+    "query": "pipelines:query",
+    "config": "config:config",
+}
+"""Command -> module and attribute in this package; a module is imported when its command is asked for."""
+
+EPILOG = """\b
+First steps:
+  silt serve                                    start a server here
+  silt topic create events --partitions 4
+  silt publish events '{"hello": "world"}'
+  silt consume events
+  silt demo                                     the whole system at work, in under three minutes"""
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"siltlog.cli.{module}"), attribute)
+        return command
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="siltlog", prog_name="silt")
+@output_option
+@click.option("--debug", is_flag=True, help="Show where an error came from.")
+@click.pass_context
+def silt(ctx: click.Context, debug: bool) -> None:
+    """A log that settles into Delta: publish over HTTP, consume in order, query as tables."""
+    ctx.ensure_object(Session).debug = debug
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one command line and ends the process with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line; returns its exit code."""
+    session = Session()
+    try:
+        result = silt.main(list(arguments), prog_name="silt", standalone_mode=False, obj=session)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except BrokenPipeError:
+        return _closed_pipe()
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        return _misused(error, session)
+    except Exception as error:
+        if session.debug:
+            raise
+        return _failed(error, session)
+
+
+def _misused(error: click.ClickException, session: Session) -> int:
+    if session.format == "json":
+        _print_problem(SiltlogError(error.format_message(), error_code="invalid_parameter", status=400), session)
+    else:
+        error.show()
+    return error.exit_code
+
+
+def _failed(error: Exception, session: Session) -> int:
+    """Prints a sentence, or the problem document."""
+    if not isinstance(error, SiltlogError):
+        error = _foreign(error)
+    _print_problem(error, session)
+    return EXIT_FAILED
+
+
+def _foreign(error: Exception) -> SiltlogError:
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return SiltlogError(f"{where}{error.strerror or error}")
+    return SiltlogError(
+        f"{type(error).__name__}: {error} (a defect of Siltlog; `silt --debug …` shows where, please report it)"
+    )
+
+
+def _print_problem(error: SiltlogError, session: Session) -> None:
+    if session.format == "json":
+        document: dict[str, Any] = problem_document(error, error.request_id)
+        print(json.dumps(document, ensure_ascii=False, default=str), file=sys.stderr)
+        return
+    request = f" (request {error.request_id})" if error.request_id else ""
+    print(f"silt: {error.detail}{request}", file=sys.stderr)
+
+
+def _closed_pipe() -> int:
+    """The reader of our output has gone: nothing is wrong, and nothing more may be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,133 @@
+"""Results on standard output, everything else on standard error: tables, JSON, bare values, progress."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from siltlog.cli.session import OutputFormat
+
+PLAIN_WIDTH = 10_000
+"""Columns of a table that goes to a file or a pipe: nothing is cut."""
+PADDING = (0, 2, 0, 0)
+Row = Mapping[str, Any]
+
+
+class ResultConsole(Console):
+    """A console whose closed pipe is an error of ours to handle, not rich's to exit on."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def result_console() -> Console:
+    terminal = sys.stdout.isatty()
+    return ResultConsole(file=sys.stdout, highlight=False, markup=False, width=None if terminal else PLAIN_WIDTH)
+
+
+def error_console() -> Console:
+    return ResultConsole(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+
+
+def progress(transient: bool = True) -> Progress:
+    """A progress bar on standard error; draws nothing when that is no terminal."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=transient,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+class Output:
+    """Prints results in one of the three forms. Fields are named as in HTTP."""
+
+    def __init__(self, format_: OutputFormat) -> None:
+        self.format = format_
+
+    def document(self, document: Any, *, value: Iterable[Any] | None = None, tables: Iterable[Table] = ()) -> None:
+        """One result: as JSON, as bare `value` lines, or as `tables` for people."""
+        if self.format == "json":
+            emit(json.dumps(document, ensure_ascii=False))
+        elif self.format == "value":
+            for item in value if value is not None else ():
+                emit(plain(item))
+        else:
+            console = result_console()
+            for table in tables:
+                console.print(table)
+
+    def note(self, text: str) -> None:
+        """A remark for a person, on standard error."""
+        if self.format == "table":
+            error_console().print(text, style="dim")
+
+
+def emit(line: str) -> None:
+    """One line of the result. A closed pipe raises BrokenPipeError, which ends the command with success."""
+    sys.stdout.write(line + "\n")
+
+
+def grid(
+    rows: Sequence[Row], columns: Sequence[str], *, title: str | None = None, numbers: Iterable[str] = ()
+) -> Table:
+    """A table of `rows`; the columns in `numbers` are right-aligned."""
+    table = Table(
+        title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    right = frozenset(numbers)
+    for column in columns:
+        table.add_column(
+            column.upper().replace("_", " "),
+            justify="right" if column in right else "left",
+            overflow="fold",
+            no_wrap=not sys.stdout.isatty(),
+        )
+    for row in rows:
+        table.add_row(*(Text(printable(row.get(column))) for column in columns))
+    return table
+
+
+def pairs(entries: Mapping[str, Any], *, title: str | None = None) -> Table:
+    """A table of names and values."""
+    table = Table(title=title, title_justify="left", box=None, show_header=False, pad_edge=False, padding=PADDING)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in entries.items():
+        table.add_row(name.replace("_", " "), Text(printable(value)))
+    return table
+
+
+def plain(value: Any) -> str:
+    """A value as a shell wants it."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def printable(value: Any) -> str:
+    """A value in a table: no control character of a record reaches the terminal."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    text = plain(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -1,0 +1,58 @@
+"""The server's settings as flags: one `--flag` per field of `ServerSettings`, found when a command needs them."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from siltlog.cli.session import needs
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from siltlog.infra.settings import LoadedSettings
+
+_PREFIX = "setting_"
+
+
+class ServerCommand(click.Command):
+    """A command whose options are its own and every server setting."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = super().get_params(ctx)
+        return [*own[:-1], *_settings_as_options(), own[-1]]  # --help stays the last
+
+
+def take_settings(values: dict[str, Any]) -> "LoadedSettings":
+    """Reads the settings of every source, flags included; what is wrong with one is a usage error (exit 2)."""
+    with needs("server", "a server"):
+        from siltlog.infra import settings
+    flags = {name.removeprefix(_PREFIX): value for name, value in values.items() if name.startswith(_PREFIX)}
+    try:
+        return settings.load(flags)
+    except ConfigError as error:
+        raise click.UsageError(error.detail, ctx=click.get_current_context(silent=True)) from None
+
+
+def _settings_as_options() -> list[click.Option]:
+    with needs("server", "a server"):
+        from siltlog.infra.settings import ServerSettings
+    options = []
+    for name, field in ServerSettings.model_fields.items():
+        described = f"{field.description}  " if field.description else ""
+        default = field.get_default()
+        shown = f"; default: {default}" if str(default) else ""
+        options.append(
+            click.Option(
+                [f"--{name.replace('_', '-')}", _PREFIX + name],
+                metavar=_metavar(field.annotation),
+                help=f"{described}[{names.ENV_PREFIX}{name.upper()}{shown}]",
+            )
+        )
+    return options
+
+
+def _metavar(annotation: Any) -> str:
+    choices = getattr(annotation, "__args__", ())
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return "|".join(choices)
+    return {int: "NUMBER"}.get(annotation, getattr(annotation, "__name__", "TEXT").upper().replace("STR", "TEXT"))

@@ -1,0 +1,100 @@
+"""What every command shares: where the server is, how to print, and clients that are made when first needed."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError
+
+if TYPE_CHECKING:
+    from siltlog.cli.output import Output
+
+F = TypeVar("F", bound=Callable[..., Any])
+OutputFormat = Literal["table", "json", "value"]
+FORMATS: tuple[OutputFormat, ...] = ("table", "json", "value")
+EXIT_FAILED = 1
+EXIT_MISUSED = 2
+EXIT_FOUND_WRONG = 3
+EXIT_INTERRUPTED = 130
+_OWN_PACKAGE = "siltlog"
+
+
+class Session:
+    """The options that hold for one run of `silt`, whichever side of the command's name they were given on."""
+
+    def __init__(self) -> None:
+        self.url = names.DEFAULT_URL
+        self.format: OutputFormat = "table"
+        self.debug = False
+
+    @property
+    def output(self) -> "Output":
+        from siltlog.cli.output import Output
+
+        return Output(self.format)
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)
+
+
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None:
+            setattr(ctx.ensure_object(Session), name, value)
+
+    return callback
+
+
+def output_option(command: F) -> F:
+    """`--output`; read before the other options, so that their errors are printed as it says."""
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Choice(FORMATS),
+        is_eager=True,
+        expose_value=False,
+        callback=_remember("format"),
+        help="table for people (default), json for programs, value for shells.",
+    )(command)
+
+
+def _refuse_token(_: click.Context, __: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.BadParameter("it is reserved: servers of this version know no credentials; leave it out")
+
+
+def client_options(command: F) -> F:
+    """`--url`, `--output` and the reserved `--token`: the options of every command that talks to a server."""
+    url = click.option(
+        "--url",
+        envvar=names.ENV_URL,
+        show_envvar=True,
+        expose_value=False,
+        callback=_remember("url"),
+        help=f"Where the server is; several are separated by commas. Default: {names.DEFAULT_URL}",
+    )
+    token = click.option("--token", hidden=True, expose_value=False, callback=_refuse_token)
+    return url(output_option(token(command)))
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Around the imports of an optional part: a missing package becomes a sentence that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == _OWN_PACKAGE:
+            raise
+        raise ConfigError(
+            f"{what} needs the package {missing!r}, which is not installed: pip install 'siltlog[{extra}]'"
+        ) from error
+
+
+def on_terminal() -> bool:
+    """True when a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
