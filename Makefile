@@ -15,14 +15,12 @@ ARGS ?=
 # Scripts in the environment name their folder: in a clone that was copied or moved they would run the old one's code.
 $(shell [ "$$(cat $(PACKAGES) 2>/dev/null)" = "$(CURDIR)" ] || rm -f $(PACKAGES) $(JARS))
 
-# A shell list that is true where Spark can run, and else says on stderr what to install.
-MEND_JAVA = Install a full Java 17 or newer (for example: apt-get install openjdk-17-jre-headless), or point JAVA_HOME at one.
-JAVA_CHECK = java=java; [ -z "$${JAVA_HOME:-}" ] || java=$$JAVA_HOME/bin/java; \
-	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
-	if [ -z "$$major" ]; then echo "Spark needs Java, and there is none. $(MEND_JAVA)" >&2; false; \
-	elif [ "$$major" -lt 17 ]; then echo "Spark needs Java 17 or newer, and $$java is older. $(MEND_JAVA)" >&2; false; \
-	elif ! "$$java" --list-modules | grep -q '^jdk\.incubator\.vector'; then \
-	echo "Spark needs the Java module jdk.incubator.vector, and $$java was built without it. $(MEND_JAVA)" >&2; false; fi
+# Runs before there is an environment, so it asks Java itself.
+JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
+	"$$java" --list-modules 2>/dev/null | awk -F @ '$$1 == "java.base" { version = $$2 + 0 } \
+		$$1 == "jdk.incubator.vector" { vector = 1 } END { exit !(version >= 17 && vector) }' && break; \
+	done || { echo "Spark needs Java 17 or newer (with its module jdk.incubator.vector), and none was found:" \
+	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench clean lock java
@@ -32,7 +30,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1 GB), and fetch Spark's jars
-	@if $(JAVA_CHECK); then $(MAKE) --no-print-directory $(JARS); \
+	@if $(JAVA_CHECK); then $(MAKE) --no-print-directory -s $(JARS); \
 	else echo "Publishing and consuming work without it; 'make demo' and 'make test' do not."; fi
 	@echo "Ready. Next: make demo"
 
@@ -78,5 +76,4 @@ $(PACKAGES): $(LOCK) pyproject.toml
 	@echo "$(CURDIR)" > $@
 
 $(JARS): $(PACKAGES)
-	@echo "Fetching Spark's jars"
 	@$(BIN)/python -m siltlog.pipelines.jars > $@.part && mv $@.part $@
