@@ -41,6 +41,8 @@ STRANDED_FOLDER = "stranded"
 LAKE_FOLDER = "lake"
 VALKEY_FOLDER = "valkey"
 WAL_SUFFIX = ".wal"
+WAL_SPARE_SUFFIX = ".spare"
+"""Files in the WAL folder that are no segment: made ahead, or used before."""
 
 
 def segment_file(segment: int) -> str:
@@ -54,6 +56,8 @@ PARTITION_COLUMN = "partition"
 REWRITE_PREFIX = "rewrite-"
 STATE_FOLDER = "_state"
 DELTA_LOG_FOLDER = "_delta_log"
+SET_ASIDE_FOLDER = "_set_aside"
+"""Beside a topic's log: log files that a power cut left half-written."""
 
 
 def topic_path(topic: str) -> str:
@@ -112,6 +116,8 @@ PROPERTY_DELETED = "siltlog.deleted"
 PROPERTY_CONFIG_PREFIX = "siltlog.config."
 PROPERTY_GAPS_PREFIX = "siltlog.gaps."
 COMMIT_INFO_ID = "siltlog.commit"
+COMMIT_INFO_TRANSACTIONS = "siltlog.transactions"
+"""How many app transactions a commit has; they come last in it, so that a commit cut short is known."""
 
 # --- HTTP -------------------------------------------------------------------------------------------------
 HEADER_REQUEST_ID = "Silt-Request-Id"
@@ -139,7 +145,37 @@ def group_key(group: str, part: str) -> str:
     return f"silt:{{{group}}}:{part}"
 
 
+GROUP_PARTS = (
+    "state",  # hash: generation, revision, stale, run_id, hold, created
+    "members",  # hash: member -> subscription, timeouts, reset policy (msgpack)
+    "sessions",  # sorted set: member -> end of its session, Redis ms
+    "held",  # hash: member -> the partitions it holds and since when (msgpack)
+    "owners",  # hash: partition -> the member that holds it
+    "moves",  # hash: partition -> the member that gets it once its holder let go ("" for nobody)
+    "revoked",  # sorted set: partition -> until when its holder must let go, Redis ms
+    "topics",  # hash: topic -> partitions it had when the group first saw it
+    "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms (msgpack)
+    "refused",  # sorted set: member that left, expired or was fenced -> until when it is refused, Redis ms
+)
+"""The keys of a group, in the order in which every script takes them. A partition is `{topic}/{topic id}/{partition}`."""
+
 GROUPS_KEY = "silt:groups"
+"""Sorted set of every group, all with score 0."""
+
+# --- metrics ----------------------------------------------------------------------------------------------
+METRIC_RECORDS = "silt_records_total"
+METRIC_BYTES = "silt_record_bytes_total"
+METRIC_ACK_SECONDS = "silt_group_commit_seconds"
+METRIC_FLUSHES = "silt_flushes_total"
+METRIC_FLUSHED_RECORDS = "silt_flushed_records_total"
+METRIC_FLUSHED_FILES = "silt_flushed_files_total"
+METRIC_FLUSH_FAILURES = "silt_flush_failures_total"
+METRIC_FLUSH_SECONDS = "silt_flush_seconds"
+METRIC_REQUESTS = "silt_http_replies_total"
+METRIC_WAL_USED_BYTES = "silt_wal_used_bytes"
+METRIC_HEAD_BYTES = "silt_head_bytes"
+METRIC_UNFLUSHED_BYTES = "silt_unflushed_bytes"
+METRIC_TOPICS = "silt_topics"
 
 # --- environment and files --------------------------------------------------------------------------------
 ENV_PREFIX = "SILT_"

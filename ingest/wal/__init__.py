@@ -1,0 +1,6 @@
+"""The write-ahead log: group commits into segments that are written once and then recycled."""
+
+from siltlog.ingest.wal.codec import Frame, FrameKind, Location
+from siltlog.ingest.wal.wal import Recovery, SegmentGone, Wal
+
+__all__ = ["Frame", "FrameKind", "Location", "Recovery", "SegmentGone", "Wal"]

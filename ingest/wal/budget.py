@@ -1,0 +1,66 @@
+"""What the log may still take: pure arithmetic over segments, exact and on the safe side."""
+
+from siltlog.ingest.wal.segment import segment_room
+
+
+class Budget:
+    """Counts room in the segment that is planned to be written and in those that may still come after it.
+
+    A submit goes into one segment whole, so up to one submit's size is lost at the end of each. `reserve` allows for
+    the worst of that: what it granted always finds room in the segments of the budget, in whatever order it comes and
+    however it is joined. One segment of the budget is kept for what nobody reserves: control frames, states, the one
+    made ahead. Not thread-safe; the log's lock guards it.
+    """
+
+    def __init__(self, *, segment_bytes: int, bytes_max: int, submit_bytes_max: int) -> None:
+        self.segment_bytes = segment_bytes
+        self._submit_bytes_max = submit_bytes_max
+        self._segments_max = max(bytes_max // segment_bytes - 1, 1)
+        self.segments = 0
+        """Live segments, those included that submits not yet written will open."""
+        self.room = 0
+        """What the planned segment has left; a little below 0 at worst, by one marker."""
+        self.state_bytes = 0
+        """Of the newest state: what the next segment will begin with."""
+        self.reserved_bytes = 0
+
+    @property
+    def segments_max(self) -> int:
+        return self._segments_max
+
+    def used_bytes(self) -> int:
+        return self.segments * self.segment_bytes - max(self.room, 0)
+
+    def free_bytes(self, segments_ready: int | None) -> int:
+        """All that is left beside what is reserved. `segments_ready`: how many files exist when no more can be made."""
+        room, segments = self._left(segments_ready)
+        return max(room + segments * self._fresh_room() - self.reserved_bytes, 0)
+
+    def reserve(self, size: int, segments_ready: int | None) -> bool:
+        room, segments = self._left(segments_ready)
+        fresh = self._fresh_room()
+        most = self._submit_bytes_max
+        # One fresh segment takes all that does not fit here; over several, each may lose nearly a submit at its end.
+        surely = max(
+            room,
+            fresh if segments else 0,
+            max(room - most, 0) + segments * max(fresh - most, 0),
+        )
+        if self.reserved_bytes + size > surely:
+            return False
+        self.reserved_bytes += size
+        return True
+
+    def unreserve(self, size: int) -> None:
+        assert size <= self.reserved_bytes
+        self.reserved_bytes -= size
+
+    def _left(self, segments_ready: int | None) -> tuple[int, int]:
+        segments = self._segments_max - self.segments
+        room = max(self.room, 0) if segments >= 0 else 0
+        if segments_ready is not None:
+            segments = min(segments, segments_ready)
+        return room, max(segments, 0)
+
+    def _fresh_room(self) -> int:
+        return max(segment_room(self.segment_bytes) - self.state_bytes, 0)

@@ -1,0 +1,122 @@
+"""Prepares the next segment before it is needed, and takes back the files of segments that are done."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from siltlog.ingest.wal.disk import Disk, out_of_space
+from siltlog.ingest.wal.segment import Segment, SegmentFiles
+
+SPARES_MAX = 8
+RETRY_SECONDS = 0.5
+
+
+class SegmentPool:
+    """One thread that keeps one segment ready, empty and under its number, so that going on to it costs no wait.
+
+    A full disk is not an error here: it is tried again whenever a segment was given back, and now and then. Any other
+    failure goes to `on_error` and ends the thread.
+    """
+
+    def __init__(self, files: SegmentFiles, disk: Disk, *, on_error: Callable[[BaseException], None]) -> None:
+        self.disk_full = False
+        self._files = files
+        self._disk = disk
+        self._on_error = on_error
+        self._changed = threading.Condition()
+        self._next_number = 0
+        self._ready: Segment | None = None
+        self._returned: deque[Segment] = deque()
+        self._closing = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="wal-pool", daemon=True)
+
+    def start(self, next_number: int) -> None:
+        self._next_number = next_number
+        self._thread.start()
+
+    def closing(self) -> None:
+        """From now on a full disk is a reason for `take` to give up."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        if self._ready is not None:
+            self._disk.close(self._ready.fd)
+            self._ready = None
+        while self._returned:
+            self._disk.close(self._returned.popleft().fd)
+
+    @property
+    def segments_ready(self) -> int:
+        """How many more segments the log can have without a new file."""
+        returned = sum(not segment.mapped for segment in list(self._returned))
+        return (self._ready is not None) + len(self._files.spares) + returned
+
+    def take(self) -> Segment | None:
+        """The next segment; waits until there is one. None when the log stops before that."""
+        with self._changed:
+            while self._ready is None and not self._stopping and not (self._closing and self.disk_full):
+                self._changed.wait()
+            segment, self._ready = self._ready, None
+            self._changed.notify_all()
+            return segment
+
+    def give_back(self, segments: list[Segment]) -> None:
+        """The log's oldest segments, oldest first; nobody reads them any more."""
+        with self._changed:
+            self._returned.extend(segments)
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    while not (self._stopping or self._returned or self._ready is None):
+                        self._changed.wait()
+                    if self._stopping:
+                        return
+                self._take_back()
+                if self._ready is None:
+                    self._prepare()
+        except BaseException as error:
+            self._stopping = True
+            self._on_error(error)
+            with self._changed:
+                self._changed.notify_all()
+
+    def _take_back(self) -> None:
+        while self._returned:
+            segment = self._returned[0]
+            self._disk.close(segment.fd)
+            # One by one, each durable before the next: a power cut must not leave a gap among the numbers.
+            reusable = not segment.mapped and segment.size_bytes == self._files.segment_bytes
+            if reusable and len(self._files.spares) < SPARES_MAX:
+                self._files.put_aside(segment.path)
+            else:
+                self._disk.remove(segment.path)
+            self._returned.popleft()
+
+    def _prepare(self) -> None:
+        try:
+            segment, _, _ = self._files.make(self._next_number)
+        except OSError as error:
+            if not out_of_space(error):
+                raise
+            with self._changed:
+                self.disk_full = True
+                self._changed.notify_all()
+                if not (self._stopping or self._returned):
+                    self._changed.wait(RETRY_SECONDS)
+            return
+        with self._changed:
+            self.disk_full = False
+            self._next_number += 1
+            self._ready = segment
+            self._changed.notify_all()

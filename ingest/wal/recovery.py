@@ -1,0 +1,356 @@
+"""Reads a log after a stop of any kind, changes nothing, and says what a new run must do before it may append.
+
+What must hold (only one entry is ever under way, and each records the position known synced when it was written):
+
+- Below a recorded synced position every bit was on disk once. A bad entry there is corruption, and so is one in a
+  segment that another follows: the following one's first entry records where it ended.
+- Above it, what is bad was never acknowledged: the log is cut there.
+- What is good above it may be acknowledged, but perhaps only the page cache has it. A new run copies it into a segment
+  of its own and syncs that, before anything else is done with it.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.ingest.wal.codec import (
+    ENTRY_BYTES,
+    FORMAT_VERSION,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    EntryHead,
+    Frame,
+    FrameKind,
+    Location,
+    Position,
+    aligned,
+    crc32c,
+    decode_frames,
+    decode_head,
+    decode_header,
+    find_heads,
+    has_traces,
+)
+from siltlog.ingest.wal.segment import Partition, segment_room
+
+# A last segment with no more records than this part of its room is written anew at start rather than followed by one
+# more: a server that keeps dying must not use up the log's budget with nearly empty segments.
+REWRITE_ROOM_PART = 4
+
+
+@dataclass
+class FoundSegment:
+    """A segment file as it was found. `end` is where its sound entries end; what lies behind counts for nothing."""
+
+    number: int
+    path: Path
+    size_bytes: int
+    seed: int
+    data: pa.Buffer
+    """The file, mapped; the mapping lives as long as a view of it."""
+    first_synced: Position | None = None
+    last_synced: Position | None = None
+    entries: int = 0
+    end: int = HEADER_BYTES
+    frames: int = 0
+    """RECORDS and CONTROL frames."""
+    records_bytes: int = 0
+    ends: dict[Partition, int] = field(default_factory=dict)
+    has_state: bool = False
+
+    def contents(self) -> Iterator[tuple[Frame, Location]]:
+        position = HEADER_BYTES
+        while position < self.end:
+            head = decode_head(self.data, Position(self.number, position), self.seed)
+            assert head is not None
+            yield from decode_frames(self.data, self.number, head)
+            position = head.end
+
+
+@dataclass
+class Scan:
+    """A whole log. `segments` hold entries, oldest first; `empty` are prepared or half-made files above them."""
+
+    segments: list[FoundSegment]
+    empty: list[Path]
+    notes: list[str]
+
+    @property
+    def start(self) -> Position:
+        """Where the new run's first segment takes up: everything from here on is copied into it.
+
+        Its number is one more than this position's segment, and it replaces the file that has that number. When the
+        last segment holds little, this is its beginning, so that starting again and again does not use up segments.
+        """
+        if not self.segments:
+            return Position(0, 0)
+        last = self.segments[-1]
+        assert last.first_synced is not None and last.last_synced is not None
+        little = last.records_bytes <= segment_room(last.size_bytes) // REWRITE_ROOM_PART
+        if little or last.last_synced.segment != last.number or last.last_synced.position == HEADER_BYTES:
+            # The very first segment of a log follows none: its first entry names its own start.
+            before = last.first_synced
+            return before if before.segment < last.number else Position(last.number - 1, 0)
+        return last.last_synced
+
+    def kept(self) -> list[FoundSegment]:
+        """The segments that stay as they are, the last of them perhaps cut."""
+        return [segment for segment in self.segments if segment.number <= self.start.segment]
+
+    def frames(self) -> Iterator[tuple[Frame, Location]]:
+        """Every RECORDS and CONTROL frame, in log order. Payloads are views of the mapped files.
+
+        The location of records that will be copied is the one they have once that is done.
+        """
+        start = self.start
+        copies = _copy_positions(self._frames_from(start))
+        for frame, location in self._all_frames():
+            if frame.kind in (FrameKind.RECORDS, FrameKind.CONTROL):
+                copied = frame.kind == FrameKind.RECORDS and _above(location, start)
+                place = location._replace(segment=start.segment + 1, position=next(copies)) if copied else location
+                yield frame, place
+
+    def frames_to_copy(self) -> list[Frame]:
+        """The RECORDS frames from `start` on. CONTROL frames are not copied: the next state has what they said."""
+        return self._frames_from(self.start)
+
+    def state(self) -> tuple[bytes | None, int]:
+        """The newest state, if there is one, and the number of `frames()` that come before it."""
+        for index, segment in reversed(list(enumerate(self.segments))):
+            before = sum(earlier.frames for earlier in self.segments[:index])
+            newest: tuple[bytes, int] | None = None
+            for frame, _ in segment.contents() if segment.has_state else ():
+                if frame.kind == FrameKind.STATE:
+                    newest = (bytes(frame.payload), before)
+                before += frame.kind in (FrameKind.RECORDS, FrameKind.CONTROL)
+            if newest is not None:
+                return newest
+        return None, 0
+
+    def _all_frames(self) -> Iterator[tuple[Frame, Location]]:
+        for segment in self.segments:
+            yield from segment.contents()
+
+    def _frames_from(self, start: Position) -> list[Frame]:
+        return [
+            frame
+            for segment in self.segments[-1:]
+            for frame, location in segment.contents()
+            if frame.kind == FrameKind.RECORDS and _above(location, start)
+        ]
+
+
+def _above(location: Location, start: Position) -> bool:
+    return (location.segment, location.position) >= start
+
+
+def _copy_positions(frames: Sequence[Frame]) -> Iterator[int]:
+    """Where the payloads of copied frames come to lie: in the first entry of a segment, with a state behind them."""
+    position = HEADER_BYTES + ENTRY_BYTES + FRAME_BYTES * (len(frames) + 1)
+    for frame in frames:
+        yield position
+        position += aligned(len(frame.payload))
+
+
+def scan(directory: Path, cluster_id: str) -> Scan:
+    """Checks every bit that counts of the log in `directory`, one segment at a time.
+
+    Raises CorruptData that names file, position, topic id, partition and offsets as far as they are known, and
+    ConfigError for a log of another root or a newer version.
+    """
+    notes: list[str] = []
+    found, empty = _open_segments(directory, cluster_id, notes)
+    firsts = [_first_head(segment) for segment in found]
+    filled = max((index for index, first in enumerate(firsts) if first is not None), default=-1) + 1
+    if found and not filled:
+        raise _corrupt(found[0], HEADER_BYTES, None, "its first entry is damaged, and no segment may be without one")
+    for segment in found[filled:]:
+        for _ in find_heads(segment.data, segment.number, segment.seed, HEADER_BYTES):
+            raise _corrupt(segment, HEADER_BYTES, None, "its first entry is damaged though later ones are sound")
+        empty.append(segment.path)
+    for index, segment in enumerate(found[:filled]):
+        following = firsts[index + 1] if index + 1 < filled else None
+        if index + 1 < filled and following is None:
+            raise _corrupt(found[index + 1], HEADER_BYTES, None, "its first entry is damaged though segments follow")
+        _check_entries(segment, following, notes)
+    return Scan(found[:filled], empty, notes)
+
+
+def _open_segments(directory: Path, cluster_id: str, notes: list[str]) -> tuple[list[FoundSegment], list[Path]]:
+    """The segment files by number, and the newest when it is half-made. Raises as `scan`."""
+    numbered = sorted(
+        (int(path.stem), path) for path in directory.glob(f"*{names.WAL_SUFFIX}") if path.stem.isdecimal()
+    )
+    for (number, path), (after, _) in itertools.pairwise(numbered):
+        if after != number + 1:
+            lost = directory / names.segment_file(number + 1)
+            raise problem(
+                "corrupt_data",
+                f"the write-ahead log lacks {lost}: {path.name} is there and newer ones are. {_way_out(directory)}",
+                file=str(lost),
+            )
+    segments: list[FoundSegment] = []
+    empty: list[Path] = []
+    for number, path in numbered:
+        data = _mapped(path)
+        header = decode_header(bytes(data[:HEADER_BYTES])) if data.size >= HEADER_BYTES else None
+        if header is None:
+            if number == numbered[-1][0] and not has_traces(data, number):
+                notes.append(f"{path} has no sound header block and never held anything: it is used anew")
+                empty.append(path)
+                continue
+            raise _corrupt_file(path, 0, "its header block is damaged")
+        if header.version > FORMAT_VERSION:
+            raise ConfigError(
+                f"{path} has format version {header.version}, and this version of siltlog reads up to "
+                f"{FORMAT_VERSION}: start the newer version again"
+            )
+        if header.cluster_id != cluster_id:
+            raise ConfigError(
+                f"the write-ahead log in {directory} belongs to another root (cluster id {header.cluster_id}, this "
+                f"root's is {cluster_id}): give the data dir back its root (SILT_ROOT), or use another data dir"
+            )
+        if header.segment != number or data.size < header.size_bytes:
+            what = f"it is segment {header.segment}" if header.segment != number else f"only {data.size} bytes are left"
+            raise _corrupt_file(path, 0, f"{what} of {header.size_bytes} bytes, by its header block")
+        segments.append(FoundSegment(number, path, header.size_bytes, header.seed, data))
+    return segments, empty
+
+
+def _mapped(path: Path) -> pa.Buffer:
+    size = path.stat().st_size
+    if size == 0:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as source:
+        return source.read_buffer(size)
+
+
+def _first_head(segment: FoundSegment) -> EntryHead | None:
+    """The first entry, payloads checked."""
+    head = decode_head(segment.data, Position(segment.number, HEADER_BYTES), segment.seed)
+    if head is None or _damaged_frame(segment, segment.data, head) is not None:
+        return None
+    return head
+
+
+def _check_entries(segment: FoundSegment, following: EntryHead | None, notes: list[str]) -> None:
+    """Fills in what is known of `segment`, up to where it was known synced when `following` was written.
+
+    Without `following` it is the last one, and ends where its sound entries end.
+    """
+    # Read, not only mapped: a disk that cannot give a block back is an error here, and a signal in a mapping.
+    data = _read(segment.path)
+    limit = None
+    if following is not None:
+        if following.synced.segment != segment.number or not HEADER_BYTES < following.synced.position <= data.size:
+            raise _corrupt(
+                segment, following.synced.position, None, f"the next segment says it goes on {following.synced}"
+            )
+        limit = following.synced.position
+    last: Frame | None = None
+    position = HEADER_BYTES
+    while limit is None or position < limit:
+        head = decode_head(data, Position(segment.number, position), segment.seed)
+        damaged = _damaged_frame(segment, data, head) if head is not None else None
+        if head is None or damaged is not None or (limit is not None and head.end > limit):
+            if limit is not None:
+                raise _corrupt(segment, position, damaged, f"it was known synced up to {limit}", last)
+            _prove_torn(segment, data, position, damaged, last)
+            if head is not None:
+                notes.append(f"{segment.path}: a torn, unacknowledged group commit at position {position} is cut")
+            break
+        last = _take(segment, data, head) or last
+        position = head.end
+    segment.end = position
+
+
+def _take(segment: FoundSegment, data: pa.Buffer, head: EntryHead) -> Frame | None:
+    """Counts in a sound entry; the last of its records frames."""
+    segment.entries += 1
+    if segment.first_synced is None:
+        segment.first_synced = head.synced
+    segment.last_synced = head.synced
+    last: Frame | None = None
+    for frame, location in decode_frames(data, segment.number, head):
+        if frame.kind == FrameKind.RECORDS:
+            key = (frame.topic_id, frame.partition)
+            segment.ends[key] = max(segment.ends.get(key, -1), frame.first_offset + frame.count)
+            segment.records_bytes += FRAME_BYTES + aligned(location.length)
+            last = frame
+        elif frame.kind == FrameKind.STATE:
+            segment.has_state = True
+        segment.frames += frame.kind in (FrameKind.RECORDS, FrameKind.CONTROL)
+    return last
+
+
+def _prove_torn(
+    segment: FoundSegment, data: pa.Buffer, position: int, damaged: Frame | None, last: Frame | None
+) -> None:
+    """Raises CorruptData when an entry beyond the bad one at `position` records that it had been synced."""
+    for beyond in find_heads(data, segment.number, segment.seed, position + 1):
+        if beyond.synced > (segment.number, position):
+            detail = f"the entry at {beyond.position} records that it had been synced"
+            raise _corrupt(segment, position, damaged, detail, last)
+
+
+def _damaged_frame(segment: FoundSegment, data: pa.Buffer, head: EntryHead) -> Frame | None:
+    """The first frame whose payload fails its checksum."""
+    for frame, location in decode_frames(data, segment.number, head):
+        if crc32c(frame.payload) != location.crc:
+            return frame
+    return None
+
+
+def _read(path: Path) -> pa.Buffer:
+    try:
+        with pa.OSFile(str(path)) as source:
+            return source.read_buffer(source.size())
+    except OSError as error:
+        raise _corrupt_file(path, 0, f"it cannot be read ({os.strerror(error.errno or 0)})") from error
+
+
+def _corrupt(
+    segment: FoundSegment, position: int, damaged: Frame | None, detail: str, last: Frame | None = None
+) -> SiltlogError:
+    return _corrupt_file(segment.path, position, detail, damaged, last)
+
+
+def _corrupt_file(
+    path: Path, position: int, detail: str, damaged: Frame | None = None, last: Frame | None = None
+) -> SiltlogError:
+    where = f"the write-ahead log is damaged: {path} at position {position}"
+    members: dict[str, Any] = {"file": str(path), "position": position}
+    if damaged is not None:
+        where += f", {_described(damaged)}"
+        members |= {
+            "topic_id": damaged.topic_id.hex(),
+            "partition": damaged.partition,
+            "first_offset": damaged.first_offset,
+            "last_offset": damaged.first_offset + damaged.count - 1,
+        }
+    elif last is not None:
+        where += f", after {_described(last)}"
+    return problem("corrupt_data", f"{where}; {detail}. {_way_out(path.parent)}", **members)
+
+
+def _described(frame: Frame) -> str:
+    if frame.kind != FrameKind.RECORDS:
+        return f"a {frame.kind.name} frame"
+    return (
+        f"topic id {frame.topic_id.hex()}, partition {frame.partition}, "
+        f"offsets {frame.first_offset} to {frame.first_offset + frame.count - 1}"
+    )
+
+
+def _way_out(directory: Path) -> str:
+    return (
+        "Put the file back from a copy of the disk and start again; where there is none, move the folder "
+        f"{directory} away and start with --take-over: what was not yet in tables is lost then"
+    )

@@ -1,0 +1,454 @@
+"""The write-ahead log of a node: what every acknowledgement stands on.
+
+submit()                      any thread; puts frames in line and decides when a segment is full
+  -> writer thread            joins what waits into one entry, writes, syncs, calls every `done`
+SegmentPool                   its own thread; has the next segment ready
+trim()                        gives segments back whose records are all in tables
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import problem
+from siltlog.ingest.wal.budget import Budget
+from siltlog.ingest.wal.codec import (
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    MARKER_BYTES,
+    Frame,
+    Location,
+    Position,
+    aligned,
+    crc32c,
+    encode_entry,
+    frame_bytes,
+    marker_frame,
+    state_frame,
+)
+from siltlog.ingest.wal.disk import Disk, out_of_space
+from siltlog.ingest.wal.pool import SegmentPool
+from siltlog.ingest.wal.recovery import Scan, scan
+from siltlog.ingest.wal.segment import SEGMENT_RESERVE_BYTES, Partition, Segment, SegmentFiles, segment_room
+
+MARKER_IDLE_MS = 20
+SEGMENT_BYTES_MIN = 16 * 1024
+BLOCK_BYTES = 4096
+TableOffsets = Callable[[bytes, int], int] | Mapping[Partition, int]
+
+
+class SegmentGone(LookupError):
+    """The segment was recycled: what it held is in tables, to be read there."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a log holds. `frames` can be gone through again and again; it keeps nothing in memory.
+
+    Payloads are views of mapped files, and stay valid as long as they are referred to. Each frame comes with the
+    location it can be read at once `Wal.start` has returned (that of a CONTROL frame is of no use then).
+    """
+
+    state: bytes | None
+    """The newest state; None in an empty log."""
+    frames_before_state: int
+    """How many of `frames` that state already knows of."""
+    notes: list[str]
+    _scan: Scan
+
+    @property
+    def frames(self) -> Iterator[tuple[Frame, Location]]:
+        """RECORDS and CONTROL frames in log order."""
+        return self._scan.frames()
+
+
+@dataclass(slots=True)
+class _Submit:
+    frames: Sequence[Frame]
+    done: Callable[[list[Location]], None]
+    size: int
+    state: bytes | None
+    """Set on the first of a segment."""
+
+
+class Wal:
+    """One log in one folder, which no other process may use at the same time (the data dir's lock sees to that).
+
+    `state()` gives everything the log's user must find again and cannot read in the records: it goes into the first
+    entry of every segment, behind the frames of the submit that opened it, so that older segments can be given up. It
+    is called inside that submit, on its thread, and must describe exactly the frames submitted so far, those of this
+    submit included: so what was sequenced is submitted before more is sequenced, by one thread or under one lock. It
+    must not call the log.
+
+    `on_fatal(error)` is called once, from any thread, when a write or sync failed. From then on nothing is acknowledged
+    and every submit raises; the process has to end, and a new one finds out what is on the disk.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        segment_bytes: int,
+        bytes_max: int,
+        cluster_id: str,
+        on_fatal: Callable[[BaseException], None],
+        state: Callable[[], bytes],
+        clock: Clock,
+        marker_idle_ms: int = MARKER_IDLE_MS,
+        disk: Disk | None = None,
+    ) -> None:
+        segment_bytes -= segment_bytes % BLOCK_BYTES
+        assert segment_bytes >= SEGMENT_BYTES_MIN
+        self.submit_bytes_max = segment_room(segment_bytes) * 3 // 4
+        """The most that `log_bytes` of one submit may be; the rest of a segment is for the state."""
+        self._directory = directory
+        self._cluster_id = cluster_id
+        self._on_fatal = on_fatal
+        self._state = state
+        self._marker_idle_seconds = marker_idle_ms / 1000
+        self._disk = disk or Disk()
+        self._files = SegmentFiles(
+            directory, self._disk, segment_bytes=segment_bytes, cluster_id=cluster_id, clock=clock
+        )
+        self._pool = SegmentPool(self._files, self._disk, on_error=self._fail)
+        self._lock = threading.Lock()
+        self._budget = Budget(segment_bytes=segment_bytes, bytes_max=bytes_max, submit_bytes_max=self.submit_bytes_max)
+        self._error: BaseException | None = None
+        self._closed = False
+        self._scan: Scan | None = None
+        self._segments: dict[int, Segment] = {}
+        self._planned_segment = 0
+        # The writer's own, after start().
+        self._active: Segment
+        self._end = 0
+        self._synced = Position(0, 0)
+        self._queue: queue.SimpleQueue[_Submit | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._run, name="wal-writer", daemon=True)
+
+    # --- start and end ------------------------------------------------------------------------------------
+    def recover(self) -> Recovery:
+        """Reads and checks the log; changes nothing. Raises CorruptData, ConfigError (see recovery.scan)."""
+        found = scan(self._directory, self._cluster_id)
+        self._scan = found
+        state, before = found.state()
+        return Recovery(state, before, found.notes, found)
+
+    def start(self) -> None:
+        """Begins a new segment with `state()` and all that may be in the page cache only, synced on return.
+
+        Called once, after `recover`, when `state()` describes all that it gave back. Killed at any point, it leaves a
+        log that gives the same at the next recovery. Raises Unavailable (`disk_full`), OSError.
+        """
+        found = self._scan
+        assert found is not None and not self._segments, "recover() first, and start() once"
+        self._scan = None
+        start = found.start
+        self._directory.mkdir(exist_ok=True)
+        self._disk.sync_folder(self._directory.parent)
+        self._files.adopt(found.empty)
+        state = self._state()
+        self._budget.state_bytes = frame_bytes(len(state))
+        first = [*found.frames_to_copy(), state_frame(state)]
+        needed = HEADER_BYTES + ENTRY_BYTES + SEGMENT_RESERVE_BYTES
+        needed += sum(frame_bytes(len(frame.payload)) for frame in first)
+        # Larger than usual when the last run had larger segments.
+        size = max(self._files.segment_bytes, needed + -needed % BLOCK_BYTES)
+        number = start.segment + 1
+        synced = start if start.segment else None
+        try:
+            self._active, self._end, _ = self._files.make(number, first, synced=synced, size_bytes=size)
+        except OSError as error:
+            if out_of_space(error):
+                raise problem(
+                    "disk_full",
+                    f"the disk that holds {self._directory} is full, and the write-ahead log needs {size} bytes "
+                    "to start: free some space",
+                ) from error
+            raise
+        for kept in found.kept():
+            fd = self._disk.open(kept.path)
+            segment = Segment(kept.path, kept.number, fd, kept.size_bytes, kept.seed, mapped=True)
+            segment.ends = kept.ends
+            self._segments[kept.number] = segment
+        self._segments[number] = self._active
+        self._synced = Position(number, self._end)
+        self._planned_segment = number
+        self._budget.segments = len(self._segments)
+        self._budget.room = segment_room(self._active.size_bytes) + HEADER_BYTES - self._end
+        self._pool.start(number + 1)
+        self._writer.start()
+
+    def close(self) -> None:
+        """Writes what waits, then a marker; stops the threads. Nothing may be submitted any more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._pool.closing()
+        if self._writer.ident is not None:
+            self._queue.put(None)
+            self._writer.join()
+        self._pool.stop()
+        with self._lock:
+            for segment in self._segments.values():
+                self._disk.close(segment.fd)
+            self._segments.clear()
+
+    # --- writing ------------------------------------------------------------------------------------------
+    @staticmethod
+    def log_bytes(payload_bytes: int, frames: int = 1) -> int:
+        """At most what a submit of `frames` frames takes that have `payload_bytes` together: what to reserve."""
+        return ENTRY_BYTES + MARKER_BYTES + frames * frame_bytes(0) + aligned(payload_bytes) + frames * 8
+
+    def submit(self, frames: Sequence[Frame], done: Callable[[list[Location]], None]) -> None:
+        """Puts `frames` in line: one entry takes all of them. `done(locations)` is called on the writer thread once
+        they are durable, in the order of submits; it must not block or raise.
+
+        Never fails for lack of budget. Raises ValueError for more than `submit_bytes_max`, Unavailable after a failure
+        or close; then nothing was submitted.
+        """
+        size = ENTRY_BYTES + MARKER_BYTES
+        for frame in frames:
+            size += frame_bytes(len(frame.payload))
+        if size > self.submit_bytes_max:
+            raise ValueError(f"a submit of {size} bytes is above the limit of {self.submit_bytes_max}")
+        with self._lock:
+            self._check_open()
+            budget = self._budget
+            state = None
+            if size > budget.room:
+                state = self._begin_segment(size)
+            budget.room -= size
+            self._queue.put(_Submit(frames, done, size, state))
+
+    def _begin_segment(self, size: int) -> bytes:
+        state = self._state()
+        state_bytes = frame_bytes(len(state))
+        room = segment_room(self._files.segment_bytes) - state_bytes
+        if size > room:
+            raise ValueError(
+                f"a state of {len(state)} bytes leaves {room} of a segment, too few for {size}: use larger segments"
+            )
+        self._planned_segment += 1
+        self._budget.segments += 1
+        self._budget.state_bytes = state_bytes
+        self._budget.room = room
+        return state
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise problem(
+                "shutting_down", f"the write-ahead log failed and the server stops: {self._error}"
+            ) from self._error
+        if self._closed or not self._segments:
+            raise problem("shutting_down", "the write-ahead log is closed")
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+        self._on_fatal(error)
+
+    def _run(self) -> None:
+        try:
+            self._write_until_closed()
+        except BaseException as error:
+            self._fail(error)
+
+    def _write_until_closed(self) -> None:
+        marked = False
+        first: _Submit | None = None
+        held = False
+        while True:
+            if not held:
+                try:
+                    first = self._queue.get(timeout=None if marked else self._marker_idle_seconds)
+                except queue.Empty:
+                    self._write_marker()
+                    marked = True
+                    continue
+            if first is None:
+                break
+            group, first, held = self._gather(first)
+            if group[0].state is not None and not self._go_on_to_next():
+                return
+            self._commit(group)
+            marked = False
+        if not marked:
+            self._write_marker()
+
+    def _gather(self, first: _Submit) -> tuple[list[_Submit], _Submit | None, bool]:
+        """What can go into one entry together, and, where it was taken out already, what has to come after it."""
+        group = [first]
+        size = first.size
+        while True:
+            try:
+                after = self._queue.get_nowait()
+            except queue.Empty:
+                return group, None, False
+            if after is None or after.state is not None or size + after.size > self.submit_bytes_max:
+                return group, after, True
+            group.append(after)
+            size += after.size
+
+    def _commit(self, group: list[_Submit]) -> None:
+        frames: Sequence[Frame] = group[0].frames
+        state = group[0].state
+        if state is not None:
+            frames = [*frames, state_frame(state)]
+        if len(group) > 1:
+            frames = list(frames)
+            for submit in group[1:]:
+                frames.extend(submit.frames)
+        length, locations = self._append(frames)
+        planned = sum(submit.size for submit in group)
+        if state is not None:
+            planned += frame_bytes(len(state))
+        with self._lock:
+            if self._error is not None:
+                return
+            self._active.note(frames)
+            if self._planned_segment == self._active.number:
+                self._budget.room += planned - length
+        at = 0
+        for submit in group:
+            end = at + len(submit.frames)
+            submit.done(locations[at:end])
+            at = end if submit.state is None else end + 1
+
+    def _append(self, frames: Sequence[Frame]) -> tuple[int, list[Location]]:
+        """Writes one entry and syncs it: its length, and where each payload lies."""
+        segment = self._active
+        start = Position(segment.number, self._end)
+        buffers, length, locations = encode_entry(frames, start=start, seed=segment.seed, synced=self._synced)
+        assert self._end + length <= segment.size_bytes
+        self._disk.write(segment.fd, buffers, self._end)
+        self._disk.sync(segment.fd)
+        self._end += length
+        self._synced = Position(segment.number, self._end)
+        return length, locations
+
+    def _write_marker(self) -> None:
+        length, _ = self._append([marker_frame()])
+        with self._lock:
+            if self._planned_segment == self._active.number:
+                self._budget.room -= length
+
+    def _go_on_to_next(self) -> bool:
+        """Seals the active segment and makes the next one active; False when the log is stopping."""
+        self._append([marker_frame()])
+        segment = self._pool.take()
+        if segment is None:
+            return False
+        with self._lock:
+            self._segments[segment.number] = segment
+            self._active = segment
+            self._end = HEADER_BYTES
+        return True
+
+    # --- the budget ---------------------------------------------------------------------------------------
+    def reserve(self, size: int) -> bool:
+        """Keeps `size` bytes (`log_bytes`) of the budget, or says that there are too few left.
+
+        Give them back with `unreserve` right after the submit they were for, or when nothing comes of it.
+        """
+        with self._lock:
+            return self._budget.reserve(size, self._segments_ready())
+
+    def unreserve(self, size: int) -> None:
+        with self._lock:
+            self._budget.unreserve(size)
+
+    @property
+    def used_bytes(self) -> int:
+        with self._lock:
+            return self._budget.used_bytes()
+
+    @property
+    def free_bytes(self) -> int:
+        with self._lock:
+            return self._budget.free_bytes(self._segments_ready())
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether the next segment cannot be made: only what is there already counts as free."""
+        return self._pool.disk_full
+
+    def _segments_ready(self) -> int | None:
+        return self._pool.segments_ready if self._pool.disk_full else None
+
+    # --- reading and giving up segments -------------------------------------------------------------------
+    def hold(self, number: int) -> bool:
+        """Keeps segment `number` from being recycled until `release`; False when it is gone already."""
+        with self._lock:
+            segment = self._segments.get(number)
+            if segment is not None:
+                segment.readers += 1
+            return segment is not None
+
+    def release(self, number: int) -> None:
+        with self._lock:
+            segment = self._segments.get(number)
+            if segment is not None:
+                segment.readers -= 1
+
+    def read(self, location: Location) -> pa.Buffer:
+        """The payload at `location`. Raises SegmentGone, CorruptData."""
+        if not self.hold(location.segment):
+            raise SegmentGone(f"segment {location.segment} of the write-ahead log is gone")
+        try:
+            segment = self._segments[location.segment]
+            data = self._disk.read(segment.fd, location.position, location.length)
+        finally:
+            self.release(location.segment)
+        if len(data) != location.length or crc32c(data) != location.crc:
+            raise problem(
+                "corrupt_data",
+                f"the write-ahead log is damaged: {segment.path}, {location.length} bytes at position "
+                f"{location.position} fail their checksum. Stop the server, put the file back from a copy of the disk",
+                file=str(segment.path),
+                position=location.position,
+            )
+        return pa.py_buffer(data)
+
+    def trim(self, table_offsets: TableOffsets) -> int:
+        """Gives up the oldest segments of which every record lies below its partition's table offset: how many.
+
+        Stops at the first that is held, or that has one which is not (`oldest_pinning`).
+        """
+        freed: list[Segment] = []
+        with self._lock:
+            for number in sorted(self._segments):
+                segment = self._segments[number]
+                # Only below a synced entry of a later segment is there a later state that is synced.
+                if number >= self._synced.segment or segment.readers or _pins(segment, table_offsets):
+                    break
+                freed.append(self._segments.pop(number))
+            self._budget.segments -= len(freed)
+        if freed:
+            self._pool.give_back(freed)
+        return len(freed)
+
+    def oldest_pinning(self, table_offsets: TableOffsets | None = None) -> list[Partition]:
+        """Which (topic id, partition) keep the oldest segment from being given up; none when it is the active one.
+
+        Without table offsets: all that have records in it.
+        """
+        with self._lock:
+            oldest = min(self._segments, default=self._synced.segment)
+            if oldest >= self._synced.segment:
+                return []
+            segment = self._segments[oldest]
+            return list(segment.ends) if table_offsets is None else _pins(segment, table_offsets)
+
+
+def _pins(segment: Segment, table_offsets: TableOffsets) -> list[Partition]:
+    if isinstance(table_offsets, Mapping):
+        return [key for key, end in segment.ends.items() if end > table_offsets.get(key, -1)]
+    return [key for key, end in segment.ends.items() if end > table_offsets(*key)]
