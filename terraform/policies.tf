@@ -16,6 +16,7 @@ data "aws_iam_policy_document" "read" {
     actions   = ["s3:ListBucket"]
     resources = [aws_s3_bucket.lake.arn]
 
+    # Asked for an object that is not there, S3 takes its key for the prefix: under the root it answers 404, not 403.
     condition {
       test     = "StringLike"
       variable = "s3:prefix"
