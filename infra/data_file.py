@@ -1,0 +1,305 @@
+"""One Parquet file of a topic-partition: writing it, reading it, and what is known of it without opening it.
+
+What a DataFile says of its records is what the Delta log says (the statistics of its Add action), so that a file that
+was just written, one read from the log and one read from its footer are equal.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from siltlog.infra import names
+from siltlog.infra.clock import format_us, parse_us
+from siltlog.infra.errors import problem
+from siltlog.infra.schema import FILE_SCHEMA, TABLE_SCHEMA
+from siltlog.infra.store import ObjectStore
+
+MIB = 1024 * 1024
+ROW_GROUP_ROWS_MAX = 128 * 1024
+ROW_GROUP_BYTES_MAX = 16 * MIB
+_RECORD_OVERHEAD_BYTES = 64
+"""Counted for each record beside its key and value, when row groups are bounded by bytes."""
+
+US_PER_MS = 1000
+TIMESTAMP_MIN_US = parse_us("0001-01-01T00:00:00Z")
+TIMESTAMP_MAX_US = parse_us("9999-12-31T23:59:59.999Z")
+"""What statistics can say of a time; a file with a record outside is kept without them."""
+
+REQUIRED_COLUMNS = ("offset", "timestamp")
+STATISTICS_COLUMNS = ["offset", "timestamp"]
+DICTIONARY_COLUMNS = ["key", "producer_id", "headers.list.element.key"]
+COMPRESSIONS: dict[str, dict[str, Any]] = {
+    "zstd": {"compression": "zstd", "compression_level": 1},
+    "lz4": {"compression": "lz4"},
+    "snappy": {"compression": "snappy"},
+    "gzip": {"compression": "gzip"},
+    "none": {"compression": "none"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of one topic-partition. Times are floored (minimum) and raised (maximum) to the millisecond."""
+
+    path: str
+    """Relative to the topic's path."""
+    partition: int
+    rows: int
+    size_bytes: int
+    first_offset: int
+    last_offset: int
+    """Inclusive."""
+    min_timestamp_us: int
+    max_timestamp_us: int
+    modified_ms: int
+
+    def statistics(self) -> str:
+        """The statistics of the file's Add action (JSON), which readers skip files by."""
+        minimum: dict[str, Any] = {"offset": self.first_offset}
+        maximum: dict[str, Any] = {"offset": self.last_offset}
+        nulls = {"offset": 0}
+        if self.min_timestamp_us > TIMESTAMP_MIN_US and self.max_timestamp_us < TIMESTAMP_MAX_US:
+            minimum["timestamp"] = _format_ms(self.min_timestamp_us)
+            maximum["timestamp"] = _format_ms(self.max_timestamp_us)
+            nulls["timestamp"] = 0
+        return json.dumps(
+            {"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls},
+            separators=(",", ":"),
+        )
+
+
+def bounded_timestamps(minimum_us: int, maximum_us: int) -> tuple[int, int]:
+    """The bounds that statistics can hold: whole milliseconds around both, or the widest where a time is outside."""
+    lowest = minimum_us // US_PER_MS * US_PER_MS
+    highest = -(-maximum_us // US_PER_MS) * US_PER_MS
+    if lowest <= TIMESTAMP_MIN_US or highest >= TIMESTAMP_MAX_US:
+        return TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
+    return lowest, highest
+
+
+def _format_ms(micros: int) -> str:
+    return format_us(micros)[:-4] + "Z"
+
+
+def write_data_file(
+    store: ObjectStore, topic: str, partition: int, table: pa.Table, *, compression: str, now_ms: int
+) -> DataFile:
+    """Writes `table` (columns of FILE_SCHEMA, offsets ascending, at least one row) as one new file; it is not synced.
+
+    `compression` is the topic's setting. Optional columns that are all null are left out: readers give nulls for them.
+    Raises Unavailable when the store cannot take it.
+    """
+    path = f"{names.partition_folder(partition)}/{uuid.uuid4()}.parquet"
+    kept = [
+        field.name
+        for field in FILE_SCHEMA
+        if field.name in REQUIRED_COLUMNS or table.column(field.name).null_count < table.num_rows
+    ]
+    content = _encode(table.select(kept), compression)
+    store.put(f"{names.topic_path(topic)}/{path}", content)
+    times = pc.min_max(table.column("timestamp").cast(pa.int64()))
+    lowest, highest = bounded_timestamps(times["min"].as_py(), times["max"].as_py())
+    offsets = table.column("offset")
+    return DataFile(
+        path=path,
+        partition=partition,
+        rows=table.num_rows,
+        size_bytes=content.size,
+        first_offset=offsets[0].as_py(),
+        last_offset=offsets[-1].as_py(),
+        min_timestamp_us=lowest,
+        max_timestamp_us=highest,
+        modified_ms=now_ms,
+    )
+
+
+def _encode(table: pa.Table, compression: str) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        use_dictionary=DICTIONARY_COLUMNS,
+        write_statistics=STATISTICS_COLUMNS,
+        write_page_checksum=True,
+        store_schema=False,
+        **COMPRESSIONS[compression],
+    ) as writer:
+        for start, end in row_group_ranges(table):
+            writer.write_table(table.slice(start, end - start), row_group_size=end - start)
+    return sink.getvalue()
+
+
+def row_group_ranges(table: pa.Table) -> Iterator[tuple[int, int]]:
+    """Ranges of rows [start, end) that cover `table`, each within the row and byte bounds, or a single row."""
+    ends = np.cumsum(_record_bytes(table))
+    start = 0
+    while start < table.num_rows:
+        before = ends[start - 1] if start else 0
+        end = int(np.searchsorted(ends, before + ROW_GROUP_BYTES_MAX, side="right"))
+        end = min(max(end, start + 1), start + ROW_GROUP_ROWS_MAX, table.num_rows)
+        yield start, end
+        start = end
+
+
+def _record_bytes(table: pa.Table) -> npt.NDArray[np.int64]:
+    total = np.full(table.num_rows, _RECORD_OVERHEAD_BYTES, dtype=np.int64)
+    for name in ("key", "value"):
+        if name in table.column_names:
+            total += pc.binary_length(table.column(name)).fill_null(0).to_numpy()
+    return total
+
+
+def read_data_file(
+    store: ObjectStore,
+    topic: str,
+    file: DataFile | str,
+    *,
+    columns: Sequence[str],
+    first_offset: int = 0,
+    max_records: int | None = None,
+) -> pa.Table:
+    """Records of one file at and above `first_offset`, in the order of their offsets, at most `max_records`.
+
+    `columns` are names of TABLE_SCHEMA (`partition` only with a DataFile); one that the file lacks is null. Row groups
+    outside the range are not read. Raises CorruptData, naming the file, topic and offsets, when it is missing or any
+    byte read fails its checksum; Unavailable when the store cannot be read.
+    """
+    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+        present = set(parquet.schema_arrow.names)
+        wanted = [name for name in dict.fromkeys([*columns, "offset"]) if name in present]
+        groups: list[pa.Table] = []
+        count = 0
+        for index in _groups_from(parquet, first_offset):
+            group = parquet.read_row_group(index, columns=wanted, use_threads=False)
+            group = group.slice(int(np.searchsorted(group.column("offset").to_numpy(), first_offset)))
+            groups.append(group)
+            count += group.num_rows
+            if max_records is not None and count >= max_records:
+                break
+        table = pa.concat_tables(groups) if groups else parquet.schema_arrow.empty_table().select(wanted)
+    table = table if max_records is None else table.slice(0, max_records)
+    return _completed(table, columns, None if isinstance(file, str) else file.partition)
+
+
+def read_row_group(
+    store: ObjectStore, topic: str, file: DataFile | str, *, columns: Sequence[str], offset: int
+) -> pa.Table:
+    """Every record of the first row group that has one at or above `offset`; empty when none has.
+
+    Columns and errors are those of `read_data_file`.
+    """
+    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+        present = set(parquet.schema_arrow.names)
+        wanted = [name for name in dict.fromkeys([*columns, "offset"]) if name in present]
+        table = parquet.schema_arrow.empty_table().select(wanted)
+        for index in _groups_from(parquet, offset):
+            group = parquet.read_row_group(index, columns=wanted, use_threads=False)
+            if group.num_rows and group.column("offset")[-1].as_py() >= offset:
+                table = group
+                break
+    return _completed(table, columns, None if isinstance(file, str) else file.partition)
+
+
+def _completed(table: pa.Table, columns: Sequence[str], partition: int | None) -> pa.Table:
+    schema = pa.schema([TABLE_SCHEMA.field(name) for name in columns])
+    arrays = []
+    for field in schema:
+        if field.name in table.column_names:
+            arrays.append(table.column(field.name).cast(field.type))
+        elif field.name == names.PARTITION_COLUMN:
+            arrays.append(pa.repeat(pa.scalar(partition, field.type), table.num_rows))
+        else:
+            arrays.append(pa.nulls(table.num_rows, field.type))
+    return pa.table(arrays, schema=schema)
+
+
+def _groups_from(parquet: pq.ParquetFile, first_offset: int) -> Iterator[int]:
+    column = parquet.schema_arrow.names.index("offset")
+    metadata = parquet.metadata
+    for index in range(metadata.num_row_groups):
+        if metadata.num_columns > column:
+            statistics = _column_chunk(metadata.row_group(index), "offset").statistics
+            if statistics is not None and statistics.has_min_max and statistics.max < first_offset:
+                continue
+        yield index
+
+
+def _column_chunk(group: Any, name: str) -> Any:
+    for index in range(group.num_columns):
+        chunk = group.column(index)
+        if chunk.path_in_schema == name:
+            return chunk
+    raise ValueError(f"there is no column {name}")
+
+
+def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: int) -> DataFile:
+    """What the footer of a file that another writer wrote says of it; `path` is relative to the topic's path.
+
+    Raises CorruptData when it is missing, damaged, or has no statistics of offset and timestamp.
+    """
+    with _damage_named(topic, path), _opened(store, topic, path) as parquet:
+        metadata = parquet.metadata
+        info = store.info(f"{names.topic_path(topic)}/{path}")
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        offsets = [_column_chunk(group, "offset").statistics for group in groups]
+        times = [_column_chunk(group, "timestamp").statistics for group in groups]
+        if info is None or not groups or not all(s is not None and s.has_min_max for s in (*offsets, *times)):
+            raise ValueError("its footer has no statistics of offset and timestamp")
+        lowest, highest = bounded_timestamps(
+            min(int(statistics.min_raw) for statistics in times), max(int(statistics.max_raw) for statistics in times)
+        )
+        return DataFile(
+            path=path,
+            partition=partition,
+            rows=metadata.num_rows,
+            size_bytes=info.size,
+            first_offset=min(statistics.min for statistics in offsets),
+            last_offset=max(statistics.max for statistics in offsets),
+            min_timestamp_us=lowest,
+            max_timestamp_us=highest,
+            modified_ms=info.modified_ms,
+        )
+
+
+@contextmanager
+def _opened(store: ObjectStore, topic: str, file: DataFile | str) -> Iterator[pq.ParquetFile]:
+    path = file if isinstance(file, str) else file.path
+    with store.open(f"{names.topic_path(topic)}/{path}") as source:
+        yield pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+
+
+@contextmanager
+def _damage_named(topic: str, file: DataFile | str) -> Iterator[None]:
+    """Errors of decoding and an absent file become CorruptData; errors of the store pass."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, IndexError, EOFError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+            raise problem("topic_unavailable", f"{error.filename or file} cannot be read: {error}") from error
+        path, range_text = file if isinstance(file, str) else file.path, ""
+        members: dict[str, Any] = {}
+        if not isinstance(file, str):
+            range_text = f", partition {file.partition}, offsets {file.first_offset} to {file.last_offset},"
+            members = {
+                "partition": file.partition,
+                "first_offset": file.first_offset,
+                "last_offset": file.last_offset,
+            }
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
+        raise problem(
+            "corrupt_data",
+            f"the file {names.topic_path(topic)}/{path} of topic {topic}{range_text} {what}; "
+            "restore it from a backup of the root",
+            topic=topic,
+            path=f"{names.topic_path(topic)}/{path}",
+            **members,
+        ) from error

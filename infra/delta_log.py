@@ -1,0 +1,287 @@
+"""Reading a topic's Delta log: entries as they were committed, and the app transactions of its checkpoints.
+
+deltalake answers for files and properties, but asks a table for one app transaction at a time; and what a commit with
+a lost answer came to is only in the entries themselves. Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from siltlog.infra import names
+from siltlog.infra.clock import parse_us
+from siltlog.infra.data_file import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, DataFile, bounded_timestamps
+from siltlog.infra.errors import problem
+from siltlog.infra.store import ObjectStore
+
+HOUR_MS = 3_600_000
+JOB_MS_MAX = 6 * HOUR_MS
+OUTAGE_MS_MAX = 12 * HOUR_MS
+RETENTION_MS = 24 * HOUR_MS
+"""How long log entries and removed files are kept. On a local root each entry kept adds 2 microseconds to a commit."""
+assert RETENTION_MS > JOB_MS_MAX + OUTAGE_MS_MAX, "an open outcome or plan must not outlive its log entries"
+
+LAST_CHECKPOINT = "_last_checkpoint"
+
+
+class _CommitInfo(msgspec.Struct, frozen=True):
+    commit_id: str | None = msgspec.field(name=names.COMMIT_INFO_ID, default=None)
+    transactions: int | None = msgspec.field(name=names.COMMIT_INFO_TRANSACTIONS, default=None)
+
+
+class _Add(msgspec.Struct, frozen=True, rename="camel"):
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    modification_time: int
+    stats: str | None = None
+
+
+class _Remove(msgspec.Struct, frozen=True):
+    path: str
+
+
+class _Txn(msgspec.Struct, frozen=True, rename="camel"):
+    app_id: str
+    version: int
+
+
+class _MetaData(msgspec.Struct, frozen=True):
+    configuration: dict[str, str] = {}
+
+
+class _Action(msgspec.Struct, frozen=True, rename="camel"):
+    commit_info: _CommitInfo | None = None
+    add: _Add | None = None
+    remove: _Remove | None = None
+    txn: _Txn | None = None
+    meta_data: _MetaData | None = None
+
+
+class _Bounds(msgspec.Struct, frozen=True):
+    offset: int
+    timestamp: str | None = None
+
+
+class _Statistics(msgspec.Struct, frozen=True, rename="camel"):
+    num_records: int
+    min_values: _Bounds
+    max_values: _Bounds
+
+
+class _LastCheckpoint(msgspec.Struct, frozen=True):
+    version: int
+    parts: int | None = None
+
+
+_ACTION = msgspec.json.Decoder(_Action)
+_STATISTICS = msgspec.json.Decoder(_Statistics)
+_LAST_CHECKPOINT = msgspec.json.Decoder(_LastCheckpoint)
+
+
+class Torn(Exception):
+    """An entry ends too early: the power went before it was synced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One commit of a topic table."""
+
+    version: int
+    commit_id: str | None
+    """None when it was not committed through `infra/table.py`."""
+    adds: tuple[DataFile, ...]
+    removes: tuple[str, ...]
+    transactions: Mapping[str, int]
+    properties: Mapping[str, str] | None
+    """All table properties after it; None when it does not touch them."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    version: int
+    paths: tuple[str, ...]
+    """Relative to the root."""
+
+
+def log_folder(topic: str) -> str:
+    return f"{names.topic_path(topic)}/{names.DELTA_LOG_FOLDER}"
+
+
+def entry_path(topic: str, version: int) -> str:
+    return f"{log_folder(topic)}/{version:020d}.json"
+
+
+def checkpoint_path(topic: str, version: int) -> str:
+    return f"{log_folder(topic)}/{version:020d}.checkpoint.parquet"
+
+
+def last_checkpoint_path(topic: str) -> str:
+    return f"{log_folder(topic)}/{LAST_CHECKPOINT}"
+
+
+def read_entry(store: ObjectStore, topic: str, version: int) -> Entry:
+    """Raises FileNotFoundError when there is none, Torn when it is cut short, CorruptData when it is damaged."""
+    path = entry_path(topic, version)
+    return parse_entry(topic, path, version, store.get(path))
+
+
+def parse_entry(topic: str, path: str, version: int, content: bytes) -> Entry:
+    """Raises Torn for an entry that is cut short, CorruptData for one that is damaged in another way."""
+    info = _CommitInfo()
+    adds: list[DataFile] = []
+    removes: list[str] = []
+    transactions: dict[str, int] = {}
+    properties: dict[str, str] | None = None
+    for action in _actions(topic, path, content):
+        if action.add is not None:
+            adds.append(_data_file(topic, path, action.add))
+        elif action.remove is not None:
+            removes.append(unquote(action.remove.path))
+        elif action.txn is not None:
+            transactions[action.txn.app_id] = action.txn.version
+        elif action.meta_data is not None:
+            properties = action.meta_data.configuration
+        elif action.commit_info is not None:
+            info = action.commit_info
+    # App transactions come last: with all of them, nothing before them is cut off.
+    if info.transactions is not None and len(transactions) < info.transactions:
+        raise Torn(path)
+    return Entry(version, info.commit_id, tuple(adds), tuple(removes), transactions, properties)
+
+
+def _actions(topic: str, path: str, content: bytes) -> list[_Action]:
+    if not content.strip() or b"\0" in content:
+        raise Torn(path)
+    lines = content.splitlines()
+    actions: list[_Action] = []
+    for number, line in enumerate(lines):
+        try:
+            actions.append(_ACTION.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if number == len(lines) - 1:
+                raise Torn(path) from error
+            raise damaged(topic, path, f"line {number + 1}: {error}") from error
+    return actions
+
+
+def damaged(topic: str, path: str, reason: str) -> Exception:
+    return problem(
+        "corrupt_data",
+        f"the log of topic {topic} is damaged at {path} ({reason}); restore it from a backup of the root",
+        topic=topic,
+        path=path,
+    )
+
+
+def _data_file(topic: str, entry: str, add: _Add) -> DataFile:
+    try:
+        statistics = _STATISTICS.decode(add.stats or "")
+        partition = int(add.partition_values[names.PARTITION_COLUMN] or "")
+    except (msgspec.DecodeError, KeyError, ValueError) as error:
+        raise damaged(topic, entry, f"the statistics of {add.path}: {error}") from error
+    lowest, highest = statistics.min_values.timestamp, statistics.max_values.timestamp
+    if lowest is None or highest is None:
+        times = TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
+    else:
+        times = bounded_timestamps(parse_us(lowest), parse_us(highest))
+    return DataFile(
+        path=unquote(add.path),
+        partition=partition,
+        rows=statistics.num_records,
+        size_bytes=add.size,
+        first_offset=statistics.min_values.offset,
+        last_offset=statistics.max_values.offset,
+        min_timestamp_us=times[0],
+        max_timestamp_us=times[1],
+        modified_ms=add.modification_time,
+    )
+
+
+def data_files(topic: str, actions: pa.Table) -> list[DataFile]:
+    """The files of deltalake's flattened add actions."""
+    if actions.num_rows == 0:
+        return []
+    needed = ("num_records", "min.offset", "max.offset")
+    if any(name not in actions.column_names or actions.column(name).null_count for name in needed):
+        raise damaged(topic, log_folder(topic), "a file has no statistics of its offsets")
+    lowest, highest = (_timestamps(actions, name) for name in ("min.timestamp", "max.timestamp"))
+    columns = ("path", "partition.partition", "num_records", "size_bytes", "min.offset", "max.offset")
+    rows = zip(*(actions.column(name).to_pylist() for name in (*columns, "modification_time")), strict=True)
+    return [
+        DataFile(unquote(path), partition, count, size, first, last, *_known_timestamps(low, high), modified)
+        for (path, partition, count, size, first, last, modified), low, high in zip(rows, lowest, highest, strict=True)
+    ]
+
+
+def _timestamps(actions: pa.Table, name: str) -> list[int | None]:
+    if name not in actions.column_names:
+        return [None] * actions.num_rows
+    return list(actions.column(name).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist())
+
+
+def _known_timestamps(lowest: int | None, highest: int | None) -> tuple[int, int]:
+    if lowest is None or highest is None:
+        return TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
+    return bounded_timestamps(lowest, highest)
+
+
+def last_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
+    """What `_last_checkpoint` names; None when it is absent. Raises Torn when it is cut short."""
+    path = last_checkpoint_path(topic)
+    try:
+        content = store.get(path)
+    except FileNotFoundError:
+        return None
+    try:
+        last = _LAST_CHECKPOINT.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Torn(path) from error
+    if last.parts is None:
+        return Checkpoint(last.version, (checkpoint_path(topic, last.version),))
+    return Checkpoint(
+        last.version,
+        tuple(
+            f"{log_folder(topic)}/{last.version:020d}.checkpoint.{part:010d}.{last.parts:010d}.parquet"
+            for part in range(1, last.parts + 1)
+        ),
+    )
+
+
+def newest_checkpoint(store: ObjectStore, topic: str, version_max: int | None = None) -> Checkpoint | None:
+    """The newest checkpoint, at or below `version_max`, among the files of the log: for when no hint names it."""
+    parts: dict[int, list[str]] = {}
+    for info in store.list(log_folder(topic)):
+        name = info.path.rpartition("/")[2]
+        if name.endswith(".parquet") and ".checkpoint." in name:
+            parts.setdefault(int(name.partition(".")[0]), []).append(info.path)
+    versions = [version for version in parts if version_max is None or version <= version_max]
+    return Checkpoint(max(versions), tuple(parts[max(versions)])) if versions else None
+
+
+def transactions_at(store: ObjectStore, topic: str, version: int) -> dict[str, int]:
+    """App id -> number of every app transaction of the table at `version`.
+
+    From the last checkpoint at or below it and the entries after that one. Raises FileNotFoundError when an entry is
+    gone, CorruptData when one is damaged.
+    """
+    checkpoint = last_checkpoint(store, topic)
+    if checkpoint is None or checkpoint.version > version:
+        checkpoint = newest_checkpoint(store, topic, version)
+    transactions: dict[str, int] = {}
+    for path in checkpoint.paths if checkpoint else ():
+        transactions.update(_checkpoint_transactions(store.get(path)))
+    for later in range(checkpoint.version + 1 if checkpoint else 0, version + 1):
+        transactions.update(read_entry(store, topic, later).transactions)
+    return transactions
+
+
+def _checkpoint_transactions(content: bytes) -> dict[str, int]:
+    table = pq.ParquetFile(io.BytesIO(content)).read(columns=["txn.appId", "txn.version"])
+    txns: Any = table.column("txn").combine_chunks().drop_null()
+    return dict(zip(txns.field("appId").to_pylist(), txns.field("version").to_pylist(), strict=True))

@@ -1,0 +1,184 @@
+"""The object store on S3, or anything that speaks its protocol with conditional puts."""
+
+import builtins
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import boto3
+import pyarrow as pa
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import BotoCoreError, ClientError
+
+from siltlog.infra.errors import problem
+from siltlog.infra.store import ObjectInfo
+
+CONNECT_TIMEOUT_MS = 5_000
+READ_TIMEOUT_MS = 30_000
+ATTEMPTS_MAX = 5
+CONNECTIONS_MAX = 32
+_THREADS = 8
+_DEFAULT_REGION = "us-east-1"
+_ABSENT = ("NoSuchKey", "404", "NotFound")
+_EXISTS = ("PreconditionFailed", "412")
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Foreign errors of S3 become FileNotFoundError (no such object) or Unavailable."""
+    try:
+        yield
+    except ClientError as error:
+        code = error_code(error)
+        if code in _ABSENT:
+            raise FileNotFoundError(path) from error
+        raise problem(
+            "topic_unavailable", f"S3 refused {path}: {code} {error.response['Error'].get('Message', '')}"
+        ) from error
+    except BotoCoreError as error:
+        raise problem("topic_unavailable", f"S3 cannot be reached for {path}: {error}") from error
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise problem("topic_unavailable", f"{path} cannot be read from S3: {error}") from error
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+class S3Store:
+    def __init__(self, bucket: str, prefix: str, *, endpoint: str = "", region: str = "") -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self.root_uri = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._session = boto3.Session(region_name=region or None)
+        self._endpoint = endpoint
+        self._region = region or self._session.region_name or _DEFAULT_REGION
+        self._client = self._session.client(
+            "s3",
+            endpoint_url=endpoint or None,
+            region_name=self._region,
+            config=Config(
+                connect_timeout=CONNECT_TIMEOUT_MS / 1000,
+                read_timeout=READ_TIMEOUT_MS / 1000,
+                retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+                max_pool_connections=CONNECTIONS_MAX,
+            ),
+        )
+
+    @cached_property
+    def _files(self) -> Any:
+        """The random-access side, made on first use."""
+        import fsspec
+
+        return fsspec.filesystem(
+            "s3",
+            use_listings_cache=False,
+            client_kwargs={"endpoint_url": self._endpoint or None, "region_name": self._region},
+            config_kwargs={"connect_timeout": CONNECT_TIMEOUT_MS / 1000, "read_timeout": READ_TIMEOUT_MS / 1000},
+        )
+
+    def _key(self, path: str) -> str:
+        return self._prefix + path
+
+    def uri(self, path: str, scheme: str | None = None) -> str:
+        return f"{scheme or 's3'}://{self._bucket}/{self._key(path)}"
+
+    def storage_options(self) -> dict[str, str]:
+        options = {"AWS_REGION": self._region, "timeout": f"{READ_TIMEOUT_MS}ms"}
+        if self._endpoint:
+            options["AWS_ENDPOINT_URL"] = self._endpoint
+            if self._endpoint.startswith("http:"):
+                options["AWS_ALLOW_HTTP"] = "true"
+        credentials = self._session.get_credentials()
+        # Credentials that expire are left to deltalake's own chain, which renews them.
+        if credentials is not None and not isinstance(credentials, RefreshableCredentials):
+            frozen = credentials.get_frozen_credentials()
+            options["AWS_ACCESS_KEY_ID"] = frozen.access_key or ""
+            options["AWS_SECRET_ACCESS_KEY"] = frozen.secret_key or ""
+            if frozen.token:
+                options["AWS_SESSION_TOKEN"] = frozen.token
+        return options
+
+    def get(self, path: str) -> bytes:
+        with translated(path):
+            content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path))["Body"].read()
+            return content
+
+    def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
+        with translated(path):
+            self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data))
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        with translated(path):
+            try:
+                self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
+            except ClientError as error:
+                if error_code(error) not in _EXISTS:
+                    raise
+                # A first attempt whose answer was lost may have been our own.
+                return bool(error.response["ResponseMetadata"].get("RetryAttempts")) and self.get(path) == data
+            return True
+
+    def info(self, path: str) -> ObjectInfo | None:
+        try:
+            with translated(path):
+                head = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
+        except FileNotFoundError:
+            return None
+        return ObjectInfo(path, head["ContentLength"], int(head["LastModified"].timestamp() * 1000))
+
+    def size(self, path: str) -> int | None:
+        info = self.info(path)
+        return None if info is None else info.size
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        if len(paths) < 2:
+            return [self.size(path) for path in paths]
+        with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
+            return list(pool.map(self.size, paths))
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        with translated(prefix):
+            for page in self._pages(prefix, delimiter=""):
+                found += [
+                    ObjectInfo(
+                        item["Key"].removeprefix(self._prefix),
+                        item["Size"],
+                        int(item["LastModified"].timestamp() * 1000),
+                    )
+                    for item in page.get("Contents", [])
+                ]
+        return sorted(found)
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        with translated(prefix):
+            return sorted(
+                common["Prefix"].rstrip("/").rpartition("/")[2]
+                for page in self._pages(prefix, delimiter="/")
+                for common in page.get("CommonPrefixes", [])
+            )
+
+    def _pages(self, prefix: str, delimiter: str) -> Iterable[Any]:
+        folder = self._key(prefix.strip("/"))
+        return self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=f"{folder.rstrip('/')}/" if folder else "", Delimiter=delimiter
+        )
+
+    def delete(self, path: str) -> None:
+        with translated(path):
+            self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """What S3 has answered for is durable."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        with translated(path):
+            return pa.PythonFile(
+                self._files.open(f"{self._bucket}/{self._key(path)}", "rb", cache_type="none"), mode="r"
+            )

@@ -1,0 +1,81 @@
+"""The object store: what every part needs of the place where tables live, the same on a local disk and on S3."""
+
+import builtins
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from siltlog.infra.errors import ConfigError
+
+
+class ObjectInfo(NamedTuple):
+    path: str
+    size: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    """Objects under one root. Paths are relative to the root and separated by "/".
+
+    Every method raises Unavailable (`topic_unavailable`, or `disk_full`) when the store cannot do it now.
+    """
+
+    root_uri: str
+
+    def uri(self, path: str, scheme: str | None = None) -> str:
+        """The full URI of `path`; `scheme="s3a"` for Spark, which knows S3 by that name (no effect on a local root)."""
+
+    def storage_options(self) -> dict[str, str]:
+        """What deltalake needs to reach the store; empty locally."""
+
+    def get(self, path: str) -> bytes:
+        """Raises FileNotFoundError when absent."""
+
+    def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
+        """Writes the whole object; seen whole or not at all. Locally not durable before `sync`."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Atomic and durable; False, and nothing written, when the object exists."""
+
+    def info(self, path: str) -> ObjectInfo | None:
+        """None when absent."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes; None when absent."""
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """`size` of each of `paths`, asked for together."""
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """Every object below the folder `prefix`, in the order of their paths."""
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """The names (not paths) of the direct sub-folders of `prefix`, sorted."""
+
+    def delete(self, path: str) -> None:
+        """An absent object is fine."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Makes objects durable: locally by fsync of the files, then of each folder above them up to the root."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """For random access; raises FileNotFoundError when absent."""
+
+
+def open_store(root_uri: str, *, s3_endpoint: str = "", s3_region: str = "") -> ObjectStore:
+    """The store at `file:///path` or `s3://bucket/prefix`. Keys for S3 come by boto3's own chain.
+
+    Raises ConfigError when `root_uri` is no such location or a local root cannot be made.
+    """
+    parts = urlsplit(root_uri)
+    if parts.scheme == "file" and parts.path:
+        from siltlog.infra.local_store import LocalStore
+
+        return LocalStore(unquote(parts.path))
+    if parts.scheme == "s3" and parts.netloc:
+        from siltlog.infra.s3_store import S3Store
+
+        return S3Store(parts.netloc, parts.path.strip("/"), endpoint=s3_endpoint, region=s3_region)
+    raise ConfigError(f"the root {root_uri!r} is not a location: use file:///path or s3://bucket/prefix")

@@ -1,0 +1,122 @@
+"""deltalake as this project uses it: handles, and the commits that go into a topic's log. It decides nothing."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from siltlog.infra import names
+from siltlog.infra.data_file import DataFile
+from siltlog.infra.delta_log import RETENTION_MS, log_folder
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.schema import TABLE_SCHEMA
+from siltlog.infra.store import ObjectStore
+
+# Checkpoints and log clean-up are steps of their own: inside a commit they would be neither synced nor off its path.
+_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_PERIOD = f"interval {RETENTION_MS // 3_600_000} hours"
+RETENTION_PROPERTIES = {"delta.logRetentionDuration": _PERIOD, "delta.deletedFileRetentionDuration": _PERIOD}
+COMPARE_AND_SET = 0
+"""Retries of a commit that may only become the version after its handle's."""
+
+
+def open_handle(store: ObjectStore, topic: str, version: int | None = None) -> DeltaTable:
+    """Raises UnknownTopic when there is no table, CorruptData or Unavailable when it cannot be opened."""
+    try:
+        return DeltaTable(_uri(store, topic), version=version, storage_options=store.storage_options())
+    except TableNotFoundError:
+        raise problem("unknown_topic", f"there is no topic {topic!r}", topic=topic) from None
+    except Exception as error:
+        raise translated(store, topic, error) from error
+
+
+def translated(store: ObjectStore, topic: str, error: Exception) -> SiltlogError:
+    """What an error of deltalake means to a caller: on a disk the log is damaged or full, remotely it may pass."""
+    text = str(error)
+    if "os error 28" in text or "No space left" in text:
+        return problem("disk_full", f"no space is left for the table of topic {topic}; free space on its disk")
+    return problem(
+        "topic_unavailable", f"the log at {store.uri(log_folder(topic))} cannot be used: {text}", topic=topic
+    )
+
+
+def commit_actions(
+    handle: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    transactions: Mapping[str, int],
+    commit_id: str,
+    *,
+    retries: int | None = COMPARE_AND_SET,
+) -> None:
+    """`retries` None is deltalake's own number, for a handle that is behind on purpose."""
+    handle.create_write_transaction(
+        list(actions),
+        mode="append",
+        schema=TABLE_SCHEMA,
+        partition_by=[names.PARTITION_COLUMN],
+        commit_properties=_properties(commit_id, transactions, retries),
+        post_commithook_properties=_HOOKS,
+    )
+
+
+def commit_properties(
+    handle: DeltaTable, properties: Mapping[str, str], transactions: Mapping[str, int], commit_id: str
+) -> None:
+    """Sets `properties` beside those the table has."""
+    handle.alter.set_table_properties(
+        dict(properties),
+        raise_if_not_exists=False,
+        commit_properties=_properties(commit_id, transactions, COMPARE_AND_SET),
+        post_commithook_properties=_HOOKS,
+    )
+
+
+def commit_table(
+    store: ObjectStore,
+    topic: str,
+    properties: Mapping[str, str],
+    transactions: Mapping[str, int],
+    commit_id: str,
+    *,
+    overwrite: bool,
+) -> None:
+    """A new table; with `overwrite` on the same log, removing every live file and every property there was."""
+    DeltaTable.create(
+        _uri(store, topic),
+        schema=TABLE_SCHEMA,
+        mode="overwrite" if overwrite else "error",
+        partition_by=[names.PARTITION_COLUMN],
+        configuration=dict(properties),
+        storage_options=store.storage_options(),
+        commit_properties=_properties(commit_id, transactions, COMPARE_AND_SET),
+        post_commithook_properties=_HOOKS,
+        raise_if_key_not_exists=False,
+    )
+
+
+def _properties(commit_id: str, transactions: Mapping[str, int], retries: int | None) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={names.COMMIT_INFO_ID: commit_id, names.COMMIT_INFO_TRANSACTIONS: len(transactions)},
+        max_commit_retries=retries,
+        app_transactions=[Transaction(app_id, number) for app_id, number in transactions.items()],
+    )
+
+
+def add_action(file: DataFile, *, data_change: bool) -> AddAction:
+    values = {names.PARTITION_COLUMN: str(file.partition)}
+    return AddAction(file.path, file.size_bytes, values, file.modified_ms, data_change, file.statistics())
+
+
+def remove_action(file: DataFile, *, data_change: bool, now_ms: int) -> RemoveAction:
+    values = {names.PARTITION_COLUMN: str(file.partition)}
+    return RemoveAction(file.path, data_change, now_ms, file.size_bytes, values)
+
+
+def add_actions_of(handle: DeltaTable) -> pa.Table:
+    return pa.table(handle.get_add_actions(flatten=True))
+
+
+def _uri(store: ObjectStore, topic: str) -> str:
+    return store.uri(names.topic_path(topic))

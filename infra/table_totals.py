@@ -1,0 +1,72 @@
+"""Whether a rewrite's output holds the records of its sources: compared before it is committed."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from siltlog.infra.data_file import DataFile, read_data_file
+from siltlog.infra.errors import problem
+from siltlog.infra.store import ObjectStore
+
+
+class Totals(NamedTuple):
+    """Of the offsets of one partition."""
+
+    rows: int
+    lowest: int
+    highest: int
+    total: int
+
+
+def compare_totals(store: ObjectStore, topic: str, sources: Sequence[DataFile], outputs: Sequence[DataFile]) -> None:
+    """Reads the offsets of all files, verifying their page checksums.
+
+    Raises CorruptData when a file is damaged, says other than it holds, or the totals of a partition differ.
+    """
+    before, after = _totals(store, topic, sources), _totals(store, topic, outputs)
+    for partition in sorted(before.keys() | after.keys()):
+        if before.get(partition) != after.get(partition):
+            raise problem(
+                "corrupt_data",
+                f"the rewrite of topic {topic}, partition {partition}, would change its records: "
+                f"{before.get(partition)} before, {after.get(partition)} after; nothing was committed",
+                topic=topic,
+                partition=partition,
+            )
+
+
+def _totals(store: ObjectStore, topic: str, files: Sequence[DataFile]) -> dict[int, Totals]:
+    totals: dict[int, Totals] = {}
+    for file in files:
+        offsets = read_data_file(store, topic, file, columns=["offset"]).column("offset")
+        bounds = pc.min_max(offsets)
+        found = Totals(len(offsets), bounds["min"].as_py(), bounds["max"].as_py(), _sum(offsets.to_numpy()))
+        if found[:3] != (file.rows, file.first_offset, file.last_offset):
+            raise problem(
+                "corrupt_data",
+                f"{file.path} of topic {topic} holds {found}, not {file.rows} rows from {file.first_offset} to "
+                f"{file.last_offset}",
+                topic=topic,
+                path=file.path,
+                partition=file.partition,
+            )
+        known = totals.get(file.partition)
+        totals[file.partition] = (
+            found
+            if known is None
+            else Totals(
+                known.rows + found.rows,
+                min(known.lowest, found.lowest),
+                max(known.highest, found.highest),
+                known.total + found.total,
+            )
+        )
+    return totals
+
+
+def _sum(offsets: "np.typing.NDArray[np.int64]") -> int:
+    """Exact: 64 bits do not hold the sum of many large offsets."""
+    base = int(offsets[0]) if len(offsets) else 0
+    return int((offsets - base).sum()) + base * len(offsets)
