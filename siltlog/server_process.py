@@ -112,7 +112,7 @@ class ServerProcess:
         return process.wait()
 
     def _environment(self) -> dict[str, str]:
-        inherited = os.environ  # noqa: TID251 - the child's environment, not a setting
+        inherited = dict(os.environ)  # noqa: TID251
         kept = {name: value for name, value in inherited.items() if not name.startswith(names.ENV_PREFIX)}
         own = {names.ENV_PREFIX + name.upper(): str(value) for name, value in self._settings.items()}
         return {**kept, **own, names.ENV_PREFIX + "DATA_DIR": str(self.data_dir)}

@@ -1,0 +1,101 @@
+"""`silt topic`: create, list, describe, delete."""
+
+from typing import Any
+
+import click
+
+from siltlog.cli.output import grid, pairs
+from siltlog.cli.session import Session, client_options, on_terminal, pass_session
+
+OFFSET_COLUMNS = ("log_start_offset", "table_offset", "high_watermark")
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@topic.command(epilog="Example:  silt topic create events --partitions 4 --config retention.ms=86400000")
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(1), default=1, show_default=True, help="How many partitions.")
+@click.option("--config", "-c", multiple=True, metavar="NAME=VALUE", help="A setting of the topic; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed when the topic is already there with as many partitions.")
+@client_options
+@pass_session
+def create(session: Session, name: str, partitions: int, config: tuple[str, ...], if_not_exists: bool) -> None:
+    """Create a topic: an empty Delta table that can be published to."""
+    settings = dict(_setting(entry) for entry in config)
+    with session.admin() as admin:
+        document = admin.create_topic(name, partitions=partitions, config=settings, exist_ok=if_not_exists)
+    _print_topic(session, document)
+
+
+@topic.command("list", epilog="Example:  silt topic list --output json")
+@client_options
+@pass_session
+def list_(session: Session) -> None:
+    """List the topics."""
+    with session.admin() as admin:
+        documents = admin.topics()
+    columns = ("name", "partitions", "records", "bytes", "files", "created_at")
+    session.output.document(
+        {"topics": documents},
+        value=[document["name"] for document in documents],
+        tables=[grid(documents, columns, numbers=("partitions", "records", "bytes", "files"))],
+    )
+
+
+@topic.command(epilog="Example:  silt topic describe events")
+@click.argument("name")
+@client_options
+@pass_session
+def describe(session: Session, name: str) -> None:
+    """Show a topic: its table, its settings, and the offsets of every partition."""
+    with session.admin() as admin:
+        document = admin.topic(name)
+    _print_topic(session, document)
+
+
+@topic.command(epilog="Example:  silt topic delete events --yes")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@client_options
+@pass_session
+def delete(session: Session, name: str, yes: bool) -> None:
+    """Delete a topic and everything in it."""
+    if not yes:
+        if not on_terminal():
+            raise click.UsageError(f"deleting {name} destroys its records and cannot ask here; say so with --yes")
+        click.confirm(f"Delete the topic {name} and all its records?", abort=True, err=True)
+    with session.admin() as admin:
+        admin.delete_topic(name)
+    session.output.document({"name": name, "deleted": True}, value=[name], tables=[pairs({"deleted": name})])
+
+
+def _setting(entry: str) -> tuple[str, int | str]:
+    """`retention.ms=1000` as name and value; whole numbers become numbers, as the server expects them."""
+    name, equals, text = entry.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{entry!r} is not NAME=VALUE, such as retention.ms=86400000", param_hint="--config")
+    number = text.removeprefix("-")
+    return name, int(text) if number.isascii() and number.isdigit() else text
+
+
+def _print_topic(session: Session, document: dict[str, Any]) -> None:
+    """`document` is the topic as `GET /v1/topics/{topic}` has it; `partitions` may be a count or one entry each."""
+    by_partition = document["partitions"] if isinstance(document["partitions"], list) else []
+    head = {name: value for name, value in document.items() if name not in ("config", "partitions")}
+    head["partitions"] = len(by_partition) or document["partitions"]
+    settings = [
+        {"setting": name, "value": str(entry["value"]), "source": entry["source"]}
+        for name, entry in document.get("config", {}).items()
+    ]
+    session.output.document(
+        document,
+        value=[document["name"]],
+        tables=[
+            pairs(head),
+            grid(by_partition, ("partition", *OFFSET_COLUMNS), numbers=("partition", *OFFSET_COLUMNS)),
+            grid(settings, ("setting", "value", "source")),
+        ],
+    )
