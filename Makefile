@@ -55,10 +55,10 @@ clean: ## Remove what the other targets made (downloaded jars stay)
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 	@echo "Removed the environment, the demo's data and every cache."
 
-lock: ## Pin every dependency anew (needs uv)
+lock: ## Pin what pyproject.toml asks for (needs uv; ARGS=--upgrade for what is newer)
 	@command -v uv >/dev/null || { echo "make lock needs uv: python3 -m pip install uv" >&2; exit 1; }
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--all-extras --group dev --custom-compile-command "make lock" pyproject.toml -o $(LOCK)
+		--all-extras --group dev $(ARGS) pyproject.toml -o $(LOCK)
 	@echo "Wrote $(LOCK). Next: make test"
 
 java:
