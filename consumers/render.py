@@ -1,0 +1,196 @@
+"""Records as JSON and NDJSON. What is written here can be published again and gives the same bytes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import UNSET, UnsetType
+
+from siltlog.consumers.timestamp_text import timestamp_texts
+from siltlog.infra.errors import SiltlogError, problem
+
+Values = Literal["text", "json", "base64"]
+VALUES: tuple[Values, ...] = ("text", "json", "base64")
+
+BRACKETS_MAX = 400
+"""A value with more of `[` and `{` might be nested too deeply to be read inside of a reply; it is looked at again."""
+
+_NESTING = 8
+_EMBEDDED_FIRST = frozenset(b"{[-0123456789tf")
+_EMBEDDED_LAST = frozenset(b"}]0123456789e")
+_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
+_ENCODER = msgspec.json.Encoder()
+_NO_HEADERS: list["Header"] = []
+
+Text = str | None | UnsetType
+"""UNSET: the bytes are no UTF-8 text, the member with `_base64` has them."""
+
+
+class Header(msgspec.Struct, gc=False):
+    key: str
+    value: Text
+    value_base64: bytes | UnsetType = UNSET
+
+
+class Record(msgspec.Struct, gc=False):
+    """A record of a reply; members that are UNSET are left out."""
+
+    topic: str | UnsetType
+    partition: int
+    offset: int
+    timestamp: str
+    key: Text
+    key_base64: bytes | UnsetType
+    value: Text | msgspec.Raw
+    value_base64: bytes | UnsetType
+    headers: list[Header]
+
+
+def records(batches: Sequence[pa.RecordBatch], values: Values, topic: str | UnsetType = UNSET) -> list[Record]:
+    """The records of RECORD_SCHEMA batches, in order. `values` as API.md says."""
+    if not batches:
+        return []
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    key, key_base64 = _texts(batch.column("key"))
+    value: Iterable[Text | msgspec.Raw]
+    if values == "base64":
+        value, value_base64 = _base64(batch.column("value"))
+    elif values == "json":
+        value, value_base64 = _embedded(batch.column("value"))
+    else:
+        value, value_base64 = _texts(batch.column("value"))
+    return list(
+        map(
+            Record,
+            repeat(topic),
+            batch.column("partition").to_numpy().tolist(),
+            batch.column("offset").to_numpy().tolist(),
+            timestamp_texts(batch.column("timestamp")).to_pylist(),
+            key,
+            key_base64,
+            value,
+            value_base64,
+            _headers(batch.column("headers")),
+        )
+    )
+
+
+def ndjson(lines: Sequence[Record]) -> bytes:
+    """One record object per line, each ended by a newline."""
+    return _ENCODER.encode_lines(lines)
+
+
+def value_lines(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """The bare values, one per line. Raises `not_acceptable` that names the first record which cannot be a line."""
+    out: list[bytes] = []
+    for batch in batches:
+        for index, value in enumerate(batch.column("value").to_pylist()):
+            why = _no_line(value)
+            if why is not None:
+                raise _not_acceptable(batch.slice(index, 1), why)
+            out.append(value)
+    out.append(b"")
+    return b"\n".join(out)
+
+
+def _no_line(value: bytes | None) -> str | None:
+    if value is None:
+        return "is a tombstone"
+    if b"\n" in value or value.endswith(b"\r"):
+        return "does not fit on one line"
+    try:
+        _SYNTAX.decode(value)
+        value.decode("utf-8")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "is not valid JSON"
+    return None
+
+
+def _not_acceptable(record: pa.RecordBatch, why: str) -> SiltlogError:
+    partition, offset = record.column("partition")[0].as_py(), record.column("offset")[0].as_py()
+    return problem(
+        "not_acceptable",
+        f"the record at partition {partition}, offset {offset} {why}, so lines=value cannot give it; "
+        "use lines=record, or read on from the next offset",
+        partition=partition,
+        offset=offset,
+    )
+
+
+def _is_embeddable(value: bytes) -> bool:
+    """Whether any reader of the reply can read it with `value` within: it must not cost the records around it."""
+    try:
+        msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    if value.count(b"[") + value.count(b"{") <= BRACKETS_MAX:
+        return True
+    try:
+        msgspec.json.decode(b"".join((b"[" * _NESTING, value, b"]" * _NESTING)))
+    except RecursionError:
+        return False
+    return True
+
+
+def _texts(column: pa.Array) -> tuple[Iterable[Text], Iterable[bytes | UnsetType]]:
+    """The column as text where it is UTF-8, and as bytes where it is not."""
+    if column.null_count == len(column):
+        return repeat(None, len(column)), repeat(UNSET)
+    try:
+        return pc.cast(column, pa.string()).to_pylist(), repeat(UNSET)
+    except pa.ArrowInvalid:
+        pass
+    texts: list[Text] = []
+    rest: list[bytes | UnsetType] = []
+    for data in column.to_pylist():
+        text = _text(data)
+        texts.append(text)
+        rest.append(data if text is UNSET else UNSET)
+    return texts, rest
+
+
+def _text(data: bytes | None) -> Text:
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return UNSET
+
+
+def _base64(column: pa.Array) -> tuple[Iterable[Text], Iterable[bytes | UnsetType]]:
+    data = column.to_pylist()
+    return [None if item is None else UNSET for item in data], [UNSET if item is None else item for item in data]
+
+
+def _embedded(column: pa.Array) -> tuple[Iterable[Text | msgspec.Raw], Iterable[bytes | UnsetType]]:
+    """Raw where the text is a JSON object, array, number, `true` or `false` on one line, else as `_texts`."""
+    texts, rest = _texts(column)
+    return [_raw(text, data) for text, data in zip(texts, column.to_pylist(), strict=False)], rest
+
+
+def _raw(text: Text, data: bytes | None) -> Text | msgspec.Raw:
+    if not data or data[0] not in _EMBEDDED_FIRST or data[-1] not in _EMBEDDED_LAST:
+        return text
+    if b"\n" in data or b"\r" in data or not _is_embeddable(data):
+        return text
+    return msgspec.Raw(data)
+
+
+def _headers(column: pa.Array) -> Iterable[list[Header]]:
+    if column.null_count == len(column):
+        return repeat(_NO_HEADERS, len(column))
+    pairs = column.flatten()
+    values, rest = _texts(pairs.field("value"))
+    every = list(map(Header, pairs.field("key").to_pylist(), values, rest))
+    return _split(every, pc.fill_null(pc.list_value_length(column), 0).to_pylist())
+
+
+def _split(every: list[Header], lengths: list[int]) -> Iterator[list[Header]]:
+    at = 0
+    for length in lengths:
+        yield every[at : at + length]
+        at += length
