@@ -1,0 +1,183 @@
+"""Which files of a topic to merge: values in, values out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+
+from siltlog.infra.data_file import DataFile
+from siltlog.infra.errors import problem
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.topic_config import TopicConfig
+
+MIB = 1024 * 1024
+FILE_BYTES_TARGET = 128 * MIB
+CHUNK_BYTES_MAX = 1024 * MIB
+CHUNK_FILES_MAX = 2_000
+"""With the bytes: minutes for a chunk on two cores, so that little is lost when it is killed or raced."""
+LEAD_FACTOR = 2
+"""A file is merged with those after it only when it is at most this many times as large as all of them: else each
+small file would have its large neighbour written once more."""
+RETENTION_PARTS = 10
+"""Retention waits for the newest record of a file: merging holds a record back by at most this part of its time."""
+US_PER_MS = 1000
+_EXPIRED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes in bytes as the files are stored."""
+
+    file_bytes_target: int = FILE_BYTES_TARGET
+    chunk_bytes_max: int = CHUNK_BYTES_MAX
+    chunk_files_max: int = CHUNK_FILES_MAX
+
+    def __post_init__(self) -> None:
+        assert 0 < self.file_bytes_target <= self.chunk_bytes_max, "a merge must fit in a chunk"
+        assert self.chunk_files_max >= 2, "a merge has two files or more"
+
+    @property
+    def big_bytes(self) -> int:
+        """Files of this size and above are left alone."""
+        return self.file_bytes_target // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Neighbours in the order of offsets, of one partition, that become one file."""
+
+    partition: int
+    files: tuple[DataFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What is written and committed together: at most one merge of each partition."""
+
+    merges: tuple[Merge, ...]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        return tuple(file for merge in self.merges for file in merge.files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(merge.size_bytes for merge in self.merges)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    version: int
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def files(self) -> int:
+        return sum(len(chunk.files) for chunk in self.chunks)
+
+    @property
+    def files_after(self) -> int:
+        return sum(len(chunk.merges) for chunk in self.chunks)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(chunk.size_bytes for chunk in self.chunks)
+
+
+def plan(snapshot: TableSnapshot, config: TopicConfig, now_ms: int, limits: Limits | None = None) -> CompactionPlan:
+    """The merges that are worth their writing at `snapshot`; none for a deleted topic.
+
+    Each file is in at most one merge. Planned again over its result it is empty, unless a limit of files cut it short.
+    Raises CorruptData when files of a partition overlap: merging would hide which of them is wrong.
+    """
+    limits = limits or Limits()
+    if snapshot.deleted:
+        return CompactionPlan(snapshot.version, ())
+    by_partition = [
+        list(_merges(partition, snapshot.files_of(partition), config, now_ms, limits))
+        for partition in range(snapshot.partitions)
+    ]
+    # The first merge of every partition, then the second of every one: so a chunk has many partitions, not one deep.
+    merges = [merge for layer in zip_longest(*by_partition) for merge in layer if merge is not None]
+    return CompactionPlan(snapshot.version, tuple(_chunks(merges, limits)))
+
+
+def _merges(
+    partition: int, files: Sequence[DataFile], config: TopicConfig, now_ms: int, limits: Limits
+) -> Iterator[Merge]:
+    _check_order(files)
+    periods = _periods(files, config, now_ms)
+    start = 0
+    while start < len(files):
+        end = _run_end(files, periods, start, limits)
+        rest = sum(file.size_bytes for file in files[start + 1 : end])
+        if end - start > 1 and files[start].size_bytes <= LEAD_FACTOR * rest:
+            yield Merge(partition, tuple(files[start:end]))
+            start = end
+        else:
+            start += 1
+
+
+def _run_end(files: Sequence[DataFile], periods: Sequence[int], start: int, limits: Limits) -> int:
+    """The end (exclusive) of the longest run from `start` that may become one file."""
+    size = 0
+    for index in range(start, min(len(files), start + limits.chunk_files_max)):
+        size += files[index].size_bytes
+        if (
+            size > limits.file_bytes_target
+            or files[index].size_bytes >= limits.big_bytes
+            or periods[index] != periods[start]
+        ):
+            return index
+    return min(len(files), start + limits.chunk_files_max)
+
+
+def _periods(files: Sequence[DataFile], config: TopicConfig, now_ms: int) -> list[int]:
+    """For each file the period in which retention can remove it; only files of the same one are merged.
+
+    Retention removes prefixes, so a file waits for the newest record up to its end. What has expired is one period.
+    """
+    retention_us = config.integer("retention.ms") * US_PER_MS
+    if retention_us < 0 or "delete" not in str(config["cleanup.policy"]).split(","):
+        return [0] * len(files)
+    length_us = max(retention_us // RETENTION_PARTS, 1)
+    expired_us = now_ms * US_PER_MS - retention_us
+    periods = []
+    newest_us = None
+    for file in files:
+        newest_us = file.max_timestamp_us if newest_us is None else max(newest_us, file.max_timestamp_us)
+        # Counted from a fixed time, so that merging does not move its own boundaries.
+        periods.append(_EXPIRED if newest_us < expired_us else max(newest_us, 0) // length_us)
+    return periods
+
+
+def _check_order(files: Sequence[DataFile]) -> None:
+    for before, after in pairwise(files):
+        if after.first_offset <= before.last_offset:
+            raise problem(
+                "corrupt_data",
+                f"the files {before.path} and {after.path} of partition {before.partition} both claim offset "
+                f"{after.first_offset}; nothing is merged: run `silt audit` to see which one is wrong",
+                partition=before.partition,
+                first_offset=after.first_offset,
+                last_offset=before.last_offset,
+            )
+
+
+def _chunks(merges: Iterable[Merge], limits: Limits) -> Iterator[Chunk]:
+    chunk: list[Merge] = []
+    partitions: set[int] = set()
+    files = size = 0
+    for merge in merges:
+        full = size + merge.size_bytes > limits.chunk_bytes_max or files + len(merge.files) > limits.chunk_files_max
+        if chunk and (full or merge.partition in partitions):
+            yield Chunk(tuple(chunk))
+            chunk, partitions, files, size = [], set(), 0, 0
+        chunk.append(merge)
+        partitions.add(merge.partition)
+        files += len(merge.files)
+        size += merge.size_bytes
+    if chunk:
+        yield Chunk(tuple(chunk))

@@ -1,0 +1,180 @@
+"""A local Spark session that starts fast, reads Delta and S3, and verifies what it reads.
+
+Under `spark-submit`, or where a session is active already, that one is used as it is.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.settings import variable
+from siltlog.infra.store import ObjectStore
+from siltlog.pipelines.jars import DELTA, S3A, jars_of, resolve, spark_home
+from siltlog.pipelines.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRIVER_MEMORY = "2g"
+LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+LOG_CHARS_SHOWN = 600
+GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit: the JVM is there already, and so are its settings."""
+
+READING = {
+    "spark.sql.session.timeZone": "UTC",
+    # Off by default in Parquet: without them a flipped page reads as data.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    "spark.hadoop.parquet.page.write-checksum.enabled": "true",
+    # The default, INT96, has no statistics.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Times before 1900 are times like others.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+"""What the jobs rely on; set on a session that is not ours as well."""
+
+STARTING = {
+    "spark.master": "local[*]",
+    "spark.app.name": "siltlog",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": DRIVER_MEMORY,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+SHORT_JOB_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For seconds of work: the optimising compiler and a parallel collector cost more than they bring."""
+
+
+@contextmanager
+def spark_session(store: ObjectStore, *, short_job: bool = True) -> "Iterator[SparkSession]":
+    """The active Spark session, able to reach `store`, or a local one that ends with the block.
+
+    Raises ConfigError, one sentence that says what to install, when Spark, Java or the jars are missing.
+    """
+    spark_home()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    ours = SparkContext._active_spark_context is None and not variable(GATEWAY_PORT)
+    spark = _start(store, short_job=short_job) if ours else SparkSession.builder.getOrCreate()
+    try:
+        for name, value in READING.items():
+            _set(spark, name, value)
+        for name, value in s3a_settings(store).items():
+            _set(spark, f"spark.hadoop.{name}", value)
+        yield spark
+    finally:
+        if ours:
+            gateway = SparkContext._gateway
+            spark.stop()
+            # The JVM ends when its standard input does; the next session starts one with its own settings.
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait()
+            SparkContext._gateway = SparkContext._jvm = None
+
+
+def _set(spark: "SparkSession", name: str, value: str) -> None:
+    if name.startswith("spark.hadoop."):
+        # Keys for S3 go here and not into the JVM's arguments, which every user of the machine can read.
+        spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix("spark.hadoop."), value)
+    else:
+        spark.conf.set(name, value)
+
+
+def s3a_settings(store: ObjectStore) -> dict[str, str]:
+    """Hadoop's settings for the bucket of `store`; empty on a local root."""
+    place = urlsplit(store.root_uri)
+    if place.scheme != "s3":
+        return {}
+    options = store.storage_options()
+    endpoint = options.get("AWS_ENDPOINT_URL", "")
+    settings = {"endpoint.region": options.get("AWS_REGION", "")}
+    if endpoint:
+        settings |= {"endpoint": endpoint, "path.style.access": "true"}
+    if "AWS_ACCESS_KEY_ID" in options:
+        token = options.get("AWS_SESSION_TOKEN", "")
+        kind = "TemporaryAWSCredentialsProvider" if token else "SimpleAWSCredentialsProvider"
+        settings |= {
+            "aws.credentials.provider": f"org.apache.hadoop.fs.s3a.{kind}",
+            "access.key": options["AWS_ACCESS_KEY_ID"],
+            "secret.key": options["AWS_SECRET_ACCESS_KEY"],
+            "session.token": token,
+        }
+    else:
+        settings["aws.credentials.provider"] = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+    return {f"fs.s3a.bucket.{place.netloc}.{name}": value for name, value in settings.items() if value}
+
+
+def _start(store: ObjectStore, *, short_job: bool) -> "SparkSession":
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    java = find_java()
+    jars = resolve(DELTA, java)
+    on_s3 = urlsplit(store.root_uri).scheme == "s3"
+    more = resolve(S3A, java) if on_s3 else jars_of(S3A)
+    folders = [found[0].parent for found in (jars, more) if found]
+    options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION}"', *(SHORT_JOB_OPTIONS if short_job else ())]
+    conf = SparkConf(loadDefaults=False)
+    for name, value in (STARTING | READING).items():
+        conf.set(name, value)
+    cores = os.cpu_count() or 1
+    conf.set("spark.sql.shuffle.partitions", str(cores))
+    # Files are named one by one: by default the listing of 1,000 of them is a job of 1,000 tasks.
+    conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", str(4 * cores))
+    conf.set("spark.driver.extraClassPath", os.pathsep.join(f"{folder}/*" for folder in folders))
+    conf.set("spark.driver.extraJavaOptions", " ".join(options))
+    environment = {
+        "JAVA_HOME": str(java.home) if java.home else None,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": None,
+        "PYSPARK_SUBMIT_ARGS": None,
+    }
+    with tempfile.TemporaryFile() as output, _environment(environment):
+        try:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
+            SparkContext(gateway=gateway, conf=conf)
+        except Exception as error:
+            raise ConfigError(f"Spark did not start with {java.executable}: {_tail(output) or error}") from error
+    return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """pyspark hands its JVM the environment of this process, and nothing else reaches the scripts that start it."""
+    before = {name: variable(name) for name in values}
+    _set_environment(values)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)  # noqa: TID251
+        else:
+            os.environ[name] = value  # noqa: TID251
+
+
+def _tail(output: IO[bytes]) -> str:
+    """The end of what the JVM said, on one line."""
+    output.seek(0)
+    return " ".join(output.read().decode("utf-8", "replace").split())[-LOG_CHARS_SHOWN:]

@@ -1,0 +1,57 @@
+"""The topics that a job works on, and how Spark names what they have stored."""
+
+from collections.abc import Sequence
+from urllib.parse import unquote, urlsplit
+
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.table import TopicTable, topic_names
+from siltlog.infra.table_snapshot import TableSnapshot
+
+
+def store_of(settings: ServerSettings) -> ObjectStore:
+    return open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+
+
+def chosen_topics(store: ObjectStore, topics: Sequence[str]) -> list[str]:
+    """`topics`, or every topic that has a table when empty (deleted ones included). Raises UnknownTopic."""
+    known = topic_names(store)
+    for topic in topics:
+        if topic not in known:
+            raise unknown_topic(store, topic, known)
+    return list(dict.fromkeys(topics)) or known
+
+
+def unknown_topic(store: ObjectStore, topic: str, known: Sequence[str]) -> SiltlogError:
+    there_are = f"there are: {', '.join(known)}" if known else f"{store.root_uri} has none yet"
+    return problem("unknown_topic", f"there is no topic {topic!r}; {there_are}", topic=topic)
+
+
+def open_live(store: ObjectStore, topics: Sequence[str], clock: Clock) -> list[TopicTable]:
+    """The tables of `topics`, or of every topic when empty; deleted ones are left out, or unknown when named."""
+    tables = [TopicTable.open(store, topic, clock) for topic in chosen_topics(store, topics)]
+    live = [table for table in tables if not table.snapshot.deleted]
+    for table in tables:
+        if topics and table.snapshot.deleted:
+            raise unknown_topic(store, table.topic, [other.topic for other in live])
+    return live
+
+
+def spark_uri(store: ObjectStore, path: str) -> str:
+    """Where `path` is, as Spark names it: Hadoop takes a path as it is, without percent-encoding."""
+    uri = store.uri(path, scheme="s3a")
+    return unquote(uri) if urlsplit(uri).scheme == "file" else uri
+
+
+def select_of(store: ObjectStore, topic: str, snapshot: TableSnapshot) -> str:
+    """Spark SQL that reads what `topic` holds at `snapshot`, without the rows below the log start."""
+    uri = spark_uri(store, names.topic_path(topic)).replace("`", "``")
+    sql = f"SELECT * FROM delta.`{uri}` VERSION AS OF {snapshot.version}"  # noqa: S608
+    moved = [(partition, start) for partition, start in sorted(snapshot.starts.items()) if start > 0]
+    if moved:
+        bounds = " ".join(f"WHEN {partition} THEN `offset` >= {start}" for partition, start in moved)
+        sql += f" WHERE CASE `{names.PARTITION_COLUMN}` {bounds} ELSE true END"
+    return sql
