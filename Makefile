@@ -12,8 +12,8 @@ PACKAGES := $(VENV)/.packages
 JARS := $(VENV)/.jars
 ARGS ?=
 
-# Scripts in the environment name their folder: in a clone that was copied or moved they would run the old one's code.
-$(shell [ "$$(cat $(PACKAGES) 2>/dev/null)" = "$(CURDIR)" ] || rm -f $(PACKAGES) $(JARS))
+# Scripts in an environment name its folder: in a clone that was copied or moved they would run the old one's code.
+$(shell [ ! -e $(PACKAGES) ] || [ "$$(cat $(PACKAGES))" = "$(CURDIR)" ] || rm -rf $(VENV))
 
 # Runs before there is an environment, so it asks Java itself.
 JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
@@ -68,8 +68,8 @@ $(PACKAGES): $(LOCK) pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "Siltlog needs Python 3.11 or newer, and there is none on PATH. Install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Siltlog needs Python 3.11 or newer, and $(PYTHON) is not." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments. Install its venv module (for example: apt-get install python3-venv)." >&2; exit 1; }
-	@echo "Making $(VENV) with $$($(PYTHON) --version)"
-	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Installing the pinned packages (about 1.1 GB, a minute or two)"
 	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r $(LOCK)
 	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation -e .
