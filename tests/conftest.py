@@ -1,0 +1,21 @@
+"""Fixtures that tests of several rooms share. What stands beside this file can be imported by every test."""
+
+from collections.abc import Iterator
+
+import pytest
+from s3_server import S3Server, start_s3_server
+
+
+@pytest.fixture(scope="session")
+def _s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    server = start_s3_server(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_server(_s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """A real S3 server on loopback; its keys are in the environment, where boto3's chain finds them."""
+    for name, value in _s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return _s3_server

@@ -1,0 +1,128 @@
+"""A real S3 server on loopback, for tests: SeaweedFS in one process."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+GRPC_PORT_DISTANCE = 10_000
+"""SeaweedFS listens for gRPC that far above each of its ports."""
+START_S = 60
+PORTS_MAX = 65_535
+
+
+@dataclass
+class S3Server:
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str
+    bucket: str
+    process: "subprocess.Popen[bytes]"
+
+    def root_uri(self, prefix: str) -> str:
+        return f"s3://{self.bucket}/{prefix}"
+
+    def environment(self) -> dict[str, str]:
+        """What boto3's own chain takes the keys from, for child processes."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_s3_server(directory: Path) -> S3Server:
+    """Starts it with its data in `directory`; returns once its bucket can be listed."""
+    s3, master, filer, volume = _free_ports(4)
+    weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+    assert weed, "the weed binary is missing: install the dev dependencies"
+    log = directory / "weed.log"
+    arguments = [
+        weed,
+        "-logtostderr=true",
+        "mini",
+        f"-dir={directory}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-s3.port={s3}",
+        f"-master.port={master}",
+        f"-filer.port={filer}",
+        f"-volume.port={volume}",
+        "-webdav=false",
+        "-admin.ui=false",
+        "-master.telemetry=false",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-bucket=silt",
+    ]
+    keys = {"AWS_ACCESS_KEY_ID": "silt-test", "AWS_SECRET_ACCESS_KEY": "silt-test-secret"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            arguments, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **keys}, cwd=directory
+        )
+    server = S3Server(
+        f"http://127.0.0.1:{s3}", keys["AWS_ACCESS_KEY_ID"], keys["AWS_SECRET_ACCESS_KEY"], "us-east-1", "silt", process
+    )
+    try:
+        _wait_until_ready(server)
+    except BaseException:
+        server.stop()
+        print(log.read_text(errors="replace")[-5000:])
+        raise
+    return server
+
+
+def _wait_until_ready(server: S3Server) -> None:
+    client = boto3.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name=server.region,
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+        config=Config(connect_timeout=1, read_timeout=5, retries={"total_max_attempts": 1}),
+    )
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            client.put_object(Bucket=server.bucket, Key="ready", Body=b"")
+            return
+        except (BotoCoreError, ClientError):
+            if server.process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free together with the ones for gRPC above them."""
+    ports: list[int] = []
+    while len(ports) < count:
+        with socket.socket() as probe, socket.socket() as above:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+            if port + GRPC_PORT_DISTANCE > PORTS_MAX or port in ports:
+                continue
+            try:
+                above.bind(("127.0.0.1", port + GRPC_PORT_DISTANCE))
+            except OSError:
+                continue
+            if not any(port == other + GRPC_PORT_DISTANCE for other in ports):
+                ports.append(port)
+    return ports
