@@ -19,6 +19,7 @@ PENDING_PREFIX = ".pending-"
 _SYNC_THREADS = 8
 _SYNC_THREADS_FROM = 16
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 @contextmanager
@@ -132,6 +133,19 @@ class LocalStore:
     def delete(self, path: str) -> None:
         with translated(path):
             self.path(path).unlink(missing_ok=True)
+
+    def prune(self, folder: str) -> None:
+        with translated(folder):
+            for emptied in self._folders_above(self.path(folder) / "any"):
+                try:
+                    if emptied != self._root:
+                        emptied.rmdir()
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    if error.errno not in _NOT_EMPTY:
+                        raise
+                    return
 
     def sync(self, paths: Iterable[str]) -> None:
         files = [self.path(path) for path in dict.fromkeys(paths)]

@@ -174,6 +174,9 @@ class S3Store:
         with translated(path):
             self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
 
+    def prune(self, folder: str) -> None:
+        """There are no folders."""
+
     def sync(self, paths: Iterable[str]) -> None:
         """What S3 has answered for is durable."""
 

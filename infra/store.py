@@ -57,6 +57,9 @@ class ObjectStore(Protocol):
     def delete(self, path: str) -> None:
         """An absent object is fine."""
 
+    def prune(self, folder: str) -> None:
+        """Removes `folder`, and those above it below the root, as far as they are empty; S3 has no folders."""
+
     def sync(self, paths: Iterable[str]) -> None:
         """Makes objects durable: locally by fsync of the files, then of each folder above them up to the root."""
 

@@ -1,0 +1,80 @@
+"""Vacuum: removes the files of a topic that no snapshot of its period names, and orphans older than that.
+
+It needs no Spark. What a running flush or rewrite has written and not yet committed looks like an orphan; only its age
+tells them apart, so the period must exceed the longest job and the longest outage together.
+"""
+
+import re
+
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.delta_log import (
+    HOUR_MS,
+    JOB_MS_MAX,
+    OUTAGE_MS_MAX,
+    RETENTION_MS,
+    Torn,
+    damaged,
+    log_folder,
+    read_entry,
+)
+from siltlog.infra.errors import problem
+from siltlog.infra.store import ObjectInfo, ObjectStore
+from siltlog.infra.table import TopicTable
+
+PERIOD_MS_MIN = JOB_MS_MAX + OUTAGE_MS_MAX
+PERIOD_MS_MAX = RETENTION_MS
+"""The log forgets then which files it removed when."""
+assert PERIOD_MS_MIN <= PERIOD_MS_MAX
+_ENTRY = re.compile(r"(\d{20})\.json")
+
+
+def vacuum(
+    store: ObjectStore, topic: str, *, retention_ms: int, now_ms: int, dry_run: bool, clock: Clock
+) -> list[ObjectInfo]:
+    """Deletes what nobody can need, and says what it was; with `dry_run` only says it.
+
+    Raises Refused when `retention_ms` is not between PERIOD_MS_MIN and PERIOD_MS_MAX, UnknownTopic, CorruptData when
+    the log cannot be read: then nothing is deleted.
+    """
+    if not PERIOD_MS_MIN <= retention_ms <= PERIOD_MS_MAX:
+        raise problem(
+            "invalid_parameter",
+            f"vacuum keeps removed files for {PERIOD_MS_MIN / HOUR_MS:g} to {PERIOD_MS_MAX / HOUR_MS:g} hours, not "
+            f"{retention_ms / HOUR_MS:g}: less could delete files that a job or a server after an outage still needs, "
+            "and for longer the log does not know them",
+        )
+    cutoff_ms = now_ms - retention_ms
+    # The snapshot comes before the listing: what is removed from the log after it is still live here, and what is
+    # added after it is younger than the period.
+    live = TopicTable.open(store, topic, clock).snapshot.files
+    topic_path = names.topic_path(topic)
+    listed = store.list(topic_path)
+    kept = live.keys() | _removed_since(store, topic, listed, cutoff_ms)
+    doomed = [
+        info
+        for info in listed
+        if info.modified_ms < cutoff_ms
+        and not (path := info.path.removeprefix(f"{topic_path}/")).startswith("_")
+        and path not in kept
+    ]
+    if not dry_run:
+        for info in doomed:
+            store.delete(info.path)
+        for folder in dict.fromkeys(info.path.rpartition("/")[0] for info in doomed):
+            if folder.startswith(f"{topic_path}/{names.REWRITE_PREFIX}"):
+                store.prune(folder)
+    return doomed
+
+
+def _removed_since(store: ObjectStore, topic: str, listed: list[ObjectInfo], cutoff_ms: int) -> set[str]:
+    """Paths, relative to the topic's, of files that commits since `cutoff_ms` removed."""
+    removed: set[str] = set()
+    for info in listed:
+        entry = _ENTRY.fullmatch(info.path.removeprefix(f"{log_folder(topic)}/"))
+        if entry is not None and info.modified_ms >= cutoff_ms:
+            try:
+                removed.update(read_entry(store, topic, int(entry[1])).removes)
+            except (FileNotFoundError, Torn) as error:
+                raise damaged(topic, info.path, "it is cut short or gone") from error
+    return removed
