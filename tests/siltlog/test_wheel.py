@@ -151,6 +151,11 @@ def test_the_command_is_installed(python: Path, data_team: Path) -> None:
     assert "serve" in run(python, "-m", "siltlog.cli", "--help", cwd=data_team)
 
 
+def test_the_pytest_fixture_comes_with_the_package(python: Path, data_team: Path) -> None:
+    fixtures = run(python, "-m", "pytest", "--fixtures", "--quiet", "-p", "no:cacheprovider", cwd=data_team)
+    assert "siltlog_server" in fixtures
+
+
 def test_clients_work_where_only_the_base_is_installed(
     python: Path, data_team: Path, wanted: list[Requirement]
 ) -> None:
