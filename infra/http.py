@@ -1,11 +1,12 @@
 """What every HTTP handler of the server shares: parameters, bodies, replies."""
 
+import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from siltlog.infra import names
@@ -15,6 +16,7 @@ from siltlog.infra.errors import SiltlogError, problem, problem_document
 T = TypeVar("T")
 
 INTEGER_MAX = 2**53 - 1
+BODY_TIMEOUT_MS = 30_000
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
 
@@ -91,8 +93,18 @@ class Query:
             raise problem("invalid_request", f"{name}: {error}") from None
 
 
-async def body_of(request: Request, bytes_max: int) -> bytes:
-    """The whole body; refuses one above `bytes_max` as soon as it is known to be."""
+async def body_of(request: Request, bytes_max: int, timeout_ms: int = BODY_TIMEOUT_MS) -> bytes:
+    """The whole body. Refuses one above `bytes_max` as soon as it is known to be, and one that takes too long."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await _read_body(request, bytes_max)
+    except TimeoutError:
+        raise problem("request_timeout", f"the body did not arrive within {timeout_ms} ms; send it faster") from None
+    except ClientDisconnect:
+        raise problem("malformed_body", "the connection ended before the body was complete") from None
+
+
+async def _read_body(request: Request, bytes_max: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > bytes_max:
         raise too_large(bytes_max)

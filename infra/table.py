@@ -484,7 +484,10 @@ def _reset(snapshot: TableSnapshot, partitions_ever: int) -> dict[str, int]:
     for partition in range(partitions_ever):
         transactions[names.txn_offset(partition)] = 0
         transactions[names.txn_start(partition)] = 0
-        transactions[names.txn_epoch(partition)] = snapshot.transactions.get(names.txn_epoch(partition), 0) + 1
+        epoch = snapshot.transactions.get(names.txn_epoch(partition), 0) + 1
+        transactions[names.txn_epoch(partition)] = epoch
+        # Nobody owns it yet: whoever claims it first takes nothing away from anyone.
+        transactions[names.txn_released(partition)] = epoch
     return transactions
 
 

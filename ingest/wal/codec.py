@@ -222,22 +222,24 @@ def decode_frames(data: pa.Buffer, segment: int, head: EntryHead) -> Iterator[tu
 
 def find_heads(data: pa.Buffer, segment: int, seed: int, position: int) -> Iterator[EntryHead]:
     """Every entry of `segment` whose header and table are sound, at or after `position`, wherever it lies."""
-    first = aligned(position)
-    words = np.frombuffer(data, dtype="<u8", offset=first, count=(data.size - first) // ALIGN_BYTES)
-    candidates = np.flatnonzero((words[:-2] & 0xFFFFFFFF) == _ENTRY_MAGIC) if len(words) > 2 else ()
-    for index in candidates:
-        place = first + int(index) * ALIGN_BYTES
-        if words[index + 1] == segment and words[index + 2] == place:
-            head = decode_head(data, Position(segment, place), seed)
-            if head is not None:
-                yield head
+    for place in _entry_places(data, segment, aligned(position)):
+        head = decode_head(data, Position(segment, place), seed)
+        if head is not None:
+            yield head
 
 
 def has_traces(data: pa.Buffer, segment: int) -> bool:
     """Whether anything looks like an entry of `segment`, where a damaged header block leaves no seed to check with."""
-    words = np.frombuffer(data, dtype="<u8", count=data.size // ALIGN_BYTES)
-    if len(words) <= 2:
-        return False
-    places = np.arange(len(words) - 2, dtype=np.uint64) * ALIGN_BYTES
-    looks = ((words[:-2] & 0xFFFFFFFF) == _ENTRY_MAGIC) & (words[1:-1] == segment) & (words[2:] == places)
-    return bool(looks.any())
+    return bool(_entry_places(data, segment, 0))
+
+
+def _entry_places(data: pa.Buffer, segment: int, first: int) -> list[int]:
+    """Where magic, segment and position are an entry's; a recycled file is full of older ones."""
+    count = (data.size - first) // ALIGN_BYTES
+    if count * ALIGN_BYTES < ENTRY_BYTES:
+        return []
+    words = np.frombuffer(data, dtype="<u8", offset=first, count=count)
+    hits = np.flatnonzero((words[:-2] & 0xFFFFFFFF) == _ENTRY_MAGIC)
+    places = first + hits * ALIGN_BYTES
+    found: list[int] = places[(words[hits + 1] == segment) & (words[hits + 2] == places)].tolist()
+    return found

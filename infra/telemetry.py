@@ -1,0 +1,91 @@
+"""Structured logs and metrics."""
+
+import logging
+import sys
+from typing import Any, Literal
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from siltlog.infra import names
+
+Logger = Any
+"""structlog's bound logger: `logger.info("event in words", name=value, ...)`."""
+
+_ACK_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_FLUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
+
+
+def logger(level: str, log_format: Literal["console", "json"]) -> Logger:
+    """The logger of a process; it writes to stderr."""
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if log_format == "json":
+        processors.append(structlog.processors.format_exc_info)
+    return structlog.wrap_logger(
+        structlog.WriteLogger(sys.stderr),
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        cache_logger_on_first_use=True,
+    )
+
+
+class Metrics:
+    """What `GET /metrics` shows. Every name is in `names`."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        topic = ("topic",)
+        self._records = Counter(names.METRIC_RECORDS, "Records acknowledged", topic, registry=self.registry)
+        self._bytes = Counter(names.METRIC_BYTES, "Bytes of records acknowledged", topic, registry=self.registry)
+        self._acks = Histogram(
+            names.METRIC_ACK_SECONDS,
+            "Seconds from a group commit's start to its sync",
+            buckets=_ACK_BUCKETS,
+            registry=self.registry,
+        )
+        self._flushes = Counter(names.METRIC_FLUSHES, "Flushes committed", topic, registry=self.registry)
+        self._flushed = Counter(names.METRIC_FLUSHED_RECORDS, "Records flushed", topic, registry=self.registry)
+        self._files = Counter(names.METRIC_FLUSHED_FILES, "Files flushed", topic, registry=self.registry)
+        self._failures = Counter(names.METRIC_FLUSH_FAILURES, "Flushes failed", topic, registry=self.registry)
+        self._flush_seconds = Histogram(
+            names.METRIC_FLUSH_SECONDS, "Seconds per flush", buckets=_FLUSH_BUCKETS, registry=self.registry
+        )
+        self._requests = Counter(names.METRIC_REQUESTS, "HTTP replies", ("status",), registry=self.registry)
+
+    def published(self, topic: str, records: int, nbytes: int) -> None:
+        self._records.labels(topic).inc(records)
+        self._bytes.labels(topic).inc(nbytes)
+
+    def group(self, seconds: float) -> None:
+        self._acks.observe(seconds)
+
+    def flush(self, topic: str, records: int, files: int, seconds: float) -> None:
+        self._flushes.labels(topic).inc()
+        self._flushed.labels(topic).inc(records)
+        self._files.labels(topic).inc(files)
+        self._flush_seconds.observe(seconds)
+
+    def flush_failed(self, topic: str) -> None:
+        self._failures.labels(topic).inc()
+
+    def reply(self, status: int) -> None:
+        self._requests.labels(str(status)).inc()
+
+    def gauge(self, name: str, description: str, read: Any) -> None:
+        """A gauge whose value is asked for when it is shown."""
+        Gauge(name, description, registry=self.registry).set_function(read)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

@@ -1,0 +1,48 @@
+"""When to flush which partitions: by bytes or by age. Pure: no IO, `now` is an argument."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+FILES_PER_SECOND_BUDGET = 100
+"""Small files cost the writer, the table and its readers: with many active partitions each waits longer."""
+LINGER_SECONDS_MAX = 60.0
+EARLY_BYTES = 1024 * 1024
+"""A partition with this much makes a file worth having, however many others are active."""
+
+
+class Load(NamedTuple):
+    """What one partition has that is synced and not in the table."""
+
+    topic: str
+    partition: int
+    bytes: int
+    oldest_seconds: float
+    """When the oldest of it was appended, on the monotonic clock."""
+    flush_ms: int
+    flush_bytes: int
+    pins_oldest_segment: bool = False
+    awaited: bool = False
+    """Somebody waits for it to be in the table (`acks=table`)."""
+
+
+def linger_seconds(flush_ms: int, active_partitions: int) -> float:
+    """How long a partition with little data waits."""
+    base = flush_ms / 1000
+    return min(max(base, active_partitions / FILES_PER_SECOND_BUDGET), max(base, LINGER_SECONDS_MAX))
+
+
+def due(loads: Sequence[Load], now_seconds: float) -> list[Load]:
+    """The partitions to flush now, the one that pins the oldest segment first, then by age."""
+    active = len(loads)
+    chosen = [load for load in loads if now_seconds >= due_at(load, active)]
+    return sorted(chosen, key=lambda load: (not load.pins_oldest_segment, load.oldest_seconds))
+
+
+def due_at(load: Load, active_partitions: int) -> float:
+    """When `load` is to be flushed, on the monotonic clock."""
+    base_at = load.oldest_seconds + load.flush_ms / 1000
+    if load.bytes >= load.flush_bytes or load.pins_oldest_segment:
+        return load.oldest_seconds
+    if load.awaited or load.bytes >= EARLY_BYTES:
+        return base_at
+    return load.oldest_seconds + linger_seconds(load.flush_ms, active_partitions)

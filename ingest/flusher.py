@@ -1,0 +1,309 @@
+"""Moves synced records from the head into the tables, one Delta commit per topic and flush.
+
+Decides on the event loop (`batcher` says what is due); encodes and commits on threads.
+"""
+
+import asyncio
+import copy
+import functools
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from siltlog.infra.data_file import DataFile, write_data_file
+from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.ingest import producer_state, wal_state
+from siltlog.ingest.batcher import Load, due, due_at
+from siltlog.ingest.head import Chunk, load
+from siltlog.ingest.log import Log
+from siltlog.ingest.log_batch import concat, file_columns
+from siltlog.ingest.partition_log import PartitionLog
+from siltlog.ingest.topic_log import TopicLog
+
+FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
+"""One flush takes at most so much of a partition; the rest goes with the next."""
+FILE_WRITERS = 4
+FLUSHES_AT_ONCE = 2
+IDLE_SECONDS = 0.25
+PAUSE_SECONDS_MIN = 0.02
+RETRY_SECONDS_MAX = 15.0
+REFRESH_SECONDS = 5.0
+STATE_OBJECT_SECONDS = 30.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = tuple[PartitionLog, int, int, list[Chunk]]
+
+
+class Flusher:
+    def __init__(self, log: Log, logger: Logger, metrics: Metrics) -> None:
+        self._log = log
+        self._logger = logger
+        self._metrics = metrics
+        self._clock = log.clock
+        self._wake = asyncio.Event()
+        self._running: dict[TopicLog, asyncio.Task[None]] = {}
+        self._failures: dict[TopicLog, tuple[int, float]] = {}
+        self._states_written: dict[PartitionLog, float] = {}
+        self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
+        self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
+        self._tasks = [asyncio.create_task(self._decide()), asyncio.create_task(self._refresh())]
+
+    def wake(self) -> None:
+        """Something may be due before the next look."""
+        self._wake.set()
+
+    async def drain(self) -> None:
+        """Flushes everything; returns once it is in the tables or a flush failed. Call it once nothing is appended."""
+        while any(loads := self._loads()):
+            topics = {self._log.topic(item.topic) for item in loads}
+            before = {topic: topic.snapshot.version for topic in topics}
+            for topic in topics:
+                self._start(topic, [p for p in topic.partitions if p.head.unflushed_bytes])
+            await asyncio.gather(*(self._running[topic] for topic in topics if topic in self._running))
+            if all(topic.snapshot.version == before[topic] for topic in topics):
+                return
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._running.values(), return_exceptions=True)
+        self._pool.shutdown()
+        self._threads.shutdown()
+
+    # --- deciding ---------------------------------------------------------------------------------------
+    async def _decide(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            loads = [item for item in self._loads() if self._may_start(self._log.topic(item.topic), now)]
+            by_topic: dict[str, list[int]] = {}
+            for item in due(loads, now):
+                by_topic.setdefault(item.topic, []).append(item.partition)
+            for name, partitions in by_topic.items():
+                topic = self._log.topic(name)
+                self._start(topic, [topic.partitions[p] for p in partitions])
+            waits = [due_at(item, len(loads)) - now for item in loads]
+            pause = min([IDLE_SECONDS, *(wait for wait in waits if wait > 0)])
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(pause, PAUSE_SECONDS_MIN))
+            except TimeoutError:
+                continue
+            # A busy publisher must not make this loop spin.
+            await asyncio.sleep(PAUSE_SECONDS_MIN)
+
+    def _loads(self) -> list[Load]:
+        pinning = self._log.wal.oldest_pinning() if self._log.wal_is_tight() else ()
+        loads = []
+        for topic in self._log.topics():
+            if topic.state == "fenced":
+                continue
+            for log in topic.partitions:
+                oldest = log.head.oldest_unflushed_seconds if log.head.unflushed_bytes else None
+                if oldest is None:
+                    continue
+                loads.append(
+                    Load(
+                        topic.name,
+                        log.partition,
+                        log.head.unflushed_bytes,
+                        oldest,
+                        topic.config.integer("flush.ms"),
+                        topic.config.integer("flush.bytes"),
+                        (topic.id_bytes, log.partition) in pinning,
+                        log.awaited,
+                    )
+                )
+        return loads
+
+    def _may_start(self, topic: TopicLog, now: float) -> bool:
+        if topic in self._running:
+            return False
+        failure = self._failures.get(topic)
+        return failure is None or now >= failure[1]
+
+    def _start(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
+        if topic not in self._running:
+            task = asyncio.create_task(self._flush(topic, partitions))
+            self._running[topic] = task
+            task.add_done_callback(lambda _: self._running.pop(topic, None))
+
+    # --- one flush --------------------------------------------------------------------------------------
+    async def _flush(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
+        try:
+            async with topic.table_lock:
+                if topic.state in ("fenced", "deleted"):
+                    return
+                await self._settle_open_commit(topic)
+                work = [item for log in partitions if (item := _work_of(log)) is not None]
+                if work:
+                    await self._commit(topic, work)
+                await self._write_states(topic)
+                await self._in_thread(topic.table.maintain)
+            self._failures.pop(topic, None)
+            if topic.state == "unavailable":
+                topic.state, topic.state_reason = "open", ""
+            await self._recycle()
+        except Fenced as error:
+            self._logger.error("topic fenced", topic=topic.name, reason=error.detail)
+            topic.close("fenced", error.detail)
+        except SiltlogError as error:
+            self._failed(topic, error)
+        except Exception as error:
+            self._logger.exception("flush failed", topic=topic.name)
+            self._failed(topic, error)
+
+    async def _commit(self, topic: TopicLog, work: list[Work]) -> None:
+        commit_id = str(uuid.uuid4())
+        topic.open_commit = commit_id
+        topic.open_version = topic.snapshot.version
+        self._log.group_commit.add_control(
+            wal_state.encode(wal_state.Flushing(topic.topic_id, commit_id, topic.open_version))
+        )
+        await self._log.group_commit.commit()
+        started = self._clock.monotonic()
+        chunks = [chunk for _, _, _, part in work for chunk in part]
+        with work[0][0].held(chunks):
+            snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id)
+        topic.open_commit = ""
+        self._landed(topic, snapshot)
+        records = sum(end - first for _, first, end, _ in work)
+        seconds = self._clock.monotonic() - started
+        self._metrics.flush(topic.name, records, len(work), seconds)
+        self._logger.debug(
+            "flushed", topic=topic.name, records=records, files=len(work), version=snapshot.version, seconds=seconds
+        )
+
+    def _write_and_commit(self, topic: TopicLog, work: list[Work], commit_id: str) -> TableSnapshot:
+        if len(work) == 1:
+            files = [self._write(topic, work[0])]
+        else:
+            files = list(self._pool.map(lambda item: self._write(topic, item), work))
+        bounds = {log.partition: (first, end) for log, first, end, _ in work}
+        epochs = {log.partition: log.epoch for log, _, _, _ in work}
+        return topic.table.append(files, bounds, epochs, commit_id)
+
+    def _write(self, topic: TopicLog, work: Work) -> DataFile:
+        log, first, end, chunks = work
+        batches = []
+        for chunk in chunks:
+            batch = load(chunk, self._log.wal)
+            batches.append(batch.slice(max(first, batch.first_offset), min(end, batch.next_offset)))
+        return write_data_file(
+            self._log.store,
+            topic.name,
+            log.partition,
+            file_columns(concat(batches)),
+            compression=str(topic.config["compression"]),
+            now_ms=self._clock.now_us() // 1000,
+        )
+
+    async def _settle_open_commit(self, topic: TopicLog) -> None:
+        """Before anything new: whether a commit whose answer was lost has landed."""
+        if not topic.open_commit:
+            return
+        outcome = await self._in_thread(topic.table.outcome, topic.open_commit, topic.open_version)
+        if outcome == "unknown":
+            raise OutcomeUnknown(
+                f"it cannot be said yet whether commit {topic.open_commit} of topic {topic.name} has landed: "
+                "an entry of its log cannot be read"
+            )
+        topic.open_commit = ""
+        self._landed(topic, await self._in_thread(topic.table.refresh))
+
+    def _landed(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
+        moved = {}
+        for log in topic.partitions:
+            before = log.table_offset
+            log.moved(snapshot.offsets[log.partition], snapshot.starts[log.partition])
+            if log.table_offset != before:
+                moved[log.partition] = log.table_offset
+        if moved:
+            self._log.group_commit.add_control(
+                wal_state.encode(wal_state.Flushed(topic.topic_id, snapshot.version, moved))
+            )
+
+    def _failed(self, topic: TopicLog, error: Exception) -> None:
+        count = self._failures.get(topic, (0, 0.0))[0] + 1
+        pause = min(0.25 * 2**count, RETRY_SECONDS_MAX)
+        self._failures[topic] = (count, self._clock.monotonic() + pause)
+        self._metrics.flush_failed(topic.name)
+        self._logger.warning("flush failed; will try again", topic=topic.name, seconds=pause, reason=str(error))
+
+    async def _recycle(self) -> None:
+        freed = await self._in_thread(self._log.wal.trim, self._log.table_offset)
+        if freed:
+            self._logger.debug("segments recycled", segments=freed)
+
+    # --- producer state beside the table ----------------------------------------------------------------
+    async def _write_states(self, topic: TopicLog, *, now_only: bool = False) -> None:
+        """A successor without this WAL learns the producers from these objects and the rows after them."""
+        now = self._clock.monotonic()
+        for log in topic.partitions:
+            if not log.sequencer.producers or log.state_offset == log.table_offset:
+                continue
+            if not now_only and now - self._states_written.get(log, 0.0) < STATE_OBJECT_SECONDS:
+                continue
+            self._states_written[log] = now
+            offset = log.table_offset
+            producers = copy.deepcopy(log.sequencer.dump(offset))
+            await self._in_thread(
+                producer_state.write, self._log.store, topic.name, topic.topic_id, log.partition, offset, producers
+            )
+            log.state_offset = offset
+
+    async def release(self, topic: TopicLog) -> None:
+        """After the flush of a clean stop: another WAL may take over without asking."""
+        if topic.state != "open" or topic.open_commit:
+            return
+        if any(log.table_offset != log.synced_offset for log in topic.partitions):
+            return
+        async with topic.table_lock:
+            await self._write_states(topic, now_only=True)
+            epochs = {log.partition: log.epoch for log in topic.partitions}
+            await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()))
+
+    # --- what others commit -----------------------------------------------------------------------------
+    async def _refresh(self) -> None:
+        """Sees what other processes committed: rewrites, retention, a claim that fences this node."""
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            for topic in list(self._log.topics()):
+                if topic.open_commit or topic in self._running:
+                    continue
+                try:
+                    async with topic.table_lock:
+                        if topic.state in ("open", "unavailable"):
+                            self._observe(topic, await self._in_thread(topic.table.refresh))
+                except Exception as error:
+                    self._logger.warning("refresh failed", topic=topic.name, reason=str(error))
+
+    def _observe(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
+        if snapshot.topic_id != topic.topic_id or snapshot.deleted:
+            topic.close("fenced", "its table was deleted or made anew by another process")
+            return
+        for log in topic.partitions:
+            if snapshot.epochs[log.partition] != log.epoch:
+                topic.close("fenced", f"another node has claimed partition {log.partition}; stop one of them")
+                return
+        self._landed(topic, snapshot)
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _work_of(log: PartitionLog) -> Work | None:
+    first, end = log.table_offset, log.synced_offset
+    chunks: list[Chunk] = []
+    nbytes = 0
+    for chunk in log.head.between(first, end):
+        if chunks and nbytes + chunk.nbytes > FLUSH_FILE_BYTES_MAX:
+            end = chunk.first_offset
+            break
+        chunks.append(chunk)
+        nbytes += chunk.nbytes
+    return (log, first, end, chunks) if chunks else None

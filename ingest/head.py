@@ -1,0 +1,144 @@
+"""The head of a partition: its newest records in memory, and where in the WAL the ones are that had to leave it."""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from siltlog.ingest.log_batch import LogBatch, concat
+from siltlog.ingest.wal import Location, Wal
+
+COALESCE_CHUNKS = 32
+COALESCE_LEVELS = 2
+COALESCE_BYTES_MAX = 512 * 1024
+CHUNK_OVERHEAD_BYTES = 1_000
+"""What one chunk costs beside its Arrow buffers; counted, so that a head of tiny chunks stays within its budget."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Records [first_offset, next_offset); `batch` is None once they left the memory, `frames` says where they are."""
+
+    first_offset: int
+    next_offset: int
+    batch: LogBatch | None
+    frames: tuple[tuple[int, Location], ...]
+    nbytes: int
+    appended_seconds: float
+    level: int = 0
+
+
+class Head:
+    """Contiguous chunks of one partition, oldest first. Everything unflushed is here, in memory or by its frames."""
+
+    def __init__(self, offset: int) -> None:
+        self.chunks: deque[Chunk] = deque()
+        self._end = offset
+        self._table_offset = offset
+        self.resident_bytes = 0
+        self.unflushed_bytes = 0
+
+    @property
+    def start(self) -> int:
+        """The lowest offset that the head covers; its end when it is empty."""
+        return self.chunks[0].first_offset if self.chunks else self._end
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def oldest_unflushed_seconds(self) -> float | None:
+        """When the oldest record above the table offset was appended."""
+        for chunk in self.chunks:
+            if chunk.next_offset > self._table_offset:
+                return chunk.appended_seconds
+        return None
+
+    def append(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
+        nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
+        chunk = Chunk(batch.first_offset, batch.next_offset, batch, ((batch.first_offset, frame),), nbytes, now_seconds)
+        self.chunks.append(chunk)
+        self._end = batch.next_offset
+        self.resident_bytes += nbytes
+        self.unflushed_bytes += nbytes
+        self._coalesce()
+
+    def restore(self, first_offset: int, next_offset: int, frame: Location, now_seconds: float) -> None:
+        """Takes over a recovered frame without reading its records."""
+        chunk = Chunk(first_offset, next_offset, None, ((first_offset, frame),), frame.length, now_seconds)
+        self.chunks.append(chunk)
+        self._end = next_offset
+        self.unflushed_bytes += chunk.nbytes
+
+    def flushed(self, table_offset: int) -> None:
+        """The table holds everything below `table_offset`; what is resident stays to serve tailing readers."""
+        self._table_offset = table_offset
+        while self.chunks and self.chunks[0].batch is None and self.chunks[0].next_offset <= table_offset:
+            self.chunks.popleft()
+        self.unflushed_bytes = sum(chunk.nbytes for chunk in self.chunks if chunk.next_offset > table_offset)
+        for chunk in self.chunks:
+            if chunk.next_offset <= table_offset:
+                chunk.frames = ()
+
+    def evict(self, bytes_wanted: int) -> int:
+        """Drops the oldest resident records until `bytes_wanted` are free; how many bytes became free."""
+        freed = 0
+        for chunk in list(self.chunks):
+            if freed >= bytes_wanted:
+                break
+            if chunk.batch is None:
+                continue
+            freed += chunk.nbytes
+            chunk.batch = None
+            if chunk.next_offset <= self._table_offset:
+                # Nothing unflushed or resident lies before it: chunks leave the memory oldest first.
+                self.chunks.popleft()
+        self.resident_bytes -= freed
+        return freed
+
+    def between(self, offset: int, end: int) -> Iterator[Chunk]:
+        """The chunks that hold records in [offset, end), oldest first."""
+        chunks = list(self.chunks)
+        at = bisect_right(chunks, offset, key=lambda chunk: chunk.first_offset) - 1
+        for chunk in chunks[max(at, 0) :]:
+            if chunk.first_offset >= end:
+                return
+            if chunk.next_offset > offset:
+                yield chunk
+
+    def _coalesce(self) -> None:
+        for level in range(COALESCE_LEVELS):
+            tail = [self.chunks[-1 - i] for i in range(min(COALESCE_CHUNKS, len(self.chunks)))]
+            if len(tail) < COALESCE_CHUNKS or any(chunk.level != level or chunk.batch is None for chunk in tail):
+                return
+            if sum(chunk.nbytes for chunk in tail) > COALESCE_BYTES_MAX:
+                return
+            tail.reverse()
+            merged = _merge(tail)
+            for _ in tail:
+                self.chunks.pop()
+            self.chunks.append(merged)
+            saved = sum(chunk.nbytes for chunk in tail) - merged.nbytes
+            self.resident_bytes -= saved
+            self.unflushed_bytes -= saved
+
+
+def _merge(tail: Sequence[Chunk]) -> Chunk:
+    batches = [chunk.batch for chunk in tail if chunk.batch is not None]
+    batch = concat(batches)
+    frames = tuple(frame for chunk in tail for frame in chunk.frames)
+    nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
+    first = tail[0]
+    return Chunk(first.first_offset, batch.next_offset, batch, frames, nbytes, first.appended_seconds, first.level + 1)
+
+
+def load(chunk: Chunk, wal: Wal) -> LogBatch:
+    """The chunk's records, from memory or from the WAL (blocking). Raises CorruptData where a frame is damaged.
+
+    The caller holds the segments of `chunk.frames`.
+    """
+    batch = chunk.batch
+    if batch is not None:
+        return batch
+    return concat([LogBatch.from_payload(first_offset, wal.read(frame)) for first_offset, frame in chunk.frames])

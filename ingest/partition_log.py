@@ -1,0 +1,261 @@
+"""One partition as its owner sees it: what is pending, in the head, in the table; and who waits for that to change.
+
+Lives on the event loop; every mutable field has this one owner.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from siltlog.infra.schema import TIMESTAMP
+from siltlog.ingest.body import Rows, headers_array
+from siltlog.ingest.head import Chunk, Head, load
+from siltlog.ingest.log_batch import LogBatch, ProducerRun, Runs, concat, record_batch, record_columns
+from siltlog.ingest.sequencer import ProducerBatch, Sequencer
+from siltlog.ingest.wal import Location, SegmentGone, Wal
+
+if TYPE_CHECKING:
+    from siltlog.ingest.topic_log import TopicLog
+
+
+class Bounds(NamedTuple):
+    log_start_offset: int
+    table_offset: int
+    high_watermark: int
+
+
+class Piece(NamedTuple):
+    """What one request adds to one partition: `rows` records, as lists or as columns, with their timestamps."""
+
+    rows: int
+    records: Rows | pa.RecordBatch
+    producer: ProducerBatch | None
+
+
+class PartitionLog:
+    def __init__(self, topic: "TopicLog", partition: int, wal: Wal) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.epoch = 0
+        self.sequencer = Sequencer()
+        self.head = Head(0)
+        self.log_start_offset = 0
+        self.table_offset = 0
+        self.synced_offset = 0
+        self.submitted_offset = 0
+        self.state_offset = -1
+        self._high_watermark = 0
+        self._pending: list[Piece] = []
+        self._pending_first = 0
+        self._wal = wal
+        self._subscribers: set[Callable[[], None]] = set()
+        self._table_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._synced_waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    def begin(self, next_offset: int, table_offset: int, log_start_offset: int, epoch: int) -> None:
+        """Sets the position this process starts from; everything below `next_offset` is durable."""
+        self.epoch = epoch
+        self.sequencer.next_offset = next_offset
+        self.synced_offset = next_offset
+        self.submitted_offset = next_offset
+        self.table_offset = table_offset
+        self.log_start_offset = log_start_offset
+        self._move_high_watermark()
+
+    # --- appending --------------------------------------------------------------------------------------
+    def add(self, piece: Piece, now_us: int) -> int:
+        """Sequences a piece and keeps it for the next group commit; its first offset."""
+        first = self.sequencer.append(piece.rows, piece.producer, now_us)
+        if not self._pending:
+            self._pending_first = first
+        self._pending.append(piece)
+        return first
+
+    def take_pending(self) -> LogBatch | None:
+        """All that was added since the last call, as one batch."""
+        pieces, self._pending = self._pending, []
+        return _batch_of(self._pending_first, pieces) if pieces else None
+
+    def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
+        self.head.append(batch, frame, now_seconds)
+        self.synced_offset = batch.next_offset
+        self._move_high_watermark()
+        _resolve(self._synced_waiters, self.synced_offset)
+        self.notify()
+
+    # --- the table --------------------------------------------------------------------------------------
+    def moved(self, table_offset: int, log_start_offset: int) -> None:
+        """The table's position became known: a flush of ours landed, or another process moved the log start."""
+        if table_offset == self.table_offset and log_start_offset == self.log_start_offset:
+            return
+        self.table_offset = table_offset
+        self.log_start_offset = log_start_offset
+        self.head.flushed(table_offset)
+        self._move_high_watermark()
+        _resolve(self._table_waiters, table_offset)
+        self.notify()
+
+    def when_synced(self, offset: int) -> asyncio.Future[None] | None:
+        """Done once everything below `offset` is synced; None when it is."""
+        return _wait(self._synced_waiters, self.synced_offset, offset)
+
+    def when_in_table(self, offset: int) -> asyncio.Future[None] | None:
+        """Done once everything below `offset` is in the table; None when it is."""
+        return _wait(self._table_waiters, self.table_offset, offset)
+
+    @property
+    def awaited(self) -> bool:
+        """Somebody waits for the table."""
+        return bool(self._table_waiters) or self.topic.config["acks"] == "table"
+
+    def fail_waiters(self, error: Exception) -> None:
+        for waiters in (self._table_waiters, self._synced_waiters):
+            for _, future in waiters:
+                if not future.done():
+                    future.set_exception(error)
+            waiters.clear()
+
+    # --- reading (PartitionView) ------------------------------------------------------------------------
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    def bounds(self) -> Bounds:
+        return Bounds(self.log_start_offset, self.table_offset, self._high_watermark)
+
+    async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
+        """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; None when the head begins above `offset`."""
+        if offset < self.head.start:
+            return None
+        chunks: list[tuple[Chunk, int, int]] = []
+        nbytes = 0
+        for chunk in self.head.between(offset, min(end, offset + max_records)):
+            first = max(offset, chunk.first_offset)
+            last = min(end, chunk.next_offset, offset + max_records)
+            per_record = chunk.nbytes / (chunk.next_offset - chunk.first_offset)
+            room = max(1 if not chunks else 0, int((max_bytes - nbytes) / per_record))
+            last = min(last, first + room)
+            if last <= first:
+                break
+            chunks.append((chunk, first, last))
+            nbytes += int(per_record * (last - first))
+            if nbytes >= max_bytes:
+                break
+        if all(chunk.batch is not None for chunk, _, _ in chunks):
+            return self._record_batches(chunks)
+        # Copies: while the thread reads, a flush may let go of a chunk's frames and an eviction of its batch.
+        chunks = [(copy(chunk), first, last) for chunk, first, last in chunks]
+        try:
+            with self.held([chunk for chunk, _, _ in chunks]):
+                return await asyncio.to_thread(self._record_batches, chunks)
+        except SegmentGone:
+            # It was recycled, so by now the table has it.
+            return None
+
+    def _record_batches(self, chunks: list[tuple[Chunk, int, int]]) -> list[pa.RecordBatch]:
+        return [record_columns(load(c, self._wal).slice(first, last), self.partition) for c, first, last in chunks]
+
+    @contextmanager
+    def held(self, chunks: list[Chunk]) -> Iterator[None]:
+        """Keeps the segments of the chunks from being recycled."""
+        segments = {frame.segment for chunk in chunks for _, frame in chunk.frames}
+        there = [segment for segment in segments if self._wal.hold(segment)]
+        try:
+            yield
+        finally:
+            for segment in there:
+                self._wal.release(segment)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self._subscribers.add(callback)
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        self._subscribers.discard(callback)
+
+    def notify(self) -> None:
+        for callback in tuple(self._subscribers):
+            callback()
+
+    def _move_high_watermark(self) -> None:
+        reached = self.table_offset if self.topic.config["acks"] == "table" else self.synced_offset
+        self._high_watermark = max(self._high_watermark, reached)
+
+
+def _batch_of(first_offset: int, pieces: list[Piece]) -> LogBatch:
+    batches: list[LogBatch] = []
+    rows: list[Piece] = []
+    at = first_offset
+    for piece in pieces:
+        if isinstance(piece.records, Rows):
+            rows.append(piece)
+            continue
+        if rows:
+            batches.append(_batch_of_rows(at, rows))
+            at, rows = batches[-1].next_offset, []
+        batches.append(LogBatch(at, piece.records, _runs([piece])))
+        at += piece.rows
+    if rows:
+        batches.append(_batch_of_rows(at, rows))
+    return concat(batches)
+
+
+def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:
+    if len(pieces) == 1:
+        rows = pieces[0].records
+        assert isinstance(rows, Rows)
+    else:
+        rows = Rows([], [], [], [], [], [])
+        for piece in pieces:
+            assert isinstance(piece.records, Rows)
+            rows.timestamps += piece.records.timestamps
+            rows.keys += piece.records.keys
+            rows.values += piece.records.values
+            rows.headers += piece.records.headers
+            rows.sequences += piece.records.sequences
+    with_gaps = any(piece.producer is not None and piece.producer.gaps for piece in pieces)
+    columns = record_batch(
+        pa.array(np.array(rows.timestamps, np.int64)).view(TIMESTAMP),
+        pa.array(rows.values, pa.binary()),
+        pa.array(rows.keys, pa.binary()) if any(key is not None for key in rows.keys) else None,
+        headers_array(rows.headers),
+        pa.array(rows.sequences, pa.int64()) if with_gaps else None,
+    )
+    return LogBatch(first_offset, columns, _runs(pieces))
+
+
+def _runs(pieces: list[Piece]) -> Runs:
+    if all(piece.producer is None for piece in pieces):
+        return ()
+    return tuple((piece.rows, _run(piece.producer)) for piece in pieces)
+
+
+def _run(producer: ProducerBatch | None) -> ProducerRun | None:
+    if producer is None:
+        return None
+    first = None if producer.gaps else producer.first_sequence
+    return ProducerRun(producer.producer_id, producer.producer_epoch, first)
+
+
+def _wait(waiters: list[tuple[int, asyncio.Future[None]]], reached: int, offset: int) -> asyncio.Future[None] | None:
+    if offset <= reached:
+        return None
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiters.append((offset, future))
+    return future
+
+
+def _resolve(waiters: list[tuple[int, asyncio.Future[None]]], reached: int) -> None:
+    if not waiters:
+        return
+    left = []
+    for offset, future in waiters:
+        if offset > reached:
+            left.append((offset, future))
+        elif not future.done():
+            future.set_result(None)
+    waiters[:] = left

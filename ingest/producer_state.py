@@ -1,0 +1,72 @@
+"""Producer state beside the table: for a successor that does not have this node's WAL.
+
+An object covers every record below the offset in its name; newer records are read again from the table. So it never
+depends on records that retention or compaction may have removed.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from siltlog.infra import names
+from siltlog.infra.data_file import read_data_file
+from siltlog.infra.store import ObjectStore
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.ingest.sequencer import ProducerBatch, ProducerState, Sequencer
+
+OBJECTS_KEPT = 2
+_COLUMNS = ("offset", "timestamp", "producer_id", "producer_epoch", "sequence")
+_decode = msgspec.msgpack.Decoder(dict[str, ProducerState]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def write(
+    store: ObjectStore, topic: str, topic_id: str, partition: int, offset: int, producers: Mapping[str, ProducerState]
+) -> None:
+    """Puts the state of every record below `offset`, durably, and removes older objects."""
+    path = f"{names.topic_path(topic)}/{names.state_object(topic_id, partition, offset)}"
+    store.put(path, _encode(producers))
+    store.sync([path])
+    for old in _objects(store, topic, topic_id, partition)[:-OBJECTS_KEPT]:
+        store.delete(old)
+
+
+def read(store: ObjectStore, topic: str, snapshot: TableSnapshot, partition: int) -> dict[str, ProducerState]:
+    """The producers of a partition as of the table offset of `snapshot`."""
+    sequencer = Sequencer()
+    covered = 0
+    for path in reversed(_objects(store, topic, snapshot.topic_id, partition)):
+        offset = int(path.rsplit("/", 1)[1])
+        if offset <= snapshot.offsets[partition]:
+            sequencer.load(_decode(store.get(path)).items())
+            covered = offset
+            break
+    for file in snapshot.files_of(partition):
+        if file.last_offset >= covered:
+            _replay(sequencer, read_data_file(store, topic, file, columns=_COLUMNS, first_offset=covered))
+    return sequencer.producers
+
+
+def _objects(store: ObjectStore, topic: str, topic_id: str, partition: int) -> list[str]:
+    """Oldest first: offsets are padded, so that names sort as numbers do."""
+    folder = f"{names.topic_path(topic)}/{names.state_object(topic_id, partition, 0)}".rsplit("/", 1)[0]
+    return sorted(info.path for info in store.list(folder + "/"))
+
+
+def _replay(sequencer: Sequencer, rows: pa.Table) -> None:
+    """Runs of one producer whose offsets and sequences rise by one are one batch."""
+    rows = rows.filter(rows.column("producer_id").is_valid()).combine_chunks()
+    if not rows.num_rows:
+        return
+    ids = rows.column("producer_id").to_numpy(zero_copy_only=False)
+    offsets, epochs, sequences = (rows.column(name).to_numpy() for name in ("offset", "producer_epoch", "sequence"))
+    same = (ids[1:] == ids[:-1]) & (epochs[1:] == epochs[:-1])
+    same &= (np.diff(offsets) == 1) & (np.diff(sequences) == 1)
+    starts = np.concatenate(([0], np.flatnonzero(~same) + 1))
+    counts = np.diff(np.concatenate((starts, [rows.num_rows])))
+    micros = rows.column("timestamp").cast(pa.int64()).to_numpy()
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        batch = ProducerBatch(str(ids[start]), int(epochs[start]), int(sequences[start]), count)
+        sequencer.replay(batch, int(offsets[start]), int(micros[start]))

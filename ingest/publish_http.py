@@ -1,0 +1,259 @@
+"""`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from siltlog.infra import names
+from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.http import INTEGER_MAX, Query, body_of, json_reply
+from siltlog.infra.telemetry import Metrics
+from siltlog.ingest.body import Body, HeaderList, decode_base64, one_record, parse_arrow, parse_json, timestamp_us
+from siltlog.ingest.log import Appended, Log, Producer
+from siltlog.ingest.topic_log import TopicLog
+
+ACKS = ("none", "wal", "table")
+TIMEOUT_MS = 10_000
+TIMEOUT_MS_MAX = 60_000
+FORM_MEDIA = "application/x-www-form-urlencoded"
+_QUERY = ("acks", "partition", "timeout_ms")
+_ONE_RECORD_QUERY = (*_QUERY, "key", "key_base64", "timestamp")
+
+
+class Publish:
+    def __init__(
+        self,
+        log: Log,
+        metrics: Metrics,
+        *,
+        request_bytes_max: int,
+        request_timeout_ms: int,
+        wake_flusher: Callable[[], None],
+        topic_for: Callable[[str], Awaitable[TopicLog]],
+    ) -> None:
+        """`topic_for` answers for a topic that is not there: creates it, or raises UnknownTopic."""
+        self._log = log
+        self._metrics = metrics
+        self._request_bytes_max = request_bytes_max
+        self._request_timeout_ms = request_timeout_ms
+        self._wake_flusher = wake_flusher
+        self._topic_for = topic_for
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/topics/{topic}/records", self.publish, methods=["POST"])]
+
+    async def publish(self, request: Request) -> Response:
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        query = Query(request, _ONE_RECORD_QUERY if media == names.MEDIA_BYTES else _QUERY)
+        acks = query.choice("acks", ACKS, "")
+        timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
+        topic = await self._topic(request.path_params["topic"])
+        _check_encoding(request)
+        _check_media(media)
+        content = await body_of(request, self._request_bytes_max, self._request_timeout_ms)
+        body = self._parse(media, content, request, query)
+        if "partition" in query:
+            _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
+        producer = _producer(request, body)
+        if acks == "none" and producer is not None:
+            raise problem(
+                "unsupported_acks", "acks=none gives no answer to retry on: leave out Silt-Producer-Id or ask for wal"
+            )
+        appended = self._log.append(topic, body, producer, _partition_count(request))
+        if acks != "none":
+            await self._acknowledged(topic, appended, acks or str(topic.config["acks"]), timeout_ms / 1000)
+        self._metrics.published(topic.name, body.count, body.nbytes)
+        return _reply(topic, appended, acks or str(topic.config["acks"]), positions=body.positions)
+
+    async def _topic(self, name: str) -> TopicLog:
+        try:
+            return self._log.topic(name)
+        except UnknownTopic:
+            return await self._topic_for(name)
+
+    def _parse(self, media: str, content: bytes, request: Request, query: Query) -> Body:
+        if media == names.MEDIA_JSON:
+            return parse_json(content)
+        if media == names.MEDIA_ARROW:
+            return parse_arrow(content, self._request_bytes_max)
+        return _parse_one(content, request, query)
+
+    async def _acknowledged(self, topic: TopicLog, appended: Appended, acks: str, timeout_seconds: float) -> None:
+        """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached."""
+        loop = asyncio.get_running_loop()
+        reached = "none"
+        future = appended.durable
+        timer = loop.call_later(timeout_seconds, lambda: _expire(future, topic, acks, reached))
+        try:
+            await future
+            waits = [wait for log, end in appended.ends if (wait := log.when_synced(end)) is not None]
+            for future in waits:
+                await future
+            reached = "wal"
+            if acks == "table":
+                waits = [wait for log, end in appended.ends if (wait := log.when_in_table(end)) is not None]
+                self._wake_flusher()
+                for future in waits:
+                    await future
+        finally:
+            timer.cancel()
+
+
+def _expire(future: "asyncio.Future[None]", topic: TopicLog, acks: str, reached: str) -> None:
+    if not future.done():
+        future.set_exception(
+            problem(
+                "ack_timeout",
+                f"acks={acks} was not reached in time for topic {topic.name}; the records may still land. Repeat the "
+                "request only with a producer id or an idempotency key",
+                acks=reached,
+            )
+        )
+
+
+def _check_media(media: str) -> None:
+    if media in (names.MEDIA_JSON, names.MEDIA_BYTES, names.MEDIA_ARROW):
+        return
+    offered = f"{names.MEDIA_JSON}, {names.MEDIA_BYTES} or {names.MEDIA_ARROW}"
+    if media in ("", FORM_MEDIA):
+        detail = (
+            f"say what the body is: {offered}. With curl add -H 'Content-Type: {names.MEDIA_JSON}', "
+            "and send files with --data-binary"
+        )
+    else:
+        detail = f"{media[:80]} is not taken here; send {offered}"
+    raise problem("unsupported_media_type", detail)
+
+
+def _check_encoding(request: Request) -> None:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise problem(
+            "unsupported_encoding",
+            f"the content encoding {encoding[:40]} is not taken; send the body as it is, or Arrow with lz4 or zstd buffers",
+        )
+
+
+def _parse_one(content: bytes, request: Request, query: Query) -> Body:
+    if "key" in query and "key_base64" in query:
+        raise problem("invalid_parameter", "key and key_base64 are both given; send one", parameter="key_base64")
+    key = query.text("key").encode() if "key" in query else None
+    try:
+        if "key_base64" in query:
+            key = decode_base64(query.text("key_base64"), "key_base64")
+        timestamp = timestamp_us(query.text("timestamp")) if "timestamp" in query else None
+    except ValueError as error:
+        name = "key_base64" if "key_base64" in str(error) else "timestamp"
+        raise problem("invalid_parameter" if name == "key_base64" else "invalid_request", str(error)) from None
+    prefix = names.HEADER_RECORD_PREFIX.lower()
+    headers: HeaderList = [
+        (name.removeprefix(prefix), value.encode("latin-1"))
+        for name, value in request.headers.items()
+        if name.startswith(prefix)
+    ]
+    return one_record(content, key, headers or None, timestamp)
+
+
+def _fix_partition(body: Body, partition: int) -> None:
+    """`?partition=` is for the whole body; a record that names another one is an error, not a tie to break."""
+    if body.rows is not None:
+        named = body.rows.partitions
+        wrong = next((index for index, given in enumerate(named) if given not in (-1, partition)), None)
+        body.rows.partitions = [partition] * body.count
+    else:
+        explicit = body.partition
+        clash = None if explicit is None else (explicit != -1) & (explicit != partition)
+        wrong = int(np.argmax(clash)) if clash is not None and clash.any() else None
+        body.partition = np.full(body.count, partition, np.int32)
+    if wrong is not None:
+        raise problem(
+            "invalid_record", f"record {wrong} names another partition than ?partition={partition}", index=wrong
+        )
+
+
+def _producer(request: Request, body: Body) -> Producer | None:
+    headers = request.headers
+    producer_id = headers.get(names.HEADER_PRODUCER_ID)
+    for name in ("Idempotency-Key", names.HEADER_SEQUENCE_MODE):
+        if name in headers:
+            raise problem("invalid_request", f"the header {name} is not offered by this server; use Silt-Producer-Id")
+    if producer_id is None:
+        if names.HEADER_SEQUENCE in headers or names.HEADER_PRODUCER_EPOCH in headers:
+            raise problem("invalid_request", "Silt-Sequence and Silt-Producer-Epoch need Silt-Producer-Id")
+        return None
+    wrong = names.name_problem(producer_id)
+    if wrong is not None:
+        raise problem("invalid_parameter", f"{names.HEADER_PRODUCER_ID}: {wrong}", parameter=names.HEADER_PRODUCER_ID)
+    epoch = _header_integer(request, names.HEADER_PRODUCER_EPOCH, 2**31 - 1)
+    first = _header_integer(request, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
+    if first is not None:
+        _give_sequences(body, first)
+    _check_named(body)
+    return Producer(producer_id, epoch or 0)
+
+
+def _give_sequences(body: Body, first: int) -> None:
+    """Silt-Sequence: the first sequence of a body for one partition."""
+    if body.rows is not None:
+        several = len(set(body.rows.partitions)) > 1
+        body.rows.sequences = list(range(first, first + body.count))
+    else:
+        several = body.partition is not None and bool((body.partition != body.partition[0]).any())
+        body.sequence = np.arange(first, first + body.count, dtype=np.int64)
+    if several:
+        raise problem("invalid_request", "Silt-Sequence is for a body of one partition; give each record its sequence")
+
+
+def _check_named(body: Body) -> None:
+    if body.rows is not None:
+        missing: Any = [p < 0 or s is None for p, s in zip(body.rows.partitions, body.rows.sequences, strict=True)]
+    elif body.partition is None or body.sequence is None:
+        missing = [True]
+    else:
+        missing = body.partition < 0
+    if any(missing) if isinstance(missing, list) else missing.any():
+        index = int(np.argmax(missing))
+        raise problem(
+            "invalid_record",
+            f"record {index}: with Silt-Producer-Id every record names its partition and its sequence",
+            index=index,
+        )
+
+
+def _partition_count(request: Request) -> int | None:
+    return _header_integer(request, names.HEADER_PARTITION_COUNT, 2**31 - 1)
+
+
+def _header_integer(request: Request, name: str, maximum: int) -> int | None:
+    text = request.headers.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > maximum:
+        raise problem(
+            "invalid_parameter", f"{name} must be a whole number from 0 to {maximum}, not {text[:40]!r}", parameter=name
+        )
+    return int(text)
+
+
+def _reply(topic: TopicLog, appended: Appended, acks: str, *, positions: bool) -> Response:
+    given = acks != "none"
+    partitions = [
+        {
+            "partition": ack.partition,
+            "first_offset": ack.first_offset if given else None,
+            "last_offset": ack.first_offset + ack.count - 1 if given and ack.first_offset is not None else None,
+            "count": ack.count,
+            "duplicate": ack.duplicate,
+        }
+        for ack in appended.acks
+    ]
+    document: dict[str, Any] = {"topic": topic.name, "acks": acks, "partitions": partitions}
+    if positions:
+        firsts = {ack.partition: ack.first_offset if given else None for ack in appended.acks}
+        document["records"] = appended.split.positions(firsts)
+    return json_reply(document, 200 if given else 202)

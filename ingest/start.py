@@ -1,0 +1,296 @@
+"""The start of a node: what the WAL and the tables say together, and whether it may go on from there.
+
+Nothing is acknowledged before every topic was checked and claimed. What does not fit together is refused and named;
+an operator may accept a loss (`--accept-loss`) or take partitions over (`--take-over`).
+"""
+
+import asyncio
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.store import ObjectStore
+from siltlog.infra.table import TopicTable, topic_names
+from siltlog.infra.telemetry import Logger
+from siltlog.infra.topic_config import TopicConfig
+from siltlog.ingest import producer_state, wal_state
+from siltlog.ingest.head import Head
+from siltlog.ingest.log import Log
+from siltlog.ingest.log_batch import LogBatch, record_columns
+from siltlog.ingest.partition_log import PartitionLog
+from siltlog.ingest.sequencer import ProducerBatch
+from siltlog.ingest.topic_log import TopicLog
+from siltlog.ingest.topics import claim
+from siltlog.ingest.wal import Frame, FrameKind, Location, Recovery
+
+OFFSET_JUMP = 1 << 32
+"""A successor that cannot know what its predecessor gave out starts at the next multiple of this."""
+TABLES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFrame:
+    first_offset: int
+    next_offset: int
+    location: Location
+    payload: pa.Buffer
+
+
+@dataclass(slots=True)
+class Found:
+    """What the WAL holds, by topic id (hex) and partition."""
+
+    state: wal_state.WalState
+    frames: dict[tuple[str, int], list[FoundFrame]]
+    replays: dict[tuple[str, int], list[FoundFrame]]
+    """Those of `frames` whose producers the state does not know of."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where a topic goes on, by partition."""
+
+    topic: TopicLog
+    foreign: set[int] = field(default_factory=set)
+    offsets: dict[int, int] = field(default_factory=dict)
+    gaps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    frames: dict[int, list[FoundFrame]] = field(default_factory=dict)
+    stranded: dict[int, list[FoundFrame]] = field(default_factory=dict)
+    refusals: list[str] = field(default_factory=list)
+
+
+def read_wal(recovery: Recovery) -> Found:
+    state = wal_state.decode_state(recovery.state) if recovery.state else wal_state.WalState()
+    frames: dict[tuple[str, int], list[FoundFrame]] = defaultdict(list)
+    replays: dict[tuple[str, int], list[FoundFrame]] = defaultdict(list)
+    for index, (frame, location) in enumerate(recovery.frames):
+        if frame.kind == FrameKind.RECORDS:
+            key = (str(uuid.UUID(bytes=frame.topic_id)), frame.partition)
+            found = FoundFrame(frame.first_offset, frame.first_offset + frame.count, location, _payload(frame))
+            frames[key].append(found)
+            if index >= recovery.frames_before_state:
+                replays[key].append(found)
+        elif index >= recovery.frames_before_state:
+            wal_state.apply(state, wal_state.decode_event(bytes(frame.payload)))
+    return Found(state, frames, replays)
+
+
+def _payload(frame: Frame) -> pa.Buffer:
+    return frame.payload if isinstance(frame.payload, pa.Buffer) else pa.py_buffer(frame.payload)
+
+
+async def start_log(
+    log: Log, recovery: Recovery, *, take_over: bool, accept_loss: bool, stranded_dir: Path, logger: Logger
+) -> None:
+    """Opens every topic, decides where it goes on, starts the WAL and claims. ConfigError for what does not fit."""
+    found = read_wal(recovery)
+    plans = await asyncio.to_thread(_plans, log, found, take_over, accept_loss)
+    missing = _missing_tables(log.store, found, {plan.topic.topic_id for plan in plans})
+    refusals = [refusal for plan in plans for refusal in plan.refusals] + ([] if accept_loss else missing)
+    if refusals:
+        raise ConfigError("the server will not start:\n  " + "\n  ".join(refusals))
+    for plan in plans:
+        await asyncio.to_thread(_restore, log, plan, found)
+        log.add_topic(plan.topic)
+    await asyncio.to_thread(log.wal.start)
+    limit = asyncio.Semaphore(TABLES_AT_ONCE)
+
+    async def take(plan: Plan) -> None:
+        async with limit:
+            await claim(log, plan.topic, plan.offsets or None)
+
+    results = await asyncio.gather(*(take(plan) for plan in plans), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    for plan in plans:
+        _begin(plan, log.clock)
+        for partition, frames in plan.stranded.items():
+            path = await asyncio.to_thread(_strand, stranded_dir, plan.topic.name, partition, frames)
+            logger.warning(
+                "records of a superseded epoch were set aside; they can be published anew",
+                topic=plan.topic.name,
+                partition=partition,
+                first_offset=frames[0].first_offset,
+                next_offset=frames[-1].next_offset,
+                file=str(path),
+            )
+        for partition, (gap_start, gap_end) in plan.gaps.items():
+            logger.warning(
+                "offsets were jumped", topic=plan.topic.name, partition=partition, first=gap_start, next=gap_end
+            )
+    for note in recovery.notes:
+        logger.info("write-ahead log", note=note)
+
+
+def _plans(log: Log, found: Found, take_over: bool, accept_loss: bool) -> list[Plan]:
+    def plan_of(name: str) -> Plan | None:
+        table = TopicTable.open(log.store, name, log.clock)
+        if table.snapshot.deleted:
+            return None
+        config = TopicConfig(table.snapshot.config.own, log.server_config)
+        return _plan(TopicLog(name, table, config, log.wal), found, take_over, accept_loss)
+
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        return [plan for plan in pool.map(plan_of, topic_names(log.store)) if plan is not None]
+
+
+def _plan(topic: TopicLog, found: Found, take_over: bool, accept_loss: bool) -> Plan:
+    plan = Plan(topic)
+    snapshot = topic.snapshot
+    known = found.state.topics.get(topic.topic_id)
+    own_epochs = set(known.epochs) if known else set()
+    plan.foreign = {partition for partition, epoch in snapshot.epochs.items() if epoch != 0 and epoch not in own_epochs}
+    taken = sorted(p for p in plan.foreign if snapshot.released[p] != snapshot.epochs[p])
+    if taken and not take_over:
+        plan.refusals.append(
+            f"topic {topic.name}, partitions {_listed(taken)}: another server, or another data dir, owns them. Stop "
+            "that server cleanly, or start with its data dir; if both are lost, `silt serve --take-over` goes on without"
+        )
+    if known is not None and snapshot.version < known.table_version and not accept_loss:
+        plan.refusals.append(
+            f"topic {topic.name}: its table is at version {snapshot.version}, but this server has seen version "
+            f"{known.table_version}: it was rolled back or restored. Put it back, or accept what is lost with "
+            "`silt serve --accept-loss`"
+        )
+    for partition in range(snapshot.partitions):
+        _plan_partition(plan, partition, known, found, accept_loss, jump=partition in taken)
+    return plan
+
+
+def _plan_partition(
+    plan: Plan,
+    partition: int,
+    known: wal_state.TopicState | None,
+    found: Found,
+    accept_loss: bool,
+    *,
+    jump: bool,
+) -> None:
+    name = plan.topic.name
+    table_offset = plan.topic.snapshot.offsets[partition]
+    frames = [f for f in found.frames.get((plan.topic.topic_id, partition), ()) if f.next_offset > table_offset]
+    if partition in plan.foreign:
+        if frames:
+            plan.stranded[partition] = frames
+        if jump:
+            plan.offsets[partition] = (table_offset // OFFSET_JUMP + 1) * OFFSET_JUMP
+            plan.gaps[partition] = (table_offset, plan.offsets[partition])
+        return
+    plan.frames[partition] = list(_contiguous(name, partition, frames))
+    frames = plan.frames[partition]
+    recorded = known.partitions.get(partition) if known else None
+    reached = frames[0].first_offset if frames else max(table_offset, recorded.next_offset if recorded else 0)
+    if reached <= table_offset:
+        return
+    if accept_loss:
+        plan.offsets[partition] = reached
+        plan.gaps[partition] = (table_offset, reached)
+    else:
+        plan.refusals.append(
+            f"topic {name}, partition {partition}: offsets {table_offset} to {reached - 1} were acknowledged, but are "
+            "neither in the table nor in the write-ahead log. Put the table or the data dir back, or accept the loss "
+            "with `silt serve --accept-loss`"
+        )
+
+
+def _contiguous(topic: str, partition: int, frames: list[FoundFrame]) -> Iterator[FoundFrame]:
+    """Frames in order; those that were copied forward once more are left out."""
+    expected: int | None = None
+    for frame in frames:
+        if expected is not None and frame.first_offset > expected:
+            raise problem(
+                "corrupt_data",
+                f"the write-ahead log lacks offsets {expected} to {frame.first_offset - 1} of topic {topic}, "
+                f"partition {partition}",
+                topic=topic,
+                partition=partition,
+            )
+        if expected is None or frame.next_offset > expected:
+            yield frame
+            expected = frame.next_offset
+
+
+def _missing_tables(store: ObjectStore, found: Found, opened: set[str]) -> list[str]:
+    """Topics the WAL knows whose table is not there at all; a deleted one still has its log of commits."""
+    there = set(topic_names(store))
+    return [
+        f"topic {state.name}: its table is gone from {store.uri(names.topic_path(state.name))}. Put it back, or accept "
+        "the loss with `silt serve --accept-loss`"
+        for topic_id, state in found.state.topics.items()
+        if topic_id not in opened and state.name not in there
+    ]
+
+
+def _restore(log: Log, plan: Plan, found: Found) -> None:
+    """Producers and epochs, before the WAL starts: its first entry holds them."""
+    topic = plan.topic
+    known = found.state.topics.get(topic.topic_id)
+    topic.epochs = list(known.epochs) if known else []
+    now_us = log.clock.now_us()
+    for partition in topic.partitions:
+        number = partition.partition
+        if number in plan.foreign:
+            producers = producer_state.read(log.store, topic.name, topic.snapshot, number)
+            partition.sequencer.load(producers.items())
+        elif known is not None and number in known.partitions:
+            partition.sequencer.load(known.partitions[number].producers.items())
+        for frame in found.replays.get((topic.topic_id, number), ()):
+            if number not in plan.foreign:
+                _replay(partition, LogBatch.from_payload(frame.first_offset, frame.payload), now_us)
+        next_offset = _next_offset(plan, number)
+        partition.sequencer.next_offset = next_offset
+        partition.submitted_offset = next_offset
+
+
+def _replay(partition: PartitionLog, batch: LogBatch, now_us: int) -> None:
+    at = batch.first_offset
+    for rows, run in batch.runs:
+        if run is not None and run.first_sequence is not None:
+            claimed = ProducerBatch(run.producer_id, run.producer_epoch, run.first_sequence, rows)
+            partition.sequencer.replay(claimed, at, now_us)
+        at += rows
+
+
+def _next_offset(plan: Plan, partition: int) -> int:
+    frames = plan.frames.get(partition)
+    table_offset = plan.offsets.get(partition, plan.topic.snapshot.offsets[partition])
+    return max(frames[-1].next_offset, table_offset) if frames else table_offset
+
+
+def _begin(plan: Plan, clock: Clock) -> None:
+    topic = plan.topic
+    snapshot = topic.snapshot
+    for partition in topic.partitions:
+        number = partition.partition
+        frames = plan.frames.get(number, [])
+        table_offset = snapshot.offsets[number]
+        partition.head = Head(frames[0].first_offset if frames else table_offset)
+        now = clock.monotonic()
+        for frame in frames:
+            partition.head.restore(frame.first_offset, frame.next_offset, frame.location, now)
+        partition.head.flushed(table_offset)
+        partition.begin(_next_offset(plan, number), table_offset, snapshot.starts[number], topic.epochs[-1])
+
+
+def _strand(folder: Path, topic: str, partition: int, frames: list[FoundFrame]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{topic}-{partition}-{frames[0].first_offset}-{uuid.uuid4()}.arrow"
+    batches = [record_columns(LogBatch.from_payload(f.first_offset, f.payload), partition) for f in frames]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return path
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return shown if len(numbers) <= 10 else f"{shown} and {len(numbers) - 10} more"

@@ -1,0 +1,96 @@
+"""The life of a topic: created, claimed, deleted. Each is one commit on the topic's table."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+from siltlog.infra import names
+from siltlog.infra.errors import TopicExists, problem
+from siltlog.infra.table import TopicTable
+from siltlog.infra.telemetry import Logger
+from siltlog.infra.topic_config import TopicConfig, Value, validated_partitions
+from siltlog.ingest import wal_state
+from siltlog.ingest.log import Log
+from siltlog.ingest.topic_log import TopicLog
+
+
+class Topics:
+    """Creates and deletes topics, one at a time."""
+
+    def __init__(self, log: Log, logger: Logger) -> None:
+        self._log = log
+        self._logger = logger
+        self._lock = asyncio.Lock()
+
+    async def create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
+        """Raises TopicExists, Refused `invalid_request` or `invalid_config`."""
+        wrong = names.topic_name_problem(name)
+        if wrong is not None:
+            raise problem("invalid_request", wrong)
+        validated_partitions(partitions)
+        own = TopicConfig(config)
+        async with self._lock:
+            self._check_free(name)
+            table = await asyncio.to_thread(
+                TopicTable.create,
+                self._log.store,
+                name,
+                topic_id=str(uuid.uuid4()),
+                partitions=partitions,
+                config=own,
+                created_us=self._log.clock.now_us(),
+                clock=self._log.clock,
+            )
+            topic = TopicLog(name, table, TopicConfig(own.own, self._log.server_config), self._log.wal)
+            await claim(self._log, topic)
+            for log in topic.partitions:
+                log.begin(0, 0, 0, topic.epochs[-1])
+            self._log.add_topic(topic)
+        self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
+        return topic
+
+    async def find_or_create(self, name: str, partitions: int, config: Mapping[str, Value]) -> tuple[TopicLog, bool]:
+        """The topic and whether it is new; TopicExists when it is there with other partitions."""
+        try:
+            return await self.create(name, partitions, config), True
+        except TopicExists:
+            topic = next((topic for topic in self._log.topics() if topic.name == name), None)
+            if topic is None or len(topic.partitions) != partitions:
+                raise
+            return topic, False
+
+    async def delete(self, name: str) -> None:
+        """Removes the topic's records; its name may be used again. Raises UnknownTopic."""
+        async with self._lock:
+            topic = self._log.topic(name)
+            if names.topic_name_problem(name) is not None:
+                raise problem("forbidden", f"the topic {name} is the system's and cannot be deleted")
+            async with topic.table_lock:
+                await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
+                topic.close("deleted", "it was deleted")
+                self._log.remove_topic(topic)
+            self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))
+            await self._log.group_commit.commit()
+        self._logger.info("topic deleted", topic=name, topic_id=topic.topic_id)
+
+    def _check_free(self, name: str) -> None:
+        for topic in self._log.topics():
+            if topic.name == name:
+                raise problem("topic_exists", f"there is a topic {name} already", topic=name)
+            if topic.name.lower() == name.lower():
+                raise problem(
+                    "topic_exists", f"there is a topic {topic.name}, which differs from {name} only by case", topic=name
+                )
+
+
+async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None) -> None:
+    """Takes the next epoch of every partition: first into the WAL, durably, then into the table.
+
+    With `offsets` those partitions go on there. Raises Fenced when another node claims at the same time.
+    """
+    epoch = max(topic.snapshot.epochs.values()) + 1
+    topic.epochs = [*topic.epochs, epoch][-wal_state.EPOCHS_REMEMBERED :]
+    log.group_commit.add_control(wal_state.encode(wal_state.Claiming(topic.topic_id, topic.name, epoch)))
+    await log.group_commit.commit()
+    epochs = {partition.partition: epoch for partition in topic.partitions}
+    await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets)

@@ -1,0 +1,84 @@
+"""What the WAL remembers besides records: the state at the head of each segment, and the events between."""
+
+from typing import Union
+
+import msgspec
+
+from siltlog.ingest.sequencer import ProducerState
+
+EPOCHS_REMEMBERED = 64
+
+
+class PartitionState(msgspec.Struct, array_like=True):
+    next_offset: int = 0
+    table_offset: int = 0
+    producers: dict[str, ProducerState] = {}
+
+
+class TopicState(msgspec.Struct, array_like=True):
+    """`epochs` are those this WAL has taken (or was about to take), newest last."""
+
+    name: str
+    table_version: int = -1
+    epochs: list[int] = []
+    open_commit: str = ""
+    """A commit whose outcome was not known when this was written."""
+    partitions: dict[int, PartitionState] = {}
+
+
+class WalState(msgspec.Struct, array_like=True):
+    """By topic id (hex)."""
+
+    topics: dict[str, TopicState] = {}
+
+
+class Claiming(msgspec.Struct, tag=True, array_like=True):
+    """`epoch` is about to be claimed for every partition of the topic."""
+
+    topic_id: str
+    topic: str
+    epoch: int
+
+
+class Flushing(msgspec.Struct, tag=True, array_like=True):
+    """A commit is about to be made on a handle at `version`."""
+
+    topic_id: str
+    commit_id: str
+    version: int
+
+
+class Flushed(msgspec.Struct, tag=True, array_like=True):
+    topic_id: str
+    version: int
+    table_offsets: dict[int, int]
+
+
+class Deleted(msgspec.Struct, tag=True, array_like=True):
+    topic_id: str
+
+
+Event = Union[Claiming, Flushing, Flushed, Deleted]  # noqa: UP007 (msgspec builds its decoder from it)
+
+encode = msgspec.msgpack.Encoder().encode
+decode_state = msgspec.msgpack.Decoder(WalState).decode
+decode_event = msgspec.msgpack.Decoder(Event).decode
+
+
+def apply(state: WalState, event: Event) -> None:
+    """Brings the state up to date with an event that was written after it."""
+    if isinstance(event, Claiming):
+        topic = state.topics.setdefault(event.topic_id, TopicState(event.topic))
+        topic.epochs = [*topic.epochs, event.epoch][-EPOCHS_REMEMBERED:]
+    elif isinstance(event, Deleted):
+        state.topics.pop(event.topic_id, None)
+    elif (known := state.topics.get(event.topic_id)) is not None:
+        if isinstance(event, Flushing):
+            known.open_commit = event.commit_id
+        else:
+            known.open_commit = ""
+            known.table_version = event.version
+            for partition, offset in event.table_offsets.items():
+                entry = known.partitions.setdefault(partition, PartitionState())
+                entry.table_offset = offset
+                entry.next_offset = max(entry.next_offset, offset)
