@@ -12,6 +12,9 @@ from siltlog.infra.errors import ConfigError
 
 if TYPE_CHECKING:
     from siltlog.cli.output import Output
+    from siltlog.consumers.consumer import Consumer
+    from siltlog.infra.client.admin import Admin
+    from siltlog.infra.client.producer import Producer
 
 F = TypeVar("F", bound=Callable[..., Any])
 OutputFormat = Literal["table", "json", "value"]
@@ -36,6 +39,21 @@ class Session:
         from siltlog.cli.output import Output
 
         return Output(self.format)
+
+    def admin(self) -> "Admin":
+        from siltlog.infra.client.admin import Admin
+
+        return Admin(self.url)
+
+    def producer(self) -> "Producer":
+        from siltlog.infra.client.producer import Producer
+
+        return Producer(self.url)
+
+    def consumer(self, **arguments: Any) -> "Consumer":
+        from siltlog.consumers.consumer import Consumer
+
+        return Consumer(self.url, **arguments)
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

