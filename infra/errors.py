@@ -103,13 +103,24 @@ class BufferFull(SiltlogError):
 
 
 class DeliveryFailed(SiltlogError):
-    """`failures` has one error per record that did not arrive, in the order of their sends."""
+    """`failures` has one error per record that did not arrive, in the order of their sends.
+
+    `records` holds those records, by topic, as tables that `Producer.send_batch` takes again.
+    """
 
     error_code = "delivery_failed"
 
-    def __init__(self, detail: str, *, failures: Sequence[BaseException] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        detail: str,
+        *,
+        failures: Sequence[BaseException] = (),
+        records: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(detail, **kwargs)
         self.failures = tuple(failures)
+        self.records: dict[str, Any] = dict(records or {})
 
 
 class ErrorKind(NamedTuple):

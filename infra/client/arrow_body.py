@@ -1,0 +1,223 @@
+"""The body of a publish request: an Arrow IPC stream, written without copying the records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltlog.infra.client.core import Buffer
+from siltlog.infra.errors import problem
+from siltlog.infra.partitioner import partitions_of
+from siltlog.infra.schema import HEADERS, TIMESTAMP
+
+Compression = Literal["none", "lz4", "zstd"]
+
+PIECE_BYTES_MIN = 16 * 1024
+"""Smaller pieces of a body are joined before they go to the socket."""
+SORTABLE_MAX = 2**15 - 1
+PUBLISHED = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "headers": HEADERS,
+    "timestamp": TIMESTAMP,
+    "partition": pa.int32(),
+}
+IGNORED = frozenset(("topic", "offset", "producer_id", "producer_epoch", "sequence"))
+"""Columns that a read gives and a publish does not take: what was read can be published again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which partition each of n rows goes to and in which order they are sent.
+
+    `partition` (shape (n,), in the rows' own order) is None when all go to `single`. `order` gives the rows sorted by
+    partition, rows of one partition in their own order; `rank` (own order) is a row's place within its partition.
+    """
+
+    single: int
+    counts: Mapping[int, int]
+    partition: npt.NDArray[np.int32] | None = None
+    order: npt.NDArray[np.int64] | None = None
+    rank: npt.NDArray[np.int64] | None = None
+
+
+def place(records: pa.Table, partitions: int, keyless: int) -> Placement:
+    """Where the rows go: the partition they name, else their key's, else `keyless`."""
+    count = records.num_rows
+    assigned: npt.NDArray[np.int32] | None = None
+    if "key" in records.column_names:
+        assigned = partitions_of(_one_chunk(records["key"]), partitions, keyless)
+    if "partition" in records.column_names:
+        named = _one_chunk(records["partition"])
+        default = np.full(count, keyless, np.int32) if assigned is None else assigned
+        assigned = np.where(named.is_valid().to_numpy(zero_copy_only=False), named.fill_null(0).to_numpy(), default)
+    if assigned is None:
+        return Placement(keyless, {keyless: count})
+    counts = np.bincount(assigned)
+    present = np.flatnonzero(counts)
+    if len(present) == 1:
+        return Placement(int(present[0]), {int(present[0]): count})
+    # Sixteen-bit integers are sorted by radix, which keeps equal ones in order and takes linear time.
+    sortable = assigned.astype(np.int16) if partitions <= SORTABLE_MAX else assigned
+    order = np.argsort(sortable, kind="stable")
+    starts = np.cumsum(counts) - counts
+    rank = np.empty(count, np.int64)
+    rank[order] = np.arange(count) - starts[assigned[order]]
+    return Placement(-1, {int(p): int(counts[p]) for p in present}, assigned.astype(np.int32), order, rank)
+
+
+def out_of_range(records: pa.Table, partitions: int) -> list[int]:
+    """The rows that name a partition which the topic does not have."""
+    if "partition" not in records.column_names:
+        return []
+    named = records["partition"]
+    wrong = pc.or_(pc.less(named, 0), pc.greater_equal(named, partitions)).fill_null(False)
+    return [int(index) for index in pc.indices_nonzero(wrong).to_pylist()]
+
+
+def body_of(
+    records: pa.Table, placement: Placement, sequences: Mapping[int, int], compression: Compression
+) -> list[Buffer]:
+    """The records as an IPC stream with their partition and sequence; `sequences` are each partition's first.
+
+    The pieces refer to the records' own memory where rows need no reordering.
+    """
+    count = records.num_rows
+    if placement.partition is None or placement.order is None or placement.rank is None:
+        sent = records
+        partition = np.full(count, placement.single, np.int32)
+        sequence = np.arange(count, dtype=np.int64) + sequences.get(placement.single, 0)
+    else:
+        sent = records.take(pa.array(placement.order))
+        partition = placement.partition[placement.order]
+        first = np.zeros(int(partition[-1]) + 1, np.int64)
+        for number in placement.counts:
+            first[number] = sequences.get(number, 0)
+        sequence = first[partition] + placement.rank[placement.order]
+    columns = {name: sent[name] for name in sent.column_names if name != "partition"}
+    table = pa.table({**columns, "partition": partition, "sequence": sequence})
+    sink = _Pieces()
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.joined()
+
+
+class _Pieces:
+    """A file that keeps what is written to it, buffers by reference."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[Any] = []
+
+    def write(self, piece: Any) -> int:
+        self._pieces.append(piece)
+        return len(piece)
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def joined(self) -> list[Buffer]:
+        pieces: list[Buffer] = []
+        small: list[Any] = []
+        for piece in self._pieces:
+            if len(piece) < PIECE_BYTES_MIN:
+                small.append(piece)
+                continue
+            if small:
+                pieces.append(b"".join(small))
+                small = []
+            pieces.append(piece)
+        if small:
+            pieces.append(b"".join(small))
+        return pieces
+
+
+def published_table(topic: str, given: Any) -> pa.Table:
+    """A table, record batch, or pandas or polars frame as the columns that are published; all null ones are left out.
+
+    Raises TypeError for another kind of object or column type, ValueError for unknown columns, Refused
+    `invalid_record` for a null value without a key.
+    """
+    table = _table(given)
+    unknown = [name for name in table.column_names if name not in PUBLISHED and name not in IGNORED]
+    if unknown or "value" not in table.column_names:
+        raise ValueError(
+            f"a batch has the columns {', '.join(PUBLISHED)} (only value is needed), "
+            f"not {', '.join(table.column_names)}"
+        )
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name, type_ in PUBLISHED.items():
+        if name in table.column_names and (name == "value" or table[name].null_count < table.num_rows):
+            columns[name] = _as_type(name, table[name], type_)
+    if columns["value"].null_count:
+        keys = columns.get("key")
+        tombstones = columns["value"].is_null()
+        keyless = tombstones if keys is None else pc.and_(tombstones, keys.is_null())
+        first = pc.index(keyless, True).as_py()
+        if first >= 0:
+            raise problem(
+                "invalid_record",
+                f"row {first} for {topic} has neither a value nor a key: a tombstone says which key it removes",
+                index=first,
+            )
+    return pa.table(columns)
+
+
+def _table(given: Any) -> pa.Table:
+    if isinstance(given, pa.Table):
+        return given
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    if type(given).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(given, preserve_index=False)
+    if hasattr(given, "__arrow_c_stream__"):
+        return pa.table(given)
+    raise TypeError(
+        f"a batch is an Arrow table or record batch, or a pandas or polars frame, not {type(given).__name__}"
+    )
+
+
+def _as_type(name: str, column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    if column.type == type_:
+        return column
+    if type_ == pa.binary() and not _textual(column.type):
+        raise TypeError(f"the column {name} must be binary or string, not {column.type}; encode it first")
+    if name == "timestamp" and not pa.types.is_timestamp(column.type):
+        raise TypeError(f"the column timestamp must be a timestamp, not {column.type}")
+    if name == "timestamp" and column.type.tz is None:
+        raise TypeError("the column timestamp has no time zone; cast it to timestamp('us', tz='UTC')")
+    if name == "timestamp" and column.type.unit == "ns":
+        return column.cast(type_, safe=False)
+    try:
+        return column.cast(type_)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TypeError(f"the column {name} cannot be {type_}: {error}") from None
+
+
+def _textual(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(
+        pa.types.is_binary(type_)
+        or pa.types.is_string(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_large_string(type_)
+        or pa.types.is_fixed_size_binary(type_)
+        or pa.types.is_binary_view(type_)
+        or pa.types.is_string_view(type_)
+        or pa.types.is_null(type_)
+    )
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,232 @@
+"""The HTTP client without IO: requests and replies as values, which error a reply is, when to try again and where.
+
+A transport sends one `Request` to one address and gives a `Response` or raises `ConnectionFailed`; what follows from
+either is decided here, by functions of their arguments, so that the synchronous and the asynchronous side share it.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, Unavailable, from_problem
+
+BACKOFF_MS_BASE = 50
+BACKOFF_MS_MAX = 2_000
+CONNECT_TIMEOUT_MS = 5_000
+READ_TIMEOUT_MS = 30_000
+IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "PUT", "DELETE"))
+
+Buffer = Any
+"""bytes, or anything with the buffer protocol (`pyarrow.Buffer`): it goes to the socket without a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Sequence[Buffer] = ()
+    read_timeout_ms: int = READ_TIMEOUT_MS
+    repeatable: bool = False
+    """Whether it may be sent again when it is not known whether it happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    headers: Mapping[str, str]
+    """Names are in lower case."""
+    body: bytes
+
+    def json(self) -> Any:
+        """Raises OutcomeUnknown when the body is no JSON: something that is not a Siltlog server answered."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise OutcomeUnknown(
+                f"the reply (status {self.status}) is not JSON; is the URL that of a Siltlog server?",
+                error_code="internal",
+                status=self.status,
+            ) from None
+
+
+class ConnectionFailed(Exception):
+    """No reply. `sent` is False only when nothing of the request can have reached the server."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+def json_request(
+    method: str,
+    path: str,
+    document: Any = None,
+    *,
+    query: Mapping[str, Any] | None = None,
+    accept: str = names.MEDIA_JSON,
+    read_timeout_ms: int = READ_TIMEOUT_MS,
+    repeatable: bool | None = None,
+) -> Request:
+    """A request with a JSON body, or none. Query parameters that are None are left out."""
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    headers = {"Accept": accept}
+    body: tuple[bytes, ...] = ()
+    if document is not None:
+        headers["Content-Type"] = names.MEDIA_JSON
+        body = (msgspec.json.encode(document),)
+    return Request(
+        method,
+        f"{path}?{urlencode(given)}" if given else path,
+        headers,
+        body,
+        read_timeout_ms,
+        method in IDEMPOTENT_METHODS if repeatable is None else repeatable,
+    )
+
+
+def error_of(response: Response) -> SiltlogError | None:
+    """The error that a reply stands for; None for 2xx."""
+    if 200 <= response.status < 300:
+        return None
+    document: dict[str, Any] = {}
+    if "json" in response.headers.get("content-type", ""):
+        try:
+            decoded = msgspec.json.decode(response.body)
+            document = decoded if isinstance(decoded, dict) else {}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            document = {}
+    if "error_code" not in document:
+        document = _foreign_problem(response)
+    error = from_problem(document, response.status)
+    error.request_id = error.request_id or response.headers.get(names.HEADER_REQUEST_ID.lower())
+    if error.retry_after_ms is None and response.headers.get("retry-after", "").isdigit():
+        error.retry_after_ms = int(response.headers["retry-after"]) * 1000
+    return error
+
+
+def _foreign_problem(response: Response) -> dict[str, Any]:
+    """What a reply means that no Siltlog server wrote, such as a proxy's page."""
+    detail = f"the server answered {response.status} without saying why; is the URL that of a Siltlog server?"
+    if response.status in (429, 503):
+        return {"error_code": "overloaded", "detail": detail}
+    if response.status >= 500:
+        return {"error_code": "internal", "detail": detail}
+    return {"error_code": f"http_{response.status}", "retryable": "no", "detail": detail}
+
+
+def connection_error(failed: ConnectionFailed, url: str) -> SiltlogError:
+    if failed.sent:
+        return OutcomeUnknown(
+            f"the connection to {url} was lost before its reply came: {failed}", error_code="connection_lost"
+        )
+    return Unavailable(f"no connection to {url}: {failed}; is the server running?", error_code="unreachable")
+
+
+def backoff_ms(attempt: int, jitter: float, retry_after_ms: int | None = None) -> int:
+    """How long to wait after failure number `attempt` (from 0); `jitter` in [0, 1) spreads clients apart.
+
+    Doubles from BACKOFF_MS_BASE to BACKOFF_MS_MAX, half of it jittered; never less than the server asked for.
+    """
+    ceiling = min(BACKOFF_MS_MAX, BACKOFF_MS_BASE << min(attempt, 16))
+    own = ceiling * (1 + jitter) / 2
+    if retry_after_ms is None:
+        return math.ceil(own)
+    return math.ceil(max(own, retry_after_ms + jitter * BACKOFF_MS_BASE))
+
+
+def may_repeat(error: SiltlogError, repeatable: bool) -> bool:
+    """Whether sending the same again is safe and may help."""
+    return error.retryable == "yes" or (repeatable and error.retryable == "unknown")
+
+
+class Endpoints:
+    """The addresses of the servers, one of which is in use; the next one is after it failed."""
+
+    def __init__(self, url: str | Sequence[str]) -> None:
+        """Raises ConfigError for anything that is not an http or https URL."""
+        given = url.split(",") if isinstance(url, str) else list(url)
+        self.urls = tuple(_checked_url(one) for one in given if str(one).strip())
+        if not self.urls:
+            raise ConfigError(f"a server's URL is needed, such as {names.DEFAULT_URL}")
+        self._index = 0
+
+    @property
+    def current(self) -> str:
+        return self.urls[self._index]
+
+    def failed(self, url: str) -> None:
+        """Moves on, unless another caller already did."""
+        if url == self.current:
+            self._index = (self._index + 1) % len(self.urls)
+
+
+def _checked_url(url: Any) -> str:
+    parts = urlsplit(str(url).strip())
+    try:
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.query or parts.fragment:
+        raise ConfigError(f"{url!r} is not a server's URL; write it like {names.DEFAULT_URL}")
+    return str(url).strip().rstrip("/")
+
+
+class Send(NamedTuple):
+    url: str
+    request: Request
+
+
+class Pause(NamedTuple):
+    """Wait, then go on; who cannot wait raises `error`."""
+
+    seconds: float
+    error: SiltlogError
+
+
+class Reply(NamedTuple):
+    """What came of a `Send`, and when (monotonic seconds)."""
+
+    result: Response | ConnectionFailed
+    now: float
+
+
+def failure_of(result: Response | ConnectionFailed, url: str, endpoints: Endpoints) -> SiltlogError | None:
+    """The error of one attempt, None when it went well; leaves an address that cannot serve now."""
+    if isinstance(result, ConnectionFailed):
+        endpoints.failed(url)
+        return connection_error(result, url)
+    error = error_of(result)
+    if error is not None and result.status == 503:
+        endpoints.failed(url)
+    return error
+
+
+def exchange(
+    request: Request, endpoints: Endpoints, *, now: float, retry_timeout_ms: int, jitter: Callable[[], float]
+) -> Generator[Send | Pause, Reply | None, Response]:
+    """One request with its retries: yields what to do next, is sent what came of it, returns the reply.
+
+    A `Send` expects a `Reply`, a `Pause` expects None. Raises the last error once it must not be repeated, or once the
+    next attempt would start later than `retry_timeout_ms` after `now`. `jitter()` gives numbers in [0, 1).
+    """
+    deadline = now + retry_timeout_ms / 1000
+    attempt = 0
+    while True:
+        url = endpoints.current
+        reply = yield Send(url, request)
+        assert reply is not None
+        error = failure_of(reply.result, url, endpoints)
+        if error is None:
+            assert isinstance(reply.result, Response)
+            return reply.result
+        pause = backoff_ms(attempt, jitter(), error.retry_after_ms) / 1000
+        if not may_repeat(error, request.repeatable) or reply.now + pause > deadline:
+            raise error
+        attempt += 1
+        yield Pause(pause, error)

@@ -1,0 +1,126 @@
+"""What a publisher and a reader hold: topic-partitions, acknowledgements, and how Python values become bytes."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from siltlog.infra.clock import MICROS_PER_SECOND, parse_us
+from siltlog.infra.errors import problem
+
+Headers = tuple[tuple[str, bytes | None], ...]
+HeadersLike = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
+TimeLike = datetime | int | str
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_JSON = msgspec.json.Encoder()
+
+
+class TopicPartition(msgspec.Struct, frozen=True, order=True, gc=False):
+    topic: str
+    partition: int
+
+
+class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
+    """Where a record landed. `offset` is None for a duplicate whose offset the server no longer remembers.
+
+    `timestamp` is what the publisher sent; a topic with `timestamp.type=append` stores the server's instead.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: datetime
+
+
+class PartitionMetadata(msgspec.Struct, frozen=True, gc=False):
+    """What of one request landed in one partition: offsets are inclusive, None where the server forgot them."""
+
+    topic: str
+    partition: int
+    first_offset: int | None
+    last_offset: int | None
+    count: int
+    duplicate: bool
+
+
+def value_bytes(value: Any) -> bytes | None:
+    """Bytes as they are, text as UTF-8, None as a tombstone, dict, list, number and bool as compact JSON.
+
+    Raises TypeError for anything else, ValueError for NaN and infinities.
+    """
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (dict, list, int, float)):
+        return _json_bytes(value)
+    raise TypeError(
+        f"a value must be bytes, str, None, dict, list, int, float or bool, not {type(value).__name__}; "
+        "encode it first, or send many rows with send_batch()"
+    )
+
+
+def _json_bytes(value: Any) -> bytes:
+    encoded = _JSON.encode(value)
+    if b"null" in encoded:
+        # The fast encoder writes NaN and infinities as null; only a text with a null in it can hide one.
+        json.dumps(value, allow_nan=False, skipkeys=True, default=lambda _: None)
+    return encoded
+
+
+def key_bytes(key: str | bytes | None) -> bytes | None:
+    """Raises TypeError unless `key` is text, bytes or None."""
+    if key is None or type(key) is bytes:
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, (bytes, bytearray, memoryview)):
+        return bytes(key)
+    raise TypeError(f"a key must be str, bytes or None, not {type(key).__name__}")
+
+
+def header_pairs(headers: HeadersLike | None) -> Headers | None:
+    """Headers as stored, None where there are none. Raises TypeError for names or values of another type."""
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    stored = tuple((_header_name(name), key_bytes(value)) for name, value in pairs)
+    return stored or None
+
+
+def _header_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a header's name must be str, not {type(name).__name__}")
+    name.encode()
+    return name
+
+
+def time_us(when: TimeLike) -> int:
+    """Microseconds since 1970-01-01 UTC of an aware datetime, integer milliseconds or an RFC 3339 text.
+
+    Raises TypeError or ValueError.
+    """
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise ValueError(f"{when!r} has no time zone; use datetime.now(UTC) or .replace(tzinfo=...)")
+        passed = when - EPOCH
+        return (passed.days * 86_400 + passed.seconds) * MICROS_PER_SECOND + passed.microseconds
+    if isinstance(when, bool) or not isinstance(when, (int, str)):
+        raise TypeError(f"a time must be a datetime, integer milliseconds or RFC 3339, not {type(when).__name__}")
+    return when * 1000 if isinstance(when, int) else parse_us(when)
+
+
+def datetime_of(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def refuse_keyless_tombstone(topic: str) -> None:
+    raise problem(
+        "invalid_record",
+        f"a record for {topic} has neither a value nor a key: a tombstone says which key it removes, so give key=",
+    )

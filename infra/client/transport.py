@@ -1,0 +1,110 @@
+"""The synchronous transport: urllib3 under the client core."""
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
+
+from siltlog.infra.client.core import (
+    CONNECT_TIMEOUT_MS,
+    ConnectionFailed,
+    Endpoints,
+    Pause,
+    Reply,
+    Request,
+    Response,
+    exchange,
+)
+from siltlog.infra.clock import Clock
+
+CONNECTIONS_PER_HOST = 16
+USER_AGENT = "siltlog-python"
+
+
+class Transport(Protocol):
+    def send(self, url: str, request: Request) -> Response:
+        """One attempt. Raises ConnectionFailed. Safe from several threads."""
+
+    def close(self) -> None: ...
+
+
+class HttpTransport:
+    def __init__(self) -> None:
+        self._pool = urllib3.PoolManager(maxsize=CONNECTIONS_PER_HOST, block=False, retries=False)
+
+    def send(self, url: str, request: Request) -> Response:
+        headers = {"User-Agent": USER_AGENT, **request.headers}
+        if request.body or request.method in ("POST", "PUT", "PATCH"):
+            headers["Content-Length"] = str(sum(memoryview(piece).nbytes for piece in request.body))
+        try:
+            reply = self._pool.urlopen(
+                request.method,
+                url + request.path,
+                body=list(request.body) or None,
+                headers=headers,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_MS / 1000, read=request.read_timeout_ms / 1000),
+            )
+        except (NewConnectionError, ConnectTimeoutError) as error:
+            raise ConnectionFailed(_reason(error), sent=False) from None
+        except (HTTPError, OSError) as error:
+            raise ConnectionFailed(_reason(error), sent=True) from None
+        return Response(reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.data)
+
+    def close(self) -> None:
+        self._pool.clear()
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error)
+    return text.rsplit(": ", 1)[-1] if isinstance(error, NewConnectionError) else text or type(error).__name__
+
+
+class Caller:
+    """Requests with their retries, for what is not on the publish path."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        transport: Transport,
+        clock: Clock,
+        *,
+        retry_timeout_ms: int,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        self._endpoints = endpoints
+        self._transport = transport
+        self._clock = clock
+        self._retry_timeout_ms = retry_timeout_ms
+        self._jitter = jitter or random.Random().random  # noqa: S311
+        self.interrupted = threading.Event()
+        """Once set, no retry is waited for: the call in flight raises its last error."""
+
+    def call(self, request: Request, *, retry_timeout_ms: int | None = None) -> Response:
+        """Raises the SiltlogError of the last attempt."""
+        steps = exchange(
+            request,
+            self._endpoints,
+            now=self._clock.monotonic(),
+            retry_timeout_ms=self._retry_timeout_ms if retry_timeout_ms is None else retry_timeout_ms,
+            jitter=self._jitter,
+        )
+        answer: Reply | None = None
+        while True:
+            try:
+                step = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as done:
+                response: Response = done.value
+                return response
+            if isinstance(step, Pause):
+                answer = None
+                if self.interrupted.wait(step.seconds):
+                    raise step.error
+                continue
+            try:
+                answer = Reply(self._transport.send(step.url, step.request), self._clock.monotonic())
+            except ConnectionFailed as failed:
+                answer = Reply(failed, self._clock.monotonic())

@@ -1,0 +1,113 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siltlog.infra.client import core
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused, SiltlogError, Unavailable, UnknownTopic
+
+
+def reply(status: int, document: object = None, **headers: str) -> core.Response:
+    body = b"" if document is None else msgspec.json.encode(document)
+    return core.Response(status, {"content-type": "application/problem+json", **headers}, body)
+
+
+def test_a_problem_becomes_the_error_of_its_code() -> None:
+    document = {
+        "error_code": "unknown_topic",
+        "detail": "no topic x",
+        "retryable": "no",
+        "request_id": "r1",
+        "topic": "x",
+    }
+    error = core.error_of(reply(404, document))
+    assert isinstance(error, UnknownTopic)
+    assert (str(error), error.status, error.request_id, error.members) == ("no topic x", 404, "r1", {"topic": "x"})
+    assert core.error_of(reply(204)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [(502, OutcomeUnknown, "unknown"), (503, Unavailable, "yes"), (429, Unavailable, "yes"), (404, Refused, "no")],
+)
+def test_a_page_of_something_else_is_judged_by_its_status(
+    status: int, kind: type[SiltlogError], retryable: str
+) -> None:
+    error = core.error_of(core.Response(status, {"content-type": "text/html"}, b"<html>"))
+    assert type(error) is kind and error.retryable == retryable
+
+
+def test_retry_after_of_the_header_is_taken_where_the_document_has_none() -> None:
+    error = core.error_of(core.Response(503, {"content-type": "text/html", "retry-after": "7"}, b""))
+    assert error is not None and error.retry_after_ms == 7_000
+
+
+@given(st.integers(0, 200), st.floats(0, 1, exclude_max=True), st.none() | st.integers(0, 100_000))
+def test_backoff_grows_is_bounded_and_never_less_than_asked(attempt: int, jitter: float, asked: int | None) -> None:
+    pause = core.backoff_ms(attempt, jitter, asked)
+    assert pause >= (asked or 0)
+    assert pause <= max(core.BACKOFF_MS_MAX, (asked or 0) + core.BACKOFF_MS_BASE) + 1
+    assert core.backoff_ms(attempt + 1, jitter, asked) >= pause
+
+
+def test_endpoints_move_on_once_for_each_failure() -> None:
+    endpoints = core.Endpoints("http://a:1/, http://b:2")
+    assert endpoints.current == "http://a:1"
+    endpoints.failed("http://a:1")
+    endpoints.failed("http://a:1")
+    assert endpoints.current == "http://b:2"
+    endpoints.failed("http://b:2")
+    assert endpoints.current == "http://a:1"
+
+
+@pytest.mark.parametrize("url", ["", "localhost:7070", "ftp://x", "http://", "http://x:99999", "http://x?y=1", []])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        core.Endpoints(url)
+
+
+def run(request: core.Request, results: list[core.Response | core.ConnectionFailed]) -> tuple[object, list[float]]:
+    """The result or error of an exchange whose attempts end in `results`, one second each, and its pauses."""
+    steps = core.exchange(request, core.Endpoints("http://a:1"), now=0.0, retry_timeout_ms=10_000, jitter=lambda: 0.5)
+    now, pauses = 0.0, []
+    try:
+        step = next(steps)
+        while True:
+            if isinstance(step, core.Pause):
+                pauses.append(step.seconds)
+                now += step.seconds
+                step = next(steps)
+            else:
+                now += 1
+                step = steps.send(core.Reply(results.pop(0), now))
+    except StopIteration as done:
+        return done.value, pauses
+    except SiltlogError as error:
+        return error, pauses
+
+
+def test_an_exchange_goes_on_until_it_succeeds() -> None:
+    busy = reply(503, {"error_code": "overloaded", "retry_after_ms": 3_000})
+    refused = core.ConnectionFailed("refused", sent=False)
+    result, pauses = run(core.json_request("POST", "/x", {}), [busy, refused, reply(200, {})])
+    assert isinstance(result, core.Response) and result.status == 200
+    assert len(pauses) == 2 and pauses[0] >= 3
+
+
+def test_an_exchange_is_not_repeated_when_it_may_have_happened_and_must_not_happen_twice() -> None:
+    lost = core.ConnectionFailed("reset", sent=True)
+    result, _ = run(core.json_request("POST", "/x", {}), [lost, reply(200, {})])
+    assert isinstance(result, OutcomeUnknown)
+    result, _ = run(core.json_request("GET", "/x"), [lost, reply(200, {})])
+    assert isinstance(result, core.Response)
+
+
+def test_an_exchange_ends_with_the_last_error_when_its_time_is_over() -> None:
+    result, pauses = run(core.json_request("GET", "/x"), [core.ConnectionFailed("refused", sent=False)] * 50)
+    assert isinstance(result, Unavailable) and result.error_code == "unreachable"
+    assert sum(pauses) < 10
+
+
+def test_a_refusal_is_not_repeated() -> None:
+    result, pauses = run(core.json_request("GET", "/x"), [reply(404, {"error_code": "unknown_topic"})])
+    assert isinstance(result, UnknownTopic) and not pauses
