@@ -1,0 +1,100 @@
+"""Keeps the assignment of a group in step with its members and its topics."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from siltlog.consumers.assignment import Partition, assign
+from siltlog.consumers.group_scripts import Key, Reply
+from siltlog.consumers.group_topics import GroupTopics, Subscription
+from siltlog.consumers.log_view import TopicView
+
+ATTEMPTS_MAX = 8
+Run = Callable[[str, str, Mapping[str, Any]], Awaitable[Reply]]
+Counts = dict[tuple[str, str], int]
+"""(topic, topic id) -> partitions."""
+
+
+class GroupPlanner:
+    """The planner of one group. Used on one event loop.
+
+    An assignment is computed here, from one state, and installed by a script that refuses it when that state has
+    changed since. Calls that come while one is computed share the next.
+    """
+
+    def __init__(self, group: str, topics: GroupTopics, run: Run) -> None:
+        self._group = group
+        self._topics = topics
+        self._run = run
+        self._lock = asyncio.Lock()
+        self._asked = 0
+        self._answered = 0
+        self._subscriptions: dict[str, Subscription] = {}
+        self._counts: Counts | None = None
+
+    async def plan(self) -> None:
+        """Returns once an assignment from a state not older than this call is installed, or cannot be yet."""
+        self._asked += 1
+        asked = self._asked
+        async with self._lock:
+            if self._answered >= asked:
+                return
+            covers = self._asked
+            for _ in range(ATTEMPTS_MAX):
+                if await self._attempt():
+                    break
+            self._answered = covers
+
+    @property
+    def has_planned(self) -> bool:
+        return self._counts is not None
+
+    def is_outdated(self) -> bool:
+        """Whether topics came, went or grew since the last plan, or there was none yet."""
+        return self._counts is None or self._counts != _counts(self._topics.subscribed(self._subscriptions))
+
+    async def _attempt(self) -> bool:
+        inputs = await self._run("inputs", self._group, {})
+        if not inputs["members"] or inputs["holding"]:
+            return True
+        subscriptions = {member: Subscription.of(topics, pattern) for member, topics, pattern in inputs["members"]}
+        subscribed = self._topics.subscribed(subscriptions)
+        request = _request(inputs, subscribed)
+        installed = await self._run("assign", self._group, request)
+        if installed["status"] != "ok":
+            return False
+        self._subscriptions, self._counts = subscriptions, _counts(subscribed)
+        return True
+
+
+def _counts(subscribed: Mapping[str, list[TopicView]]) -> Counts:
+    return {(topic.name, topic.topic_id): len(topic.partitions) for topics in subscribed.values() for topic in topics}
+
+
+def _request(inputs: Reply, subscribed: Mapping[str, list[TopicView]]) -> dict[str, Any]:
+    views = {_topic_text(topic): topic for topics in subscribed.values() for topic in topics}
+    current: dict[Partition, str] = {}
+    for text, member in inputs["current"]:
+        topic, _, number = text.rpartition("/")
+        current[topic, int(number)] = member
+    target = assign(
+        {member: [_topic_text(topic) for topic in topics] for member, topics in subscribed.items()},
+        {text: len(topic.partitions) for text, topic in views.items()},
+        current,
+    )
+    unresolved = {(key.rpartition("/")[0], int(key.rpartition("/")[2])) for key in inputs["unresolved"]}
+    bounds = []
+    for text, number in target:
+        if (text, number) not in current or (text, number) in unresolved:
+            at = views[text].partitions[number].bounds()
+            bounds.append((f"{text}/{number}", text, number, at.log_start_offset, at.high_watermark))
+    return {
+        "revision": inputs["revision"],
+        "target": [(f"{topic}/{number}", member) for (topic, number), member in target.items()],
+        "topics": [(text, len(topic.partitions)) for text, topic in views.items()],
+        "bounds": bounds,
+    }
+
+
+def _topic_text(topic: TopicView) -> str:
+    return Key(topic.name, topic.topic_id, 0).text().rpartition("/")[0]

@@ -1,0 +1,92 @@
+"""What the calls of a group take."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from siltlog.infra import names
+
+SESSION_TIMEOUT_MS = 45_000
+REBALANCE_TIMEOUT_MS = 60_000
+TIMEOUT_MS_MIN = 100
+TIMEOUT_MS_MAX = 3_600_000
+HEARTBEAT_INTERVAL_MS_MAX = 5_000
+HEARTBEATS_PER_SESSION = 9
+WAITS_PER_SESSION = 3
+METADATA_CHARS_MAX = 4_096
+PATTERN_CHARS_MAX = 1_000
+TOPICS_MAX = 10_000
+COMMITS_MAX = 100_000
+
+assert HEARTBEATS_PER_SESSION > WAITS_PER_SESSION > 1, "a member that waits must not outlive its session meanwhile"
+
+ResetPolicy = Literal["earliest", "latest", "error"]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+Limit = Annotated[int, msgspec.Meta(ge=1)]
+Timeout = Annotated[int, msgspec.Meta(ge=TIMEOUT_MS_MIN, le=TIMEOUT_MS_MAX)]
+Name = Annotated[str, msgspec.Meta(pattern=rf"^{names.NAME_PATTERN.pattern}\Z")]
+
+
+class PartitionName(msgspec.Struct, forbid_unknown_fields=True):
+    topic: Name
+    partition: Whole
+
+
+class PolledOffset(PartitionName):
+    offset: Whole
+
+
+class CommittedOffset(PolledOffset):
+    metadata: Annotated[str, msgspec.Meta(max_length=METADATA_CHARS_MAX)] = ""
+
+
+class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A join (`generation` 0) or heartbeat; what is left out stays as it is."""
+
+    generation: Whole = 0
+    topics: Annotated[list[Name], msgspec.Meta(max_length=TOPICS_MAX)] | None = None
+    topic_pattern: Annotated[str, msgspec.Meta(max_length=PATTERN_CHARS_MAX)] | None = None
+    client_id: Name | None = None
+    instance_id: Name | None = None
+    session_timeout_ms: Timeout | None = None
+    rebalance_timeout_ms: Timeout | None = None
+    auto_offset_reset: ResetPolicy | None = None
+    owned: list[PartitionName] | None = None
+    wait_ms: Whole = 0
+
+    def fields(self) -> dict[str, Any]:
+        """Those that were sent, as the scripts keep them."""
+        topics = None if self.topics is None else ",".join(sorted(set(self.topics)))
+        every = {
+            "topics": topics,
+            "topic_pattern": self.topic_pattern,
+            "client_id": self.client_id,
+            "session_timeout_ms": self.session_timeout_ms,
+            "rebalance_timeout_ms": self.rebalance_timeout_ms,
+            "auto_offset_reset": self.auto_offset_reset,
+        }
+        return {name: value for name, value in every.items() if value is not None}
+
+    def joining(self) -> dict[str, Any]:
+        """Every field of a member that joins."""
+        return {
+            "topics": "",
+            "topic_pattern": "",
+            "client_id": "",
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
+            "auto_offset_reset": "earliest",
+        } | self.fields()
+
+
+class PollRequest(MemberRequest):
+    commit: Annotated[list[PolledOffset], msgspec.Meta(max_length=COMMITS_MAX)] | None = None
+    max_records: Limit = 500
+    max_bytes: Limit = 1024 * 1024
+    values: Literal["text", "json", "base64"] = "text"
+
+
+class CommitRequest(msgspec.Struct, forbid_unknown_fields=True):
+    offsets: Annotated[list[CommittedOffset], msgspec.Meta(max_length=COMMITS_MAX)]
+    member_id: Name | None = None
+    generation: Whole | None = None

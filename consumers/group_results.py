@@ -1,0 +1,58 @@
+"""What is told about groups and their members."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from siltlog.consumers.group_requests import HEARTBEAT_INTERVAL_MS_MAX, HEARTBEATS_PER_SESSION, WAITS_PER_SESSION
+from siltlog.consumers.group_scripts import Key
+
+
+class Position(NamedTuple):
+    """A partition that a member holds, and the next offset to read there."""
+
+    key: Key
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a member is told. `assignment` None: unchanged since the generation it sent."""
+
+    generation: int
+    assignment: list[Position] | None
+    releasing: bool
+    """Something that was revoked is still the member's: it has to let go."""
+    session_timeout_ms: int
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        return max(1, min(self.session_timeout_ms // HEARTBEATS_PER_SESSION, HEARTBEAT_INTERVAL_MS_MAX))
+
+    def wait_s(self, wait_ms: int) -> float:
+        """A wait within which the session cannot end."""
+        return min(wait_ms, self.session_timeout_ms // WAITS_PER_SESSION) / 1000
+
+
+class MemberState(NamedTuple):
+    member: str
+    client_id: str
+    topics: list[str]
+    topic_pattern: str
+    auto_offset_reset: str
+    partitions: list[Key]
+
+
+class CommittedState(NamedTuple):
+    key: Key
+    offset: int
+    metadata: str
+    committed_ms: int
+
+
+class GroupState(NamedTuple):
+    generation: int
+    state: str
+    members: list[MemberState]
+    moving: dict[Key, str]
+    """Partitions on their way -> the member that gets them ("" for nobody)."""
+    offsets: list[CommittedState]

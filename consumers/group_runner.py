@@ -1,0 +1,169 @@
+"""Runs the transitions of groups: wakes who waits for them, and lets time pass in groups that nobody calls."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from siltlog.consumers.group_planner import GroupPlanner
+from siltlog.consumers.group_scripts import GroupScripts, Reply
+from siltlog.consumers.group_topics import GroupTopics
+from siltlog.consumers.group_waiters import GroupWaiters
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import Unavailable
+from siltlog.infra.redis import RedisConnection
+from siltlog.infra.telemetry import Logger
+
+TICK_S = 0.25
+"""How late a session may end, and how long a change of topics goes unnoticed."""
+CHECK_S = 1.0
+"""How often changes that other servers made are looked for, in groups with waiters."""
+SCAN_S = 30.0
+"""How often groups that this server has not met are looked for."""
+SCAN_PAGE = 1_000
+
+
+class _Known:
+    """What this server remembers of a group."""
+
+    def __init__(self, planner: GroupPlanner) -> None:
+        self.planner = planner
+        self.generation = 0
+        self.due = math.inf
+        """When its next session ends, on this server's clock; infinite while it has no members."""
+        self.listed = False
+
+
+class GroupRunner:
+    """Used on one event loop."""
+
+    def __init__(self, redis: RedisConnection, topics: GroupTopics, clock: Clock, logger: Logger) -> None:
+        self.waiters = GroupWaiters()
+        self._redis = redis
+        self._scripts = GroupScripts(redis)
+        self._topics = topics
+        self._clock = clock
+        self._logger = logger
+        self._known: dict[str, _Known] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._signature: tuple[Any, ...] | None = None
+        self._check_at = self._scan_at = clock.monotonic()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._tick_for_ever())
+
+    async def close(self) -> None:
+        self.waiters.wake_all()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def run(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
+        """One transition; wakes those for whom it, or another server before it, has changed something."""
+        reply = await self._scripts.run(transition, group, request)
+        if not reply["exists"]:
+            self._known.pop(group, None)
+            return reply
+        known = self._known_of(group)
+        if reply["generation_before"] > known.generation:
+            self.waiters.wake(group, reply["generation"])
+        elif reply["changed"]:
+            self.waiters.wake(group, reply["generation"], frozenset(reply["changed"]))
+        known.generation = max(known.generation, reply["generation"])
+        due_ms = reply["due_ms"]
+        known.due = math.inf if due_ms < 0 else self._clock.monotonic() + due_ms / 1000
+        if reply["created"] or not known.listed:
+            await self._list(group)
+            known.listed = True
+        return reply
+
+    async def plan(self, group: str) -> None:
+        await self._known_of(group).planner.plan()
+
+    async def forget(self, group: str) -> None:
+        """After its deletion; one that was created again meanwhile stays listed."""
+        self._known.pop(group, None)
+        await self._redis.command("ZREM", names.GROUPS_KEY, group)
+        if await self._redis.command("HEXISTS", names.group_key(group, "state"), "created"):
+            await self._list(group)
+
+    async def tick(self) -> None:
+        """Does what is due by now. Raises Unavailable without Redis."""
+        now = self._clock.monotonic()
+        if now >= self._scan_at:
+            await self._scan()
+            self._scan_at = now + SCAN_S
+        for group, known in list(self._known.items()):
+            if known.due <= now:
+                reply = await self.run("sweep", group, {})
+                if reply["plan"]:
+                    await self.plan(group)
+        await self._follow_topics()
+        if now >= self._check_at:
+            self._check_at = now + CHECK_S
+            await self._follow_others()
+
+    async def _tick_for_ever(self) -> None:
+        reachable = True
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._topics.draining:
+                self.waiters.wake_all()
+            try:
+                await self.tick()
+                if not reachable:
+                    self._logger.info("groups are available again", redis=self._redis.place)
+                reachable = True
+            except Unavailable as error:
+                if reachable:
+                    self._logger.warning("groups are not available", reason=error.detail)
+                reachable = False
+            except Exception:
+                self._logger.exception("a look at the groups failed; the next follows")
+
+    async def _follow_topics(self) -> None:
+        """Plans anew where topics came, went or grew."""
+        signature = self._topics.signature()
+        moved = signature != self._signature
+        for group, known in list(self._known.items()):
+            if known.due < math.inf and (moved or not known.planner.has_planned) and known.planner.is_outdated():
+                await self.plan(group)
+        self._signature = signature
+
+    async def _follow_others(self) -> None:
+        """Wakes the waiters of groups that another server has changed."""
+        groups = self.waiters.groups()
+        if not groups:
+            return
+        stored = await self._redis.commands(
+            [("HGET", names.group_key(group, "state"), "generation") for group in groups]
+        )
+        for group, generation in zip(groups, stored, strict=True):
+            known = self._known.get(group)
+            if known is not None and generation is not None and int(generation) > known.generation:
+                known.generation = int(generation)
+                self.waiters.wake(group, known.generation)
+
+    async def _scan(self) -> None:
+        after = "-"
+        while True:
+            page = await self._redis.command("ZRANGEBYLEX", names.GROUPS_KEY, after, "+", "LIMIT", 0, SCAN_PAGE)
+            for name in page:
+                if name.decode() not in self._known:
+                    await self.run("sweep", name.decode(), {})
+            if len(page) < SCAN_PAGE:
+                return
+            after = "(" + page[-1].decode()
+
+    async def _list(self, group: str) -> None:
+        await self._redis.command("ZADD", names.GROUPS_KEY, 0, group)
+
+    def _known_of(self, group: str) -> _Known:
+        known = self._known.get(group)
+        if known is None:
+            known = self._known[group] = _Known(GroupPlanner(group, self._topics, self.run))
+        return known

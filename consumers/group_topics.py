@@ -1,0 +1,144 @@
+"""What a group's subscriptions mean in the log: topics, partitions, bounds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltlog.consumers.group_requests import CommittedOffset, PartitionName, PolledOffset
+from siltlog.consumers.group_scripts import Key
+from siltlog.consumers.log_view import LogView, TopicView
+from siltlog.infra import names
+from siltlog.infra.errors import UnknownTopic, problem
+
+Commit = tuple[str, int, str]
+"""Partition as the scripts name it, offset, metadata."""
+
+
+class Subscription(NamedTuple):
+    topics: frozenset[str]
+    pattern: str
+
+    @classmethod
+    def of(cls, topics: str, pattern: str) -> "Subscription":
+        return cls(frozenset(topics.split(",")) if topics else frozenset(), pattern)
+
+
+def pattern_problem(pattern: str) -> str | None:
+    try:
+        _matching(pattern, ["topic"])
+    except pa.ArrowInvalid as error:
+        return f"topic_pattern {pattern[:80]!r} is not a regular expression (RE2): {error}"
+    return None
+
+
+def _matching(pattern: str, topics: Sequence[str]) -> list[str]:
+    """RE2: its time is linear in the text, whatever the pattern."""
+    column = pa.array(topics, pa.string())
+    matched: list[str] = column.filter(pc.match_substring_regex(column, f"^(?:{pattern})$")).to_pylist()
+    return matched
+
+
+class GroupTopics:
+    def __init__(self, log: LogView) -> None:
+        self._log = log
+
+    @property
+    def draining(self) -> bool:
+        return self._log.draining
+
+    def signature(self) -> tuple[tuple[str, str, int], ...]:
+        """Equal for as long as no topic came, went or grew."""
+        return tuple((topic.name, topic.topic_id, len(topic.partitions)) for topic in self._log.topics())
+
+    def subscribed(self, subscriptions: Mapping[str, Subscription]) -> dict[str, list[TopicView]]:
+        """The topics of each member that exist; a pattern names none of the system's."""
+        topics = {topic.name: topic for topic in self._log.topics()}
+        candidates = [name for name in topics if names.topic_name_problem(name) is None]
+        matches = {
+            pattern: frozenset(_matching(pattern, candidates))
+            for pattern in {subscription.pattern for subscription in subscriptions.values()}
+            if pattern
+        }
+        return {
+            member: [
+                topics[name]
+                for name in sorted(subscription.topics | matches.get(subscription.pattern, frozenset()))
+                if name in topics
+            ]
+            for member, subscription in subscriptions.items()
+        }
+
+    def require(self, topics: Iterable[str]) -> None:
+        """Raises UnknownTopic."""
+        for name in topics:
+            self._log.topic(name)
+
+    def has(self, key: Key) -> bool:
+        """Whether the partition is in the log, of the same topic id."""
+        topic = self._find(key.topic)
+        return topic is not None and topic.topic_id == key.topic_id and key.partition < len(topic.partitions)
+
+    def is_stale(self, key: Key) -> bool:
+        """Whether the topic of `key` was deleted and its name given to another."""
+        topic = self._find(key.topic)
+        return topic is not None and topic.topic_id != key.topic_id
+
+    def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
+        """As the scripts name them; those of topics that are gone cannot be held any more."""
+        found = ((self._find(at.topic), at) for at in partitions)
+        return [Key(at.topic, topic.topic_id, at.partition).text() for topic, at in found if topic is not None]
+
+    def commits(self, offsets: Sequence[PolledOffset], topic_id: str | None = None) -> list[Commit]:
+        """Raises UnknownTopic, Refused `unknown_partition`, and 422 for an offset outside its partition's log."""
+        seen: set[tuple[str, int]] = set()
+        commits: list[Commit] = []
+        for at in offsets:
+            topic = self._log.topic(at.topic)
+            if topic_id is not None and topic.topic_id != topic_id:
+                raise problem(
+                    "unknown_topic",
+                    f"the topic {at.topic} has the id {topic.topic_id}, not {topic_id[:80]}: it was deleted and "
+                    "created again, and these offsets are of the former one",
+                    topic=at.topic,
+                )
+            if (at.topic, at.partition) in seen:
+                raise problem("invalid_request", f"{at.topic}/{at.partition} is given twice; commit one offset for it")
+            seen.add((at.topic, at.partition))
+            self._check_bounds(topic, at)
+            metadata = at.metadata if isinstance(at, CommittedOffset) else ""
+            commits.append((Key(at.topic, topic.topic_id, at.partition).text(), at.offset, metadata))
+        return commits
+
+    def readable_from(self, key: Key, offset: int) -> int:
+        """`offset`, or the log start where retention has passed it: a group goes on with what is there."""
+        if not self.has(key):
+            return offset
+        return max(offset, self._log.topic(key.topic).partitions[key.partition].bounds().log_start_offset)
+
+    def _find(self, name: str) -> TopicView | None:
+        try:
+            return self._log.topic(name)
+        except UnknownTopic:
+            return None
+
+    def _check_bounds(self, topic: TopicView, at: PolledOffset) -> None:
+        if at.partition >= len(topic.partitions):
+            raise problem(
+                "unknown_partition",
+                f"the topic {topic.name} has the partitions 0 to {len(topic.partitions) - 1}, not {at.partition}",
+                topic=topic.name,
+                partition=at.partition,
+            )
+        bounds = topic.partitions[at.partition].bounds()
+        if not bounds.log_start_offset <= at.offset <= bounds.high_watermark:
+            raise problem(
+                "invalid_request",
+                f"the offset {at.offset} is outside {topic.name}/{at.partition}, which has {bounds.log_start_offset} "
+                f"to {bounds.high_watermark}; commit the offset of the next record to read",
+                topic=topic.name,
+                partition=at.partition,
+                log_start_offset=bounds.log_start_offset,
+                high_watermark=bounds.high_watermark,
+            )

@@ -1,0 +1,14 @@
+-- request: member (absent: only while the group has none), generation, commits of {partition, offset, metadata}.
+-- reply: status ok | fenced_commits (with partitions) | group_not_empty. All or nothing.
+
+if request.member then
+  local fenced = fenced_commits(request.member, request.generation, request.commits)
+  if #fenced > 0 then
+    return finish({ status = 'fenced_commits', partitions = fenced })
+  end
+elseif redis.call('ZCARD', SESSIONS) > 0 then
+  return finish({ status = 'group_not_empty' })
+end
+create()
+put_offsets(request.commits)
+return finish({ status = 'ok' })

@@ -1,0 +1,106 @@
+-- Joins, or renews a session; applies the commits of a poll; takes note of what the member let go.
+--
+-- request: member, generation (of the last reply, 0 to join), join (all fields of a new member; absent where it may
+-- not join), fields (those that were sent), owned (absent: unchanged), poll (what was revoked by `generation` counts
+-- as let go), commits.
+-- reply: status ok | fenced_member | unknown_member | fenced_commits; assignment of {partition, offset} (absent:
+-- unchanged since `generation`), releasing (something revoked is still held), the member's reset policy and timeout.
+
+local id, sent = request.member, request.generation
+
+if is_refused(id) then
+  return finish({ status = 'fenced_member' })
+end
+
+local member = member_of(id)
+if not member and not request.join then
+  return finish({ status = 'unknown_member' })
+end
+
+if request.commits then
+  local fenced = fenced_commits(id, sent, request.commits)
+  if #fenced > 0 then
+    return finish({ status = 'fenced_commits', partitions = fenced })
+  end
+  put_offsets(request.commits)
+end
+
+local joined = not member
+if joined then
+  create()
+  member = request.join
+  member.seen = 0
+  redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))
+  change(id)
+  outdate()
+end
+
+-- A heartbeat older than one that arrived before it changes nothing. One of a generation that was never stored here
+-- comes from what Redis lost: it shows that the member lives, and nothing else.
+local delayed = sent < member.seen
+local ahead = sent > generation_before
+local held = held_of(id)
+
+if not delayed then
+  local dirty = false
+  if sent > member.seen and not ahead then
+    member.seen = sent
+    dirty = true
+  end
+  for name, value in pairs(request.fields) do
+    if member[name] ~= value then
+      if name == 'topics' or name == 'topic_pattern' then
+        outdate()
+      end
+      member[name] = value
+      dirty = true
+    end
+  end
+  if dirty then
+    redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))
+  end
+  redis.call('ZADD', SESSIONS, int(now + member.session_timeout_ms), id)
+end
+
+if ahead then
+  change(id)
+elseif not delayed and (request.owned or request.poll) then
+  local owned = {}
+  for _, partition in ipairs(request.owned or {}) do
+    owned[partition] = true
+  end
+  local released = {}
+  for partition, part in pairs(held.parts) do
+    if part[2] > 0 and part[2] <= sent and not owned[partition] then
+      released[#released + 1] = partition
+    end
+  end
+  for _, partition in ipairs(released) do
+    let_go(partition, id)
+  end
+  if #released > 0 then
+    settle()
+  end
+end
+
+local reply = {
+  status = 'ok',
+  releasing = false,
+  auto_offset_reset = member.auto_offset_reset,
+  session_timeout_ms = member.session_timeout_ms,
+}
+local partitions = {}
+for partition, part in pairs(held.parts) do
+  if part[2] == 0 then
+    partitions[#partitions + 1] = partition
+  else
+    reply.releasing = true
+  end
+end
+if request.poll or joined or ahead or delayed or changed[id] or sent < held.changed then
+  reply.assignment = {}
+  for i, offset in ipairs(offsets_of(partitions)) do
+    reply.assignment[i] = { partitions[i], offset }
+  end
+end
+return finish(reply)

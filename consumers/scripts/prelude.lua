@@ -1,0 +1,274 @@
+-- The state of one group and the steps that its transitions are made of; stands before every script.
+--
+-- KEYS are a group's keys in the order of names.GROUP_PARTS, ARGV[1] is the request and the reply one MessagePack
+-- value. Times are milliseconds of Redis TIME. A partition is one string: "{topic}/{topic id}/{partition}".
+--
+-- owners says who holds a partition: one member or nobody, so never two. held is the same by member, each partition
+-- with {since which generation, in which generation it was revoked, 0 for not}, and the generation in which what the
+-- member may read last changed.
+
+local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED = unpack(KEYS)
+local REFUSED_MS = 86400000
+local FIELDS_PER_CALL = 1000
+
+local request = cmsgpack.unpack(ARGV[1])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+
+local stored = redis.call('HMGET', STATE, 'generation', 'revision', 'stale', 'run_id', 'hold', 'created')
+local generation_before = tonumber(stored[1] or 0)
+local generation = generation_before
+local revision = tonumber(stored[2] or 0)
+local stale = stored[3] == '1'
+local hold = tonumber(stored[5] or 0)
+local exists = stored[6] ~= false
+local created = false
+local state_dirty = false
+
+local held_cache, held_dirty, changed = {}, {}, {}
+
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+-- A new generation, at most one a transition: above every earlier one even where Redis lost its last second.
+local function raise_generation()
+  if generation == generation_before then
+    generation = math.max(generation_before + 1, now)
+    state_dirty = true
+  end
+end
+
+-- What the assignment is computed from has changed.
+local function outdate()
+  stale = true
+  revision = revision + 1
+  state_dirty = true
+end
+
+local function held_of(member)
+  local held = held_cache[member]
+  if not held then
+    local packed = redis.call('HGET', HELD, member)
+    held = packed and cmsgpack.unpack(packed) or { changed = 0, parts = {} }
+    held_cache[member] = held
+  end
+  return held
+end
+
+-- What `member` may read has changed, in this generation.
+local function change(member)
+  raise_generation()
+  held_dirty[member] = true
+  changed[member] = true
+end
+
+local function member_of(member)
+  local packed = redis.call('HGET', MEMBERS, member)
+  return packed and cmsgpack.unpack(packed)
+end
+
+local function is_refused(member)
+  local until_ms = redis.call('ZSCORE', REFUSED, member)
+  return until_ms and tonumber(until_ms) > now
+end
+
+local function refuse(member)
+  redis.call('ZREMRANGEBYSCORE', REFUSED, '-inf', int(now))
+  redis.call('ZADD', REFUSED, int(now + REFUSED_MS), member)
+  redis.call('PEXPIRE', REFUSED, int(REFUSED_MS))
+end
+
+local function create()
+  if not exists then
+    redis.call('PERSIST', STATE)
+    redis.call('HSET', STATE, 'created', int(now))
+    exists = true
+    created = true
+    state_dirty = true
+  end
+end
+
+local function grant(partition, member)
+  redis.call('HSET', OWNERS, partition, member)
+  redis.call('HDEL', MOVES, partition)
+  change(member)
+  held_of(member).parts[partition] = { generation, 0 }
+end
+
+local function let_go(partition, member)
+  redis.call('HDEL', OWNERS, partition)
+  redis.call('ZREM', REVOKED, partition)
+  held_of(member).parts[partition] = nil
+  held_dirty[member] = true
+end
+
+-- The member is gone, and its id with it.
+local function remove(member)
+  for partition in pairs(held_of(member).parts) do
+    redis.call('HDEL', OWNERS, partition)
+    redis.call('ZREM', REVOKED, partition)
+  end
+  held_cache[member], held_dirty[member] = nil, nil
+  redis.call('HDEL', HELD, member)
+  redis.call('HDEL', MEMBERS, member)
+  redis.call('ZREM', SESSIONS, member)
+  refuse(member)
+  raise_generation()
+  changed[member] = true
+  outdate()
+  if redis.call('ZCARD', SESSIONS) == 0 then
+    redis.call('DEL', MOVES)
+    stale = false
+    hold = 0
+  end
+end
+
+-- A Redis that was restarted may have lost its last second: nobody expires and nothing moves until every member had
+-- one session timeout to show what it knows.
+local function notice_restart()
+  local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  if stored[4] == run_id then
+    return
+  end
+  if stored[4] then
+    local longest = 0
+    for _, packed in ipairs(redis.call('HVALS', MEMBERS)) do
+      longest = math.max(longest, cmsgpack.unpack(packed).session_timeout_ms)
+    end
+    hold = longest > 0 and now + longest or 0
+  end
+  stored[4] = run_id
+  state_dirty = true
+end
+
+local function holding()
+  return now < hold
+end
+
+-- Partitions that were let go reach the members they were meant for.
+local function settle()
+  if holding() then
+    return
+  end
+  local moves = redis.call('HGETALL', MOVES)
+  for i = 1, #moves, 2 do
+    local partition, target = moves[i], moves[i + 1]
+    if redis.call('HEXISTS', OWNERS, partition) == 0 then
+      if target == '' then
+        redis.call('HDEL', MOVES, partition)
+      elseif redis.call('HEXISTS', MEMBERS, target) == 1 then
+        grant(partition, target)
+      end
+    end
+  end
+end
+
+-- Time passes: a hold ends, sessions and the patience with those that do not let go run out.
+local function expire()
+  if holding() then
+    return
+  end
+  local due = hold > 0
+  if due then
+    hold = 0
+    state_dirty = true
+  end
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now))) do
+    remove(member)
+    due = true
+  end
+  for _, partition in ipairs(redis.call('ZRANGEBYSCORE', REVOKED, '-inf', int(now))) do
+    local owner = redis.call('HGET', OWNERS, partition)
+    if owner then
+      remove(owner)
+      due = true
+    end
+  end
+  if due then
+    settle()
+  end
+end
+
+-- Committed offsets in the order of `partitions`, -1 for none.
+local function offsets_of(partitions)
+  local offsets = {}
+  for first = 1, #partitions, FIELDS_PER_CALL do
+    local last = math.min(first + FIELDS_PER_CALL - 1, #partitions)
+    for _, packed in ipairs(redis.call('HMGET', OFFSETS, unpack(partitions, first, last))) do
+      offsets[#offsets + 1] = packed and cmsgpack.unpack(packed)[1] or -1
+    end
+  end
+  return offsets
+end
+
+-- Versions rise like generations: a snapshot taken before a loss never outranks what was committed after it.
+local function put_offset(partition, offset, metadata)
+  local packed = redis.call('HGET', OFFSETS, partition)
+  local version = packed and cmsgpack.unpack(packed)[2] or 0
+  redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, math.max(version + 1, now), metadata, now }))
+end
+
+-- The commit rule: the partitions of `commits` that `member` may not commit at generation `sent`.
+local function fenced_commits(member, sent, commits)
+  local fenced = {}
+  local parts = held_of(member).parts
+  for _, commit in ipairs(commits) do
+    local part = parts[commit[1]]
+    if not part or part[1] > sent or sent > generation_before then
+      fenced[#fenced + 1] = commit[1]
+    end
+  end
+  return fenced
+end
+
+local function put_offsets(commits)
+  for _, commit in ipairs(commits) do
+    put_offset(commit[1], commit[2], commit[3])
+  end
+end
+
+local function first_score(key)
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return first[2] and tonumber(first[2]) or math.huge
+end
+
+-- Milliseconds until something happens by itself; -1: never.
+local function due_ms()
+  local due = math.min(first_score(SESSIONS), first_score(REVOKED))
+  if due == math.huge then
+    return -1
+  end
+  return math.max((holding() and hold or due) - now, 0)
+end
+
+-- Writes what changed and gives the reply its common members.
+local function finish(reply)
+  for member in pairs(held_dirty) do
+    local held = held_of(member)
+    if changed[member] then
+      held.changed = generation
+    end
+    redis.call('HSET', HELD, member, cmsgpack.pack(held))
+  end
+  if state_dirty and exists then
+    redis.call('HSET', STATE, 'generation', int(generation), 'revision', int(revision), 'stale', stale and '1' or '0',
+      'run_id', stored[4], 'hold', int(hold))
+  end
+  local members = {}
+  for member in pairs(changed) do
+    members[#members + 1] = member
+  end
+  reply.generation_before = generation_before
+  reply.generation = generation
+  reply.changed = members
+  reply.exists = exists
+  reply.created = created
+  reply.holding = holding()
+  reply.plan = stale and not holding()
+  reply.due_ms = due_ms()
+  return cmsgpack.pack(reply)
+end
+
+notice_restart()
+expire()

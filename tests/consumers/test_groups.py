@@ -1,0 +1,367 @@
+"""Groups on a real Valkey, one rule of DESIGN.md at a time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from groups_rig import FakeLog, Rig, held, offsets, rig, run
+
+from siltlog.consumers.group_requests import CommitRequest, CommittedOffset, MemberRequest
+from siltlog.infra.errors import Fenced, OffsetOutOfRange, SiltlogError, UnknownTopic
+
+EVERY = [("flights", number) for number in range(4)]
+
+
+async def commit(rig: Rig, member: str | None, generation: int | None, *entries: tuple[str, int, int]) -> None:
+    committed = [CommittedOffset(topic, partition, offset) for topic, partition, offset in entries]
+    await rig.groups.commit("g", CommitRequest(offsets=committed, member_id=member, generation=generation))
+
+
+async def refusal(awaited: Any) -> SiltlogError:
+    with pytest.raises(SiltlogError) as caught:
+        await awaited
+    return caught.value
+
+
+def test_one_member_gets_everything(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            told = await r.join("g", "a", "flights")
+            assert held(told) == EVERY
+            assert offsets(told) == dict.fromkeys(range(4), 0)
+            assert told.heartbeat_interval_ms == 5_000
+            again = await r.beat("g", "a", told.generation)
+            assert again.assignment is None and again.generation == told.generation
+
+    run(scenario())
+
+
+def test_a_join_that_is_sent_again_is_the_same_member(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            first = await r.join("g", "a", "flights")
+            second = await r.join("g", "a", "flights")
+            assert first == second
+            assert len((await r.groups.describe("g")).members) == 1
+
+    run(scenario())
+
+
+def test_a_partition_moves_only_once_it_was_let_go(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights")
+            b = await r.join("g", "b", "flights")
+            assert held(b) == []
+            assert (await r.groups.describe("g")).state == "rebalancing"
+
+            told = await r.beat("g", "a", a.generation)
+            kept = held(told)
+            assert len(kept) == 2 and told.releasing and told.generation > a.generation
+            assert (await r.beat("g", "b", b.generation)).assignment is None
+            # Not yet: the generation of this heartbeat is older than the one that revoked.
+            still = await r.beat("g", "a", a.generation, owned=kept)
+            assert still.releasing
+
+            let_go = await r.beat("g", "a", told.generation, owned=kept)
+            assert let_go.assignment is None and not let_go.releasing
+            moved = await r.beat("g", "b", b.generation)
+            assert held(moved) == sorted(set(EVERY) - set(kept))
+            assert (await r.groups.describe("g")).state == "stable"
+
+    run(scenario())
+
+
+def test_left_out_owned_lets_nothing_go(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights")
+            await r.join("g", "b", "flights")
+            told = await r.beat("g", "a", a.generation)
+            assert (await r.beat("g", "a", told.generation)).releasing
+            assert (await r.beat("g", "a", told.generation, owned=EVERY)).releasing
+
+    run(scenario())
+
+
+def test_the_commit_rule(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights")
+            await r.join("g", "b", "flights")
+            told = await r.beat("g", "a", a.generation)
+            (kept, *_), lost = held(told), next(at for at in EVERY if at not in held(told))
+            # Revoked and not let go: still its own, at the old generation too.
+            await commit(r, "a", a.generation, (*lost, 7))
+            await commit(r, "a", told.generation, (*lost, 8))
+            await r.beat("g", "a", told.generation, owned=held(told))
+            error = await refusal(commit(r, "a", told.generation, (*kept, 9), (*lost, 9)))
+            assert isinstance(error, Fenced) and error.error_code == "fenced_member"
+            assert error.members["partitions"] == [{"topic": lost[0], "partition": lost[1]}]
+            state = {(e.key.topic, e.key.partition): e.offset for e in (await r.groups.describe("g")).offsets}
+            assert state[lost] == 8 and state[kept] == 0, "all or nothing"
+            # What did not move is never fenced by somebody else's rebalance.
+            await commit(r, "a", a.generation, (*kept, 9))
+            b = await r.beat("g", "b", 1)
+            assert lost in held(b) and offsets(b)[lost[1]] == 8
+            # The new holder may not commit with a generation from before it held the partition.
+            assert isinstance(await refusal(commit(r, "b", told.generation, (*lost, 9))), Fenced)
+            await commit(r, "b", b.generation, (*lost, 9))
+            future = await refusal(commit(r, "b", b.generation + 10**9, (*lost, 10)))
+            assert isinstance(future, Fenced)
+            stranger = await refusal(commit(r, "nobody", b.generation, (*lost, 10)))
+            assert isinstance(stranger, Fenced)
+
+    run(scenario())
+
+
+def test_a_member_that_left_moves_only_its_partitions_and_never_comes_back(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=6)) as r:
+            told = {name: await r.join("g", name, "flights") for name in "abc"}
+            for _ in range(2):
+                for name in "abc":
+                    owned = held(await r.beat("g", name, 1))
+                    told[name] = await r.beat("g", name, told[name].generation)
+                    await r.beat("g", name, told[name].generation, owned=owned)
+            before = {name: held(await r.beat("g", name, 1)) for name in "abc"}
+            assert [len(parts) for parts in before.values()] == [2, 2, 2]
+            await r.groups.leave("g", "b")
+            await r.groups.leave("g", "b")
+            after = {name: held(await r.beat("g", name, 1)) for name in "ac"}
+            assert all(set(before[name]) < set(after[name]) for name in "ac")
+            for generation in (0, told["b"].generation):
+                error = await refusal(r.join("g", "b", "flights", generation=generation))
+                assert error.error_code == "fenced_member"
+            error = await refusal(r.beat("g", "never", 5))
+            assert error.error_code == "unknown_member" and error.status == 404
+
+    run(scenario())
+
+
+def test_a_session_expires_and_its_partitions_move(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            await r.join("g", "a", "flights", session_timeout_ms=10_000)
+            b = await r.join("g", "b", "flights", session_timeout_ms=30_000)
+            await r.redis.pass_ms(9_000)
+            await r.tick()
+            assert len((await r.groups.describe("g")).members) == 2
+            await r.redis.pass_ms(2_000)
+            await r.tick()
+            assert held(await r.beat("g", "b", b.generation)) == EVERY
+            assert (await refusal(r.beat("g", "a", 1))).error_code == "fenced_member"
+            await r.redis.pass_ms(86_400_000)
+            assert (await refusal(r.beat("g", "a", 1))).error_code == "unknown_member"
+
+    run(scenario())
+
+
+def test_who_does_not_let_go_in_time_is_expired(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights", rebalance_timeout_ms=5_000)
+            b = await r.join("g", "b", "flights")
+            told = await r.beat("g", "a", a.generation)
+            await r.redis.pass_ms(4_000)
+            assert (await r.beat("g", "a", told.generation)).releasing
+            await r.redis.pass_ms(2_000)
+            assert held(await r.beat("g", "b", b.generation)) == EVERY
+            assert (await refusal(r.beat("g", "a", told.generation))).error_code == "fenced_member"
+
+    run(scenario())
+
+
+def test_the_reset_policy_is_applied_once_and_later_partitions_start_at_0(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog()
+        topic = log.create("flights", 2, start=10, end=50)
+        async with rig(valkey_url, log) as r:
+            a = await r.join("g", "a", "flights", auto_offset_reset="latest")
+            assert offsets(a) == {0: 50, 1: 50}
+            topic.partitions[0].end = 60
+            bigger = log.create("flights", 3, end=70)
+            bigger.topic_id = topic.topic_id
+            await r.tick()
+            told = await r.beat("g", "a", a.generation)
+            assert offsets(told) == {0: 50, 1: 50, 2: 0}
+            await r.groups.leave("g", "a")
+            late = await r.join("g", "b", "flights", auto_offset_reset="latest")
+            assert offsets(late) == {0: 50, 1: 50, 2: 0}
+            # Retention went past what is committed: reading goes on with what is there.
+            bigger.partitions[2].start = 5
+            assert offsets(await r.join("g", "b", "flights"))[2] == 5
+
+    run(scenario())
+
+
+def test_policy_error(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=2)) as r:
+            error = await refusal(r.join("g", "a", "flights", auto_offset_reset="error"))
+            assert isinstance(error, OffsetOutOfRange) and "flights/0" in error.detail
+            await r.groups.leave("g", "a")
+            await commit(r, None, None, ("flights", 0, 3), ("flights", 1, 4))
+            assert offsets(await r.join("g", "b", "flights", auto_offset_reset="error")) == {0: 3, 1: 4}
+
+    run(scenario())
+
+
+def test_policy_error_is_resolved_by_a_holder_with_another(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=1)) as r:
+            await refusal(r.join("g", "a", "flights", auto_offset_reset="error"))
+            b = await r.join("g", "b", "flights", auto_offset_reset="latest")
+            await r.groups.leave("g", "a")
+            assert offsets(await r.beat("g", "b", b.generation)) == {0: 100}
+
+    run(scenario())
+
+
+def test_a_topic_created_again_starts_anew(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog(flights=2)
+        async with rig(valkey_url, log) as r:
+            a = await r.join("g", "a", "flights")
+            await commit(r, "a", a.generation, ("flights", 0, 40), ("flights", 1, 40))
+            former = log.topic("flights").topic_id
+            log.create("flights", 2, end=200)
+            error = await refusal(commit(r, "a", a.generation, ("flights", 0, 150)))
+            assert error.error_code == "fenced_member"
+            await r.tick()
+            told = await r.beat("g", "a", a.generation)
+            assert offsets(told) == {0: 0, 1: 0}
+            assert [entry.offset for entry in (await r.groups.describe("g")).offsets] == [0, 0]
+            request = CommitRequest(offsets=[CommittedOffset("flights", 0, 1)])
+            assert isinstance(await refusal(r.groups.commit("g", request, former)), UnknownTopic)
+
+    run(scenario())
+
+
+def test_commits_are_checked(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog(flights=1)
+        log.topic("flights").partitions[0].start = 10
+        async with rig(valkey_url, log) as r:
+            for offset in (9, 101):
+                error = await refusal(commit(r, None, None, ("flights", 0, offset)))
+                assert error.status == 422 and error.members["high_watermark"] == 100
+            assert (await refusal(commit(r, None, None, ("flights", 1, 1)))).error_code == "unknown_partition"
+            assert isinstance(await refusal(commit(r, None, None, ("trains", 0, 1))), UnknownTopic)
+            await commit(r, None, None, ("flights", 0, 10))
+            await commit(r, None, None, ("flights", 0, 100))
+            a = await r.join("g", "a", "flights")
+            assert offsets(a) == {0: 100}
+            assert (await refusal(commit(r, None, None, ("flights", 0, 10)))).error_code == "group_not_empty"
+            assert (await refusal(commit(r, "a", None, ("flights", 0, 10)))).status == 422
+
+    run(scenario())
+
+
+def test_patterns_and_changes_of_subscription(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog(**{"a.one": 1, "a.two": 1, "b": 1, "_audit": 1, "a.one.dlq": 1})
+        async with rig(valkey_url, log) as r:
+            a = await r.join("g", "a", topic_pattern="a[.].*")
+            assert held(a) == [("a.one", 0), ("a.two", 0)]
+            log.create("a.three", 1)
+            await r.tick()
+            told = await r.beat("g", "a", a.generation)
+            assert held(told) == [("a.one", 0), ("a.three", 0), ("a.two", 0)]
+            narrow = await r.beat("g", "a", told.generation, topics=["b"], topic_pattern="")
+            assert held(narrow) == [("b", 0)] and narrow.releasing
+            wrong = await refusal(r.join("g", "b", topic_pattern="("))
+            assert wrong.status == 422 and "RE2" in wrong.detail
+            assert (await refusal(r.join("g", "b"))).status == 422
+            assert isinstance(await refusal(r.join("g", "b", "trains")), UnknownTopic)
+            static = await refusal(r.join("g", "b", "b", instance_id="one"))
+            assert static.status == 422 and "instance_id" in static.detail
+
+    run(scenario())
+
+
+def test_a_delayed_heartbeat_changes_nothing(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4, trains=1)) as r:
+            a = await r.join("g", "a", "flights", session_timeout_ms=10_000)
+            b = await r.join("g", "b", "flights")
+            told = await r.beat("g", "a", a.generation)
+            await r.beat("g", "a", told.generation)
+            await r.redis.pass_ms(6_000)
+            late = await r.beat("g", "a", a.generation, owned=[], topics=["trains"])
+            assert held(late) == held(told) and late.releasing
+            state = await r.groups.describe("g")
+            assert [member.topics for member in state.members] == [["flights"], ["flights"]]
+            # Nor did it renew the session.
+            await r.redis.pass_ms(5_000)
+            assert held(await r.beat("g", "b", b.generation)) == EVERY
+
+    run(scenario())
+
+
+def test_waiting_ends_with_a_change_and_costs_nothing_before(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights")
+            waiting = asyncio.create_task(r.beat("g", "a", a.generation, wait_ms=15_000))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            await r.join("g", "b", "flights")
+            told = await waiting
+            assert len(held(told)) == 2 and told.releasing
+
+    run(scenario())
+
+
+def test_a_change_by_another_server_is_noticed(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog(flights=4)
+        async with rig(valkey_url, log) as r:
+            a = await r.join("g", "a", "flights")
+            waiting = asyncio.create_task(r.beat("g", "a", a.generation, wait_ms=15_000))
+            await asyncio.sleep(0.05)
+            other = type(r.groups)(r.redis, log, r.groups._clock, None)  # type: ignore[arg-type]
+            await other.heartbeat("g", "b", MemberRequest(topics=["flights"]))
+            r.groups._runner._check_at = 0.0
+            await r.groups._runner.tick()
+            assert len(held(await waiting)) == 2
+
+    run(scenario())
+
+
+def test_groups_are_listed_described_and_deleted(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=1)) as r:
+            for group in ("a", "b1", "b2", "b3", "c"):
+                await r.join(group, "m", "flights")
+            await r.groups.leave("b2", "m")
+            rows, after = await r.groups.list_groups("b", "", 2)
+            assert rows == [("b1", "stable", 1), ("b2", "empty", 0)] and after == "b2"
+            rows, after = await r.groups.list_groups("b", "b2", 2)
+            assert rows == [("b3", "stable", 1)] and after is None
+            assert len((await r.groups.list_groups("", "", 100))[0]) == 5
+            assert (await refusal(r.groups.delete("b1"))).error_code == "group_not_empty"
+            await r.groups.delete("b2")
+            for gone in ("b2", "never"):
+                assert (await refusal(r.groups.delete(gone))).error_code == "unknown_group"
+                assert (await refusal(r.groups.describe(gone))).error_code == "unknown_group"
+            # The id that left stays refused, and generations go on.
+            assert (await refusal(r.join("b2", "m", "flights"))).error_code == "fenced_member"
+            assert held(await r.join("b2", "n", "flights")) == [("flights", 0)]
+
+    run(scenario())
+
+
+def test_a_new_server_takes_up_what_it_finds(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog(flights=2)
+        async with rig(valkey_url, log) as r:
+            await r.join("g", "a", "flights", session_timeout_ms=10_000)
+            await r.join("g", "b", "flights", session_timeout_ms=60_000)
+            successor = type(r.groups)(r.redis, log, r.groups._clock, None)  # type: ignore[arg-type]
+            await r.redis.pass_ms(20_000)
+            await successor._runner.tick()
+            state = await successor.describe("g")
+            assert [(member.member, len(member.partitions)) for member in state.members] == [("b", 2)]
+
+    run(scenario())
