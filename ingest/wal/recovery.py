@@ -172,8 +172,7 @@ def scan(directory: Path, cluster_id: str) -> Scan:
     if found and not filled:
         raise _corrupt(found[0], HEADER_BYTES, None, "its first entry is damaged, and no segment may be without one")
     for segment in found[filled:]:
-        for _ in find_heads(segment.data, segment.number, segment.seed, HEADER_BYTES):
-            raise _corrupt(segment, HEADER_BYTES, None, "its first entry is damaged though later ones are sound")
+        _prove_torn(segment, segment.data, HEADER_BYTES, None, None)
         empty.append(segment.path)
     for index, segment in enumerate(found[:filled]):
         following = firsts[index + 1] if index + 1 < filled else None
@@ -294,7 +293,7 @@ def _prove_torn(
     segment: FoundSegment, data: pa.Buffer, position: int, damaged: Frame | None, last: Frame | None
 ) -> None:
     """Raises CorruptData when an entry beyond the bad one at `position` records that it had been synced."""
-    for beyond in find_heads(data, segment.number, segment.seed, position + 1):
+    for beyond in find_heads(data, segment.number, segment.seed, position):
         if beyond.synced > (segment.number, position):
             detail = f"the entry at {beyond.position} records that it had been synced"
             raise _corrupt(segment, position, damaged, detail, last)

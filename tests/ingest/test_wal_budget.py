@@ -1,0 +1,88 @@
+"""The budget: what it granted always finds room, and it grants what there is."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from siltlog.ingest.wal.budget import Budget
+from siltlog.ingest.wal.segment import segment_room
+
+SEGMENT = 64 * 1024
+ROOM = segment_room(SEGMENT)
+SUBMIT_MAX = ROOM * 3 // 4
+
+
+def fresh(segments: int, state_bytes: int = 0) -> Budget:
+    budget = Budget(segment_bytes=SEGMENT, bytes_max=segments * SEGMENT, submit_bytes_max=SUBMIT_MAX)
+    budget.segments = 1
+    budget.state_bytes = state_bytes
+    budget.room = ROOM - state_bytes
+    return budget
+
+
+def submit(budget: Budget, size: int) -> None:
+    """What the log does: on to the next segment when this one has too little left."""
+    if size > budget.room:
+        budget.segments += 1
+        budget.room = ROOM - budget.state_bytes
+    budget.room -= size
+
+
+@given(
+    st.integers(2, 8),
+    st.integers(0, ROOM // 8),
+    st.lists(st.tuples(st.integers(1, SUBMIT_MAX), st.integers(0, 3)), max_size=60),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=300)
+def test_what_was_reserved_fits_in_any_order(segments: int, state_bytes: int, wanted, rng) -> None:
+    budget = fresh(segments, state_bytes)
+    waiting: list[int] = []
+    for size, action in wanted:
+        if budget.reserve(size, None):
+            waiting.append(size)
+        if action == 0:
+            rng.shuffle(waiting)
+            # Several that wait may be joined into one submit.
+            joined = 0
+            while waiting and joined + waiting[-1] <= SUBMIT_MAX and (joined == 0 or rng.random() < 0.5):
+                joined += waiting.pop()
+            if joined:
+                submit(budget, joined)
+                budget.unreserve(joined)
+    rng.shuffle(waiting)
+    for size in waiting:
+        submit(budget, size)
+        budget.unreserve(size)
+    assert budget.segments <= budget.segments_max
+    assert budget.reserved_bytes == 0
+
+
+def test_one_after_the_other_the_whole_budget_is_used() -> None:
+    budget = fresh(5)
+    size = 1000
+    while budget.reserve(size, None):
+        submit(budget, size)
+        budget.unreserve(size)
+    assert budget.segments == 4
+    assert budget.room < size
+    assert budget.used_bytes() > 3 * SEGMENT
+    assert budget.free_bytes(None) < size
+
+
+def test_on_a_full_disk_only_what_is_there_counts() -> None:
+    budget = fresh(10)
+    assert not budget.reserve(budget.room + 1, 0)
+    assert budget.reserve(budget.room, 0)
+    budget.unreserve(budget.reserved_bytes)
+    assert budget.free_bytes(0) == budget.room
+    assert budget.free_bytes(1) == budget.room + ROOM < budget.free_bytes(None)
+
+
+def test_control_frames_beyond_the_budget_give_nothing_to_reserve() -> None:
+    budget = fresh(2)
+    assert budget.segments_max == 1
+    submit(budget, SUBMIT_MAX)
+    submit(budget, SUBMIT_MAX)
+    assert budget.segments == 2
+    assert not budget.reserve(1, None)
+    assert budget.free_bytes(None) == 0
