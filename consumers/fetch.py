@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from siltlog.consumers import arrow_stream, render
 from siltlog.consumers.budget import Budget, Share
-from siltlog.consumers.log_view import Bounds, LogView, PartitionView, TopicView
+from siltlog.consumers.log_view import LogView, PartitionView, TopicView
 from siltlog.consumers.lookup import Lookup
 from siltlog.consumers.reader import Isolation, Reader
 from siltlog.consumers.render import Values
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.consumers.waiting import Wait
 from siltlog.infra import names
+from siltlog.infra.bounds import Bounds
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 
 GOLDEN_RATIO = 0.6180339887498949

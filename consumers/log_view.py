@@ -1,21 +1,14 @@
 """What reading needs of the log. The ingest side satisfies it structurally; the front door passes it in."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
+from siltlog.infra.bounds import Bounds
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
-
-
-class Bounds(NamedTuple):
-    """Offsets of one partition at one moment; the last two are exclusive."""
-
-    log_start_offset: int
-    table_offset: int
-    high_watermark: int
 
 
 class PartitionView(Protocol):

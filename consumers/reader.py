@@ -14,8 +14,9 @@ from typing import Literal
 import pyarrow as pa
 
 from siltlog.consumers.budget import Budget, Share
-from siltlog.consumers.log_view import Bounds, PartitionView, TopicView
+from siltlog.consumers.log_view import PartitionView, TopicView
 from siltlog.consumers.row_groups import RowGroups
+from siltlog.infra.bounds import Bounds
 from siltlog.infra.data_file import DataFile
 from siltlog.infra.errors import CorruptData, SiltlogError, problem
 from siltlog.infra.table_snapshot import TableSnapshot

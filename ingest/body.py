@@ -222,7 +222,8 @@ def parse_arrow(body: bytes, bytes_max: int) -> Body:
     if unknown or len(set(schema.names)) < len(schema.names) or "value" not in schema.names:
         raise problem(
             "invalid_request",
-            f"an Arrow body has the column value and may have {', '.join(sorted(_ARROW_COLUMNS - {'value'}))}, each once; "
+            f"an Arrow body has the column value and may have "
+            f"{', '.join(sorted(_ARROW_COLUMNS - {'value'}))}, each once; "
             f"this one has {', '.join(schema.names) or 'none'}",
         )
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches) if batches else None

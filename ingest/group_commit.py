@@ -6,7 +6,7 @@ become one frame per partition.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from siltlog.infra.clock import Clock
@@ -29,8 +29,15 @@ class Group:
 
 
 class GroupCommit:
-    def __init__(self, wal: Wal, clock: Clock, group_bytes_max: int, on_group: Callable[[int, float], None]) -> None:
-        """A group that has `group_bytes_max` goes as it is; `on_group(records, seconds)` hears of every durable one."""
+    def __init__(
+        self,
+        wal: Wal,
+        clock: Clock,
+        group_bytes_max: int,
+        on_group: Callable[[Sequence[PartitionLog], int, float], None],
+    ) -> None:
+        """A group that has `group_bytes_max` goes as it is; `on_group(partitions, bytes, seconds)` hears
+        of every one that became durable."""
         self._wal = wal
         self._group_bytes_max = group_bytes_max
         self._clock = clock
@@ -119,13 +126,11 @@ class GroupCommit:
         group, self._under_way = self._under_way, None
         assert group is not None
         now = self._clock.monotonic()
-        records = 0
         # In this order: the high watermark moves, waiting fetches wake, the acks go out.
         for (partition, batch), frame in zip(group.batches, locations, strict=False):
             partition.synced(batch, frame, now)
-            records += batch.rows
         for future in group.done:
             if not future.done():
                 future.set_result(None)
-        self._on_group(records, now - self._started_seconds)
+        self._on_group([partition for partition, _ in group.batches], group.nbytes, now - self._started_seconds)
         self._submit()

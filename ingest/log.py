@@ -4,7 +4,7 @@ Lives on the event loop. Satisfies what readers need of a log (LogView).
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ FRAME_OVERHEAD_BYTES = 1024
 RECORD_OVERHEAD_BYTES = 24
 """Reserved per record beside its bytes: its timestamp, its ends in the columns, their validity."""
 WAL_FULL_RETRY_MS = 1_000
+HEAD_CHECKS_PER_BUDGET = 16
+"""The head may go above its budget by this fraction of it."""
 
 
 class Producer(NamedTuple):
@@ -67,8 +69,13 @@ class Log:
         server_config: dict[str, Value],
         record_bytes_max: int,
         group_bytes_max: int,
+        head_bytes_max: int,
+        on_group: Callable[[float], None],
     ) -> None:
-        """A group commit takes `group_bytes_max`, or one request that is larger."""
+        """A group commit takes `group_bytes_max`, or one request that is larger; `on_group(seconds)` hears of each.
+
+        `head_bytes_max` is what the newest records of all partitions may take in memory.
+        """
         self.store = store
         self.wal = wal
         self.clock = clock
@@ -77,7 +84,11 @@ class Log:
         self.record_bytes_max = record_bytes_max
         self.append_bytes_max = wal.submit_bytes_max - group_bytes_max
         self.draining = False
-        self.records_total = 0
+        self.on_due: Callable[[], None] = lambda: None
+        """Called when a partition has enough for a flush."""
+        self._head_bytes_max = head_bytes_max
+        self._observe_group = on_group
+        self._head_bytes_since_check = 0
         self._topics: dict[str, TopicLog] = {}
         self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group)
 
@@ -175,13 +186,45 @@ class Log:
             )
         return problem(
             "wal_full",
-            "the write-ahead log's budget (SILT_WAL_BYTES_MAX) is used: tables take records more slowly than they come, "
-            "or cannot be written; try again later",
+            "the write-ahead log's budget (SILT_WAL_BYTES_MAX) is used: tables take records more slowly than they "
+            "come, or cannot be written; try again later",
             retry_after_ms=WAL_FULL_RETRY_MS,
         )
 
-    def _on_group(self, records: int, seconds: float) -> None:
-        self.records_total += records
+    # --- memory -----------------------------------------------------------------------------------------
+    def head_bytes(self) -> int:
+        return sum(log.head.resident_bytes for topic in self._topics.values() for log in topic.partitions)
+
+    def unflushed_bytes(self) -> int:
+        return sum(log.head.unflushed_bytes for topic in self._topics.values() for log in topic.partitions)
+
+    def _on_group(self, partitions: Sequence[PartitionLog], nbytes: int, seconds: float) -> None:
+        self._observe_group(seconds)
+        self._head_bytes_since_check += nbytes
+        if self._head_bytes_since_check > self._head_bytes_max // HEAD_CHECKS_PER_BUDGET:
+            self._head_bytes_since_check = 0
+            self._evict()
+        if any(log.head.unflushed_bytes >= log.topic.config.integer("flush.bytes") for log in partitions):
+            self.on_due()
+
+    def _evict(self) -> None:
+        """Brings the head back below its budget: the oldest of the partitions that hold the most goes first."""
+        logs = [log for topic in self._topics.values() for log in topic.partitions]
+        excess = self.head_bytes() - self._head_bytes_max
+        while excess > 0:
+            largest = max(logs, key=lambda log: log.head.resident_bytes)
+            freed = largest.head.evict(max(excess // 4, largest.head.resident_bytes // 4, 1))
+            if freed == 0:
+                return
+            excess -= freed
+
+    def not_ready(self) -> list[str]:
+        """Why publishes cannot be acknowledged now; empty when they can."""
+        reasons = ["draining"] if self.draining else []
+        if self.wal.free_bytes < FRAME_OVERHEAD_BYTES:
+            reasons.append("disk_full" if self.wal.disk_full else "wal_full")
+        reasons += [f"topic {t.name} fenced: {t.state_reason}" for t in self._topics.values() if t.state == "fenced"]
+        return reasons
 
     # --- what the WAL keeps at the head of each segment -------------------------------------------------
     def state(self) -> bytes:

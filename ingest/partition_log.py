@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from siltlog.infra.bounds import Bounds
 from siltlog.infra.schema import TIMESTAMP
 from siltlog.ingest.body import Rows, headers_array
 from siltlog.ingest.head import Chunk, Head, load
@@ -21,12 +22,6 @@ from siltlog.ingest.wal import Location, SegmentGone, Wal
 
 if TYPE_CHECKING:
     from siltlog.ingest.topic_log import TopicLog
-
-
-class Bounds(NamedTuple):
-    log_start_offset: int
-    table_offset: int
-    high_watermark: int
 
 
 class Piece(NamedTuple):

@@ -50,7 +50,7 @@ class Publish:
     async def publish(self, request: Request) -> Response:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         query = Query(request, _ONE_RECORD_QUERY if media == names.MEDIA_BYTES else _QUERY)
-        acks = query.choice("acks", ACKS, "")
+        asked = query.choice("acks", ACKS, "none") if "acks" in query else None
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
         topic = await self._topic(request.path_params["topic"])
         _check_encoding(request)
@@ -60,15 +60,16 @@ class Publish:
         if "partition" in query:
             _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
         producer = _producer(request, body)
+        acks = asked or str(topic.config["acks"])
         if acks == "none" and producer is not None:
             raise problem(
                 "unsupported_acks", "acks=none gives no answer to retry on: leave out Silt-Producer-Id or ask for wal"
             )
         appended = self._log.append(topic, body, producer, _partition_count(request))
         if acks != "none":
-            await self._acknowledged(topic, appended, acks or str(topic.config["acks"]), timeout_ms / 1000)
+            await self._acknowledged(topic, appended, acks, timeout_ms / 1000)
         self._metrics.published(topic.name, body.count, body.nbytes)
-        return _reply(topic, appended, acks or str(topic.config["acks"]), positions=body.positions)
+        return _reply(topic, appended, acks, positions=body.positions)
 
     async def _topic(self, name: str) -> TopicLog:
         try:
@@ -135,7 +136,7 @@ def _check_encoding(request: Request) -> None:
     if encoding not in ("", "identity"):
         raise problem(
             "unsupported_encoding",
-            f"the content encoding {encoding[:40]} is not taken; send the body as it is, or Arrow with lz4 or zstd buffers",
+            f"the content encoding {encoding[:40]} is not taken; send the body as it is, or Arrow with lz4 or zstd",
         )
 
 

@@ -152,8 +152,8 @@ def _plan(topic: TopicLog, found: Found, take_over: bool, accept_loss: bool) -> 
     taken = sorted(p for p in plan.foreign if snapshot.released[p] != snapshot.epochs[p])
     if taken and not take_over:
         plan.refusals.append(
-            f"topic {topic.name}, partitions {_listed(taken)}: another server, or another data dir, owns them. Stop "
-            "that server cleanly, or start with its data dir; if both are lost, `silt serve --take-over` goes on without"
+            f"topic {topic.name}, partitions {_listed(taken)}: another server, or another data dir, owns them. "
+            "Stop that server cleanly, or start with its data dir; if both are lost, `silt serve --take-over` goes on"
         )
     if known is not None and snapshot.version < known.table_version and not accept_loss:
         plan.refusals.append(

@@ -59,6 +59,13 @@ class Topics:
                 raise
             return topic, False
 
+    async def ensure(self, name: str, partitions: int) -> TopicLog:
+        """The topic, made with `partitions` when it is not there."""
+        try:
+            return await self.create(name, partitions, {})
+        except TopicExists:
+            return self._log.topic(name)
+
     async def delete(self, name: str) -> None:
         """Removes the topic's records; its name may be used again. Raises UnknownTopic."""
         async with self._lock:

@@ -1,0 +1,61 @@
+"""Consumer groups on this node: the embedded Valkey, or the Redis that the settings name, and the groups in it."""
+
+import asyncio
+import contextlib
+
+from starlette.routing import Route
+
+from siltlog.consumers import groups_http
+from siltlog.consumers.fetch import Fetcher
+from siltlog.consumers.groups import Groups
+from siltlog.consumers.log_view import LogView
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.redis import RedisConnection
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.telemetry import Logger
+from siltlog.infra.valkey import EmbeddedValkey
+
+
+class Coordination:
+    def __init__(self, groups: Groups, redis: RedisConnection, log: LogView, clock: Clock) -> None:
+        self.groups = groups
+        self._redis = redis
+        self._log = log
+        self._clock = clock
+        self._valkey: EmbeddedValkey | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, settings: ServerSettings, log: LogView, clock: Clock, logger: Logger) -> "Coordination":
+        """Raises ConfigError when the embedded Valkey cannot start. A Redis of the settings may come later."""
+        valkey = None if settings.redis_url else EmbeddedValkey(settings.data_dir, clock, logger)
+        url = settings.redis_url if valkey is None else await asyncio.to_thread(valkey.start)
+        redis = RedisConnection(url)
+        self = cls(Groups(redis, log, clock, logger), redis, log, clock)
+        self._valkey = valkey
+        if valkey is not None:
+            self._watch = asyncio.create_task(valkey.watch())
+        self.groups.start()
+        return self
+
+    def routes(self, fetcher: Fetcher) -> list[Route]:
+        return groups_http.routes(self.groups, self._log, fetcher, self._clock)
+
+    async def answers(self) -> bool:
+        """Whether groups are available right now."""
+        try:
+            await self._redis.command("PING")
+        except SiltlogError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        await self.groups.close()
+        await self._redis.close()
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        if self._valkey is not None:
+            await asyncio.to_thread(self._valkey.stop)

@@ -1,0 +1,173 @@
+"""What every HTTP request passes: its id, who may call, and errors that become problem documents."""
+
+import ipaddress
+import itertools
+import uuid
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http import problem_reply
+from siltlog.infra.telemetry import Logger, Metrics
+
+_REQUEST_ID = names.HEADER_REQUEST_ID.lower().encode()
+_REQUEST_ID_CHARS_MAX = 128
+_EXPOSED = ", ".join(
+    (
+        names.HEADER_REQUEST_ID,
+        names.HEADER_NEXT_OFFSET,
+        names.HEADER_LOG_START_OFFSET,
+        names.HEADER_TABLE_OFFSET,
+        names.HEADER_HIGH_WATERMARK,
+        "Retry-After",
+    )
+)
+_PREFLIGHT_SECONDS = "600"
+OPEN_RETRY_MS = 1_000
+
+
+class Door:
+    """Wraps the application. Not a general middleware: it is the outermost layer and knows this server's errors."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        connections: Callable[[], int],
+        connections_max: int,
+        logger: Logger,
+        metrics: Metrics,
+    ) -> None:
+        """`hosts` are names (without port) by which the server may be called besides loopback."""
+        self.in_flight = 0
+        self._app = app
+        self._hosts = {host.lower() for host in hosts}
+        self._origins = set(origins)
+        self._connections = connections
+        self._connections_max = connections_max
+        self._logger = logger
+        self._metrics = metrics
+        self._known_hosts: dict[bytes, bool] = {}
+        self._prefix = uuid.uuid4().hex[:12]
+        self._counter = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        request_id = self._request_id(headers)
+        cors = self._cors_headers(headers)
+        extra = [(_REQUEST_ID, request_id.encode()), *cors]
+        started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message["headers"], *extra]
+                self._metrics.reply(message["status"])
+            await send(message)
+
+        scope["state"] = {"request_id": request_id}
+        # Starlette then raises for an unknown method rather than reply in its own words.
+        scope["app"] = self
+        self.in_flight += 1
+        try:
+            self._check(scope, headers)
+            preflight = cors and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
+            app: ASGIApp = _preflight(headers) if preflight else self._app
+            await app(scope, receive, send_with_id)
+        except Exception as error:
+            if started:
+                # The reply is cut off; its reader sees a broken connection rather than half an answer.
+                raise
+            reply = problem_reply(self._translated(error, scope, request_id), request_id)
+            if isinstance(error, HTTPException) and error.headers:
+                reply.headers.update(error.headers)
+            await reply(scope, receive, send_with_id)
+        finally:
+            self.in_flight -= 1
+
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        given = headers.get(_REQUEST_ID)
+        if given is not None and len(given) <= _REQUEST_ID_CHARS_MAX:
+            text = given.decode("latin-1")
+            if text.isascii() and text.isprintable() and text:
+                return text
+        return f"{self._prefix}-{next(self._counter):x}"
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"")
+        allowed = self._known_hosts.get(host)
+        if allowed is None:
+            allowed = self._known_hosts[host] = self._may_be_called(host.decode("latin-1"))
+            if len(self._known_hosts) > 1_000:
+                self._known_hosts.clear()
+        if not allowed:
+            raise problem(
+                "unknown_host",
+                f"this server is not called {host.decode('latin-1')[:200]!r}; add the name to SILT_HOSTS if it is",
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and not self._may_come_from(origin.decode("latin-1"), scope, host.decode("latin-1")):
+            raise problem(
+                "origin_not_allowed",
+                f"pages of {origin.decode('latin-1')[:200]!r} may not call this server; see SILT_CORS_ORIGINS",
+            )
+        if self._connections() > self._connections_max:
+            raise problem(
+                "overloaded",
+                f"more than SILT_CONNECTIONS_MAX ({self._connections_max}) connections are open; try again later",
+                retry_after_ms=OPEN_RETRY_MS,
+            )
+
+    def _may_be_called(self, host: str) -> bool:
+        name = (urlsplit(f"//{host}").hostname or "").lower()
+        if name in ("localhost", "") or name in self._hosts:
+            # HTTP/1.0 has no Host; a browser always sends one.
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        # A page that rebinds its own name to this address still sends that name, never an address.
+        return address.is_loopback or name in self._hosts or bool(self._hosts & {"0.0.0.0", "::"})  # noqa: S104
+
+    def _may_come_from(self, origin: str, scope: Scope, host: str) -> bool:
+        return origin in self._origins or origin == f"{scope['scheme']}://{host}"
+
+    def _cors_headers(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        origin = headers.get(b"origin")
+        if origin is None or origin.decode("latin-1") not in self._origins:
+            return []
+        return [
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", _EXPOSED.encode()),
+            (b"vary", b"Origin"),
+        ]
+
+    def _translated(self, error: Exception, scope: Scope, request_id: str) -> SiltlogError:
+        if isinstance(error, SiltlogError):
+            return error
+        if isinstance(error, HTTPException):
+            if error.status_code == 405:
+                return problem("method_not_allowed", f"{scope['method']} is not for {scope['path']}")
+            return problem("not_found", f"there is nothing at {scope['path'][:200]}")
+        self._logger.error("request failed", path=scope["path"], request_id=request_id, exc_info=error)
+        return problem("internal", "the server failed; its log has the request id", request_id=request_id)
+
+
+def _preflight(headers: dict[bytes, bytes]) -> Response:
+    return Response(
+        status_code=204,
+        headers={
+            "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
+            "Access-Control-Allow-Headers": headers.get(b"access-control-request-headers", b"*").decode("latin-1"),
+            "Access-Control-Max-Age": _PREFLIGHT_SECONDS,
+        },
+    )

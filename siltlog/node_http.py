@@ -1,0 +1,81 @@
+"""What a node says of itself: health, readiness, metrics, the cluster."""
+
+from importlib.metadata import version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from siltlog.consumers.http import ReadLimits
+from siltlog.coordination import Coordination
+from siltlog.infra import names
+from siltlog.infra.http import Query, json_reply
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.telemetry import Metrics
+from siltlog.ingest.log import Log
+
+FEATURES = ("acks.none", "acks.wal", "acks.table", "groups", "idempotent-producer")
+
+
+class NodeHttp:
+    def __init__(
+        self,
+        log: Log,
+        metrics: Metrics,
+        settings: ServerSettings,
+        url: str,
+        coordination: Coordination,
+        limits: ReadLimits,
+        cluster_id: str,
+    ) -> None:
+        self._log = log
+        self._metrics = metrics
+        self._settings = settings
+        self._url = settings.advertise_url or url
+        self._coordination = coordination
+        self._limits = limits
+        self._cluster_id = cluster_id
+        metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
+        metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
+        metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", log.unflushed_bytes)
+        metrics.gauge(names.METRIC_TOPICS, "Topics", lambda: len(log.topics()))
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/healthz", self.health, methods=["GET"]),
+            Route("/readyz", self.ready, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/v1/cluster", self.cluster, methods=["GET"]),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        return json_reply({"status": "up"})
+
+    async def ready(self, request: Request) -> Response:
+        """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
+        reasons = self._log.not_ready()
+        warnings = [] if await self._coordination.answers() else ["groups: Redis does not answer"]
+        document: dict[str, Any] = {"status": "ready" if not reasons else "not_ready", "reasons": reasons}
+        return json_reply(document | {"warnings": warnings}, 503 if reasons else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), media_type=self._metrics.content_type)
+
+    async def cluster(self, request: Request) -> Response:
+        Query(request, ())
+        return json_reply(
+            {
+                "version": version("siltlog"),
+                "cluster_id": self._cluster_id,
+                "nodes": [{"id": self._settings.node_id, "url": self._url}],
+                "limits": {
+                    "request_bytes": self._settings.request_bytes,
+                    "record_bytes": min(self._settings.record_bytes_max, self._settings.request_bytes),
+                    "records": self._limits.records,
+                    "wait_ms": self._limits.wait_ms,
+                    "fetch_bytes": self._limits.bytes,
+                },
+                "features": list(FEATURES),
+            }
+        )

@@ -1,0 +1,278 @@
+"""The server: the one place where the rooms are wired together."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+import uvloop
+from starlette.exceptions import HTTPException
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
+
+from siltlog.consumers import http as reading_http
+from siltlog.consumers.fetch import Fetcher
+from siltlog.consumers.http import ReadLimits
+from siltlog.consumers.row_groups import RowGroups
+from siltlog.coordination import Coordination
+from siltlog.door import Door
+from siltlog.infra import names
+from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.cluster_id import cluster_id
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.store import open_store
+from siltlog.infra.telemetry import Logger, Metrics, logger
+from siltlog.infra.topic_config import Value
+from siltlog.ingest.data_dir import DataDir
+from siltlog.ingest.flusher import Flusher
+from siltlog.ingest.log import Log
+from siltlog.ingest.publish_http import Publish
+from siltlog.ingest.start import start_log
+from siltlog.ingest.topic_log import TopicLog
+from siltlog.ingest.topics import Topics
+from siltlog.ingest.topics_http import TopicsHttp
+from siltlog.ingest.wal import Wal
+from siltlog.node_http import NodeHttp
+
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""The WAL's thread needs the interpreter back soon after a sync; the default of 5 ms would be most of an ack."""
+EXIT_FATAL = 70
+GROUP_SHARE_OF_SEGMENT = 8
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 75
+DRAIN_POLL_SECONDS = 0.01
+
+
+def serve(settings: ServerSettings, *, take_over: bool = False, accept_loss: bool = False) -> int:
+    """Runs until SIGTERM or SIGINT; the exit code. Raises SiltlogError when it cannot start."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    code: int = uvloop.run(_Server(settings, SystemClock(), take_over, accept_loss).run())
+    return code
+
+
+class _Uvicorn(uvicorn.Server):
+    """Signals are ours: a drain comes before the end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Server:
+    def __init__(self, settings: ServerSettings, clock: Clock, take_over: bool, accept_loss: bool) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.logger: Logger = logger(settings.log_level, settings.log_format)
+        self.metrics = Metrics()
+        self._take_over = take_over
+        self._accept_loss = accept_loss
+        self._stop = asyncio.Event()
+        self._log: Log
+        self._cluster_id = ""
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        listener = _listen(self.settings.host, self.settings.port)
+        with contextlib.closing(listener), DataDir(self.settings.data_dir, self.clock) as data_dir:
+            url = _url(self.settings, listener)
+            log, flusher = await self._open(data_dir)
+            coordination = await Coordination.start(self.settings, log, self.clock, self.logger)
+            row_groups = RowGroups(log.store)
+            try:
+                await self._serve(listener, url, data_dir, log, flusher, coordination, row_groups)
+            finally:
+                row_groups.close()
+                await coordination.stop()
+        return 0
+
+    async def _open(self, data_dir: DataDir) -> tuple[Log, Flusher]:
+        settings = self.settings
+        store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+        self._cluster_id = await asyncio.to_thread(cluster_id, store)
+        group_bytes_max = settings.segment_bytes // GROUP_SHARE_OF_SEGMENT
+        wal = Wal(
+            data_dir.wal_path,
+            segment_bytes=settings.segment_bytes,
+            bytes_max=settings.wal_bytes_max,
+            cluster_id=self._cluster_id,
+            on_fatal=self._fatal,
+            state=lambda: self._log.state(),
+            clock=self.clock,
+        )
+        self._log = log = Log(
+            store,
+            wal,
+            self.clock,
+            server_config=_server_config(settings),
+            record_bytes_max=settings.record_bytes_max,
+            group_bytes_max=group_bytes_max,
+            head_bytes_max=settings.head_bytes_max,
+            on_group=self.metrics.group,
+        )
+        recovery = await asyncio.to_thread(wal.recover)
+        await start_log(
+            log,
+            recovery,
+            take_over=self._take_over,
+            accept_loss=self._accept_loss,
+            stranded_dir=settings.data_dir / names.STRANDED_FOLDER,
+            logger=self.logger,
+        )
+        flusher = Flusher(log, self.logger, self.metrics)
+        log.on_due = flusher.wake
+        return log, flusher
+
+    async def _serve(
+        self,
+        listener: socket.socket,
+        url: str,
+        data_dir: DataDir,
+        log: Log,
+        flusher: Flusher,
+        coordination: Coordination,
+        row_groups: RowGroups,
+    ) -> None:
+        settings = self.settings
+        topics = Topics(log, self.logger)
+        fetcher = Fetcher(log, row_groups)
+        limits = ReadLimits(request_bytes=settings.request_bytes)
+        node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id)
+        publish = Publish(
+            log,
+            self.metrics,
+            request_bytes_max=settings.request_bytes,
+            request_timeout_ms=settings.request_timeout_ms,
+            wake_flusher=flusher.wake,
+            topic_for=self._auto_create(topics),
+        )
+        routes = [
+            *publish.routes(),
+            *reading_http.routes(log, fetcher, limits),
+            *TopicsHttp(log, topics, settings.request_timeout_ms).routes(),
+            *coordination.routes(fetcher),
+            *node.routes(),
+        ]
+        router = Router(routes, redirect_slashes=False, default=_not_found)
+        server: _Uvicorn
+        door = Door(
+            router,
+            hosts=_hosts(settings),
+            origins=[origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()],
+            connections=lambda: len(server.server_state.connections),
+            connections_max=settings.connections_max,
+            logger=self.logger,
+            metrics=self.metrics,
+        )
+        server = _Uvicorn(_uvicorn_config(door))
+        serving = asyncio.create_task(server.serve([listener]))
+        watching = asyncio.create_task(self._announce(server, data_dir, url))
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        watching.cancel()
+        await self._drain(log, flusher, door, [fetcher.wake, coordination.groups.wake])
+        server.should_exit = True
+        await serving
+        await flusher.stop()
+        await asyncio.to_thread(log.wal.close)
+
+    async def _announce(self, server: _Uvicorn, data_dir: DataDir, url: str) -> None:
+        while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        data_dir.announce(url)
+        print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
+
+    async def _drain(self, log: Log, flusher: Flusher, door: Door, wakes: Sequence[Callable[[], None]]) -> None:
+        """`/readyz` says so first, waiting polls return, what was taken is acknowledged and flushed."""
+        self.logger.info("draining", seconds_max=self.settings.drain_ms / 1000)
+        log.draining = True
+        for wake in wakes:
+            wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_ms / 1000):
+                while door.in_flight:  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
+                    await asyncio.sleep(DRAIN_POLL_SECONDS)
+                await log.group_commit.commit()
+                await flusher.drain()
+                for topic in log.topics():
+                    await flusher.release(topic)
+                return
+        self.logger.warning("not everything was flushed in time; the write-ahead log keeps it for the next start")
+
+    def _auto_create(self, topics: Topics) -> Callable[[str], Any]:
+        async def topic_for(name: str) -> TopicLog:
+            if not self.settings.auto_create_partitions:
+                return self._log.topic(name)
+            return await topics.ensure(name, self.settings.auto_create_partitions)
+
+        return topic_for
+
+    def _fatal(self, error: BaseException) -> None:
+        """The page cache can no longer be trusted: only a new process may say what is on the disk."""
+        self.logger.critical("the write-ahead log failed; stopping", reason=str(error))
+        os._exit(EXIT_FATAL)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ConfigError(f"SILT_HOST={host} cannot be resolved: {error.strerror}") from None
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}. Stop what uses it, or choose another --port (0: any)"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _url(settings: ServerSettings, listener: socket.socket) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{listener.getsockname()[1]}"
+
+
+def _server_config(settings: ServerSettings) -> dict[str, Value]:
+    """What the server's settings say of topics that do not say it themselves; only what was really set."""
+    given = {"acks": settings.acks, "flush.ms": settings.flush_ms, "flush.bytes": settings.flush_bytes}
+    return {name: value for name, value in given.items() if name.replace(".", "_") in settings.model_fields_set}
+
+
+def _hosts(settings: ServerSettings) -> list[str]:
+    advertised = urlsplit(settings.advertise_url).hostname if settings.advertise_url else None
+    named = [host.strip() for host in settings.hosts.split(",") if host.strip()]
+    return [settings.host, *([advertised] if advertised else []), *named]
+
+
+def _uvicorn_config(app: Door) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=1,
+    )
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HTTPException(404)
