@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError
 
 START_TIMEOUT_S = 60.0
@@ -99,7 +100,7 @@ class ServerProcess:
         self.start(*arguments)
 
     def stop(self) -> int:
-        """SIGTERM, so that it drains and flushes; its exit status. Does nothing when it is not running."""
+        """SIGTERM, so that it drains and flushes; its exit status. Leaves nothing of it running."""
         process = self._process
         if process is None:
             return 0
@@ -109,7 +110,22 @@ class ServerProcess:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
-        return process.wait()
+        status = process.wait()
+        if status != 0:
+            self._stop_valkey()
+        return status
+
+    def _stop_valkey(self) -> None:
+        """The embedded Valkey outlives a server that was killed, for the next one to take over: none comes."""
+        if not (self.data_dir / names.VALKEY_FOLDER).exists():
+            return
+        from siltlog.infra.telemetry import logger
+        from siltlog.infra.valkey import EmbeddedValkey
+
+        valkey = EmbeddedValkey(self.data_dir, SystemClock(), logger("error", "console"))
+        if valkey.alive():
+            valkey.start()
+            valkey.stop()
 
     def _environment(self) -> dict[str, str]:
         inherited = dict(os.environ)  # noqa: TID251

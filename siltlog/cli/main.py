@@ -30,6 +30,7 @@ COMMANDS = {
 }
 """Command -> module and attribute in this package; a module is imported when its command is asked for."""
 
+UNREACHABLE = "unreachable"
 EPILOG = """\b
 First steps:
   silt serve                                    start a server here
@@ -99,6 +100,8 @@ def _failed(error: Exception, session: Session) -> int:
     """Prints a sentence, or the problem document."""
     if not isinstance(error, SiltlogError):
         error = _foreign(error)
+    elif error.error_code == UNREACHABLE:
+        error.detail = f"no server answers at {session.url}; start one with `silt serve`, or say where it is by --url"
     _print_problem(error, session)
     return EXIT_FAILED
 

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -57,6 +58,17 @@ def progress(transient: bool = True) -> Progress:
     )
 
 
+@contextmanager
+def waiting(text: str) -> Iterator[Callable[[], None]]:
+    """A spinner on standard error until the function it yields is called; draws nothing when that is no terminal."""
+    status = Console(file=sys.stderr).status(text) if sys.stderr.isatty() else None
+    if status is None:
+        yield lambda: None
+        return
+    with status:
+        yield status.stop
+
+
 class Output:
     """Prints results in one of the three forms. Fields are named as in HTTP."""
 
@@ -71,9 +83,12 @@ class Output:
             for item in value if value is not None else ():
                 emit(plain(item))
         else:
-            console = result_console()
-            for table in tables:
-                console.print(table)
+            self.tables(tables)
+
+    def tables(self, tables: Iterable[Table]) -> None:
+        console = result_console()
+        for table in tables:
+            console.print(table)
 
     def note(self, text: str) -> None:
         """A remark for a person, on standard error."""
@@ -87,16 +102,19 @@ def emit(line: str) -> None:
 
 
 def grid(
-    rows: Sequence[Row], columns: Sequence[str], *, title: str | None = None, numbers: Iterable[str] = ()
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    *,
+    title: str | None = None,
+    titles: Sequence[str] = (),
+    numbers: Iterable[str] = (),
 ) -> Table:
-    """A table of `rows`; the columns in `numbers` are right-aligned."""
-    table = Table(
-        title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0)
-    )
+    """A table of `rows`; the columns in `numbers` are right-aligned. `titles` head them unless their names do."""
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False, padding=PADDING)
     right = frozenset(numbers)
-    for column in columns:
+    for index, column in enumerate(columns):
         table.add_column(
-            column.upper().replace("_", " "),
+            titles[index] if titles else column.upper().replace("_", " "),
             justify="right" if column in right else "left",
             overflow="fold",
             no_wrap=not sys.stdout.isatty(),

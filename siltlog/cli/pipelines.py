@@ -1,12 +1,178 @@
-"""`silt compact`, `silt vacuum`, `silt query`: the jobs that work on tables, with no server between."""
+"""`silt compact`, `silt vacuum`, `silt query`: jobs that work on the tables themselves, with no server between."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import base64
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
-from siltlog.cli.output import grid, progress
-from siltlog.cli.server_options import ServerCommand, take_settings
+from siltlog.cli.output import emit, grid, plain, progress, waiting
+from siltlog.cli.server_options import take_settings
 from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session
+from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError, problem_document
+
+if TYPE_CHECKING:
+    from siltlog.infra.settings import ServerSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
+TABLE_ROWS_MAX = 10_000
+HOUR_MS = 3_600_000
+
+
+def place_options(command: F) -> F:
+    """`--root` and `--data-dir`: where the tables are, as the server's settings say unless told otherwise."""
+    root = click.option("--root", metavar="URI", help=f"Where the tables are.  [{names.ENV_PREFIX}ROOT]")
+    data_dir = click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path),
+        help=f"The server's data directory, when the tables are in it.  [{names.ENV_PREFIX}DATA_DIR]",
+    )
+    return root(data_dir(output_option(command)))
+
+
+def topic_options(command: F) -> F:
+    topic = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
+    dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+    return topic(dry_run(command))
+
+
+@click.command(epilog="Example:  silt compact --topic events --dry-run")
+@topic_options
+@place_options
+@pass_session
+def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str | None, data_dir: Path | None) -> int:
+    """Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices."""
+    settings = _settings(root, data_dir)
+    with needs("spark", "silt compact"):
+        from siltlog.pipelines.compact import compact_topics
+
+    with progress() as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(topic: str, done_bytes: int, planned_bytes: int) -> None:
+            if topic not in tasks:
+                tasks[topic] = bar.add_task(f"compacting {topic}")
+            bar.update(tasks[topic], completed=done_bytes, total=planned_bytes)
+
+        reports = compact_topics(settings, topics, dry_run=dry_run, progress=show)
+    columns = ("files_before", "files_after", "bytes_before", "bytes_after", "seconds")
+    return _print_reports(session, "compacted", reports, columns)
+
+
+@click.command(epilog="Example:  silt vacuum --topic events --retention-hours 168 --dry-run")
+@topic_options
+@click.option(
+    "--retention-hours",
+    type=click.FloatRange(0),
+    help="Keep what was in a table within so many hours. Default, and most: as long as the log remembers.",
+)
+@place_options
+@pass_session
+def vacuum(
+    session: Session,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    retention_hours: float | None,
+    root: str | None,
+    data_dir: Path | None,
+) -> int:
+    """Delete the files that no table names any more, once they are old enough that nobody can be reading them."""
+    settings = _settings(root, data_dir)
+    with needs("server", "silt vacuum"):
+        from siltlog.infra.vacuum import PERIOD_MS_MAX
+        from siltlog.pipelines.vacuum import vacuum_topics
+
+    retention_ms = PERIOD_MS_MAX if retention_hours is None else round(retention_hours * HOUR_MS)
+    reports = vacuum_topics(settings, topics, retention_ms=retention_ms, dry_run=dry_run)
+    return _print_reports(session, "vacuumed", reports, ("files", "size_bytes", "seconds"))
+
+
+@click.command("query", epilog='Example:  silt query "select string(key), count(*) from events group by 1"')
+@click.argument("sql")
+@place_options
+@pass_session
+def query(session: Session, sql: str, root: str | None, data_dir: Path | None) -> None:
+    """Run Spark SQL over the topics: each is a table of its name, as its last commit left it.
+
+    The columns are partition, offset, timestamp, key, value (both binary: string(value) is their text) and headers.
+    """
+    settings = _settings(root, data_dir)
+    with needs("spark", "silt query"):
+        from siltlog.pipelines.query import query as run_query
+
+    with waiting("starting Spark") as started, run_query(settings, sql) as result:
+        started()
+        if session.format == "table":
+            _print_rows(session, result.columns, result.rows)
+            return
+        for row in result.rows:
+            cells = [jsonable(value) for value in row]
+            if session.format == "json":
+                emit(json.dumps(dict(zip(result.columns, cells, strict=True)), ensure_ascii=False))
+            else:
+                emit("\t".join(plain(cell) for cell in cells))
+
+
+def _print_rows(session: Session, columns: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    shown = [[jsonable(value) for value in row] for row in islice(rows, TABLE_ROWS_MAX)]
+    numbers = {index for index in range(len(columns)) if all(isinstance(row[index], int | float) for row in shown)}
+    keys = [str(index) for index in range(len(columns))]
+    table = grid(
+        [dict(zip(keys, row, strict=True)) for row in shown],
+        keys,
+        titles=columns,
+        numbers=[keys[index] for index in numbers],
+    )
+    session.output.tables([table])
+    if next(rows, None) is not None:
+        session.output.note(f"only the first {TABLE_ROWS_MAX:,} rows; --output json gives all")
+
+
+def jsonable(value: Any) -> Any:
+    """A value of Spark as JSON has it: bytes as text where they are UTF-8, else base64; times as RFC 3339."""
+    if isinstance(value, bytes | bytearray):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(key): jsonable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return msgspec.to_builtins(value)
+
+
+def _settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
+    return take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+
+
+def _print_reports(session: Session, what: str, reports: Sequence[Any], columns: tuple[str, ...]) -> int:
+    """One row or entry per topic; a topic that failed says why, and the command fails."""
+    documents = [_document(report) for report in reports]
+    for report in reports:
+        if report.error is not None:
+            session.output.note(f"{report.topic}: {report.error}")
+    session.output.document(
+        {what: documents},
+        value=[report.topic for report in reports if report.error is None],
+        tables=[grid(documents, ("topic", *columns), numbers=columns)],
+    )
+    return EXIT_FAILED if any(report.error is not None for report in reports) else 0
+
+
+def _document(report: Any) -> dict[str, Any]:
+    document = {field: getattr(report, field) for field in report.__dataclass_fields__}
+    if isinstance(report.error, SiltlogError):
+        document["error"] = problem_document(report.error, None)
+    if "paths" in document:
+        document["files"] = len(document["paths"])
+    document["seconds"] = round(document["seconds"], 3)
+    return document

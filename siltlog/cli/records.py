@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from siltlog.cli.output import emit, printable
 from siltlog.cli.session import OutputFormat
-from siltlog.infra.clock import format_us
 from siltlog.infra.client.record import time_us
+from siltlog.infra.clock import format_us
 
 if TYPE_CHECKING:
     from siltlog.consumers.record import ConsumerRecord

@@ -23,6 +23,8 @@ EXIT_FAILED = 1
 EXIT_MISUSED = 2
 EXIT_FOUND_WRONG = 3
 EXIT_INTERRUPTED = 130
+RETRY_MS = 1_000
+"""A person waits: no longer than this for a server that is away for a moment."""
 _OWN_PACKAGE = "siltlog"
 
 
@@ -43,7 +45,7 @@ class Session:
     def admin(self) -> "Admin":
         from siltlog.infra.client.admin import Admin
 
-        return Admin(self.url)
+        return Admin(self.url, retry_timeout_ms=RETRY_MS)
 
     def producer(self) -> "Producer":
         from siltlog.infra.client.producer import Producer

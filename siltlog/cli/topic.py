@@ -82,20 +82,18 @@ def _setting(entry: str) -> tuple[str, int | str]:
 
 
 def _print_topic(session: Session, document: dict[str, Any]) -> None:
-    """`document` is the topic as `GET /v1/topics/{topic}` has it; `partitions` may be a count or one entry each."""
-    by_partition = document["partitions"] if isinstance(document["partitions"], list) else []
-    head = {name: value for name, value in document.items() if name not in ("config", "partitions")}
-    head["partitions"] = len(by_partition) or document["partitions"]
+    """`document` is the topic as `GET /v1/topics/{topic}` gives it."""
+    offsets = document["offsets"]
     settings = [
         {"setting": name, "value": str(entry["value"]), "source": entry["source"]}
-        for name, entry in document.get("config", {}).items()
+        for name, entry in document["config"].items()
     ]
     session.output.document(
         document,
         value=[document["name"]],
         tables=[
-            pairs(head),
-            grid(by_partition, ("partition", *OFFSET_COLUMNS), numbers=("partition", *OFFSET_COLUMNS)),
+            pairs({name: value for name, value in document.items() if name not in ("config", "offsets")}),
+            grid(offsets, ("partition", *OFFSET_COLUMNS), numbers=("partition", *OFFSET_COLUMNS)),
             grid(settings, ("setting", "value", "source")),
         ],
     )

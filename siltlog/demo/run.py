@@ -137,8 +137,10 @@ def _publish_and_read(
     watch = TableWatch(server.url, TOPIC, clock)
     members = [Member(name, server.url, GROUP, TOPIC, counts, clock) for name in MEMBERS]
     stage.act("Publishing over HTTP while a group of two reads")
-    for part in (watch, *members, publisher):
-        part.start()
+    watch.start()
+    for member in members:
+        member.start()
+    publisher.start()
     try:
         with stage.counting(counts, len(data)):
             outage = _kill_in_the_middle(stage, clock, server, publisher, counts, len(data))
@@ -147,8 +149,9 @@ def _publish_and_read(
             _await_readers(members, counts, len(data), clock)
             _await_table(watch, publisher.singles, clock)
     finally:
-        for ended in (*members, watch):
-            ended.stop()
+        for member in members:
+            member.stop()
+        watch.stop()
     _account(data, programme, publisher, members, watch, outage, counts, result)
 
 

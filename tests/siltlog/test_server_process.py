@@ -1,0 +1,80 @@
+"""A server of one's own: it starts, survives being killed, and leaves nothing behind."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from siltlog.infra import names
+from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.producer import Producer
+from siltlog.infra.errors import ConfigError
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of the processes whose working directory is in `folder`."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and (process / "cwd").readlink().is_relative_to(folder):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_a_killed_server_comes_back_where_it_was_with_everything() -> None:
+    with running_server(flush_ms=100) as server, Admin(server.url) as admin:
+        admin.create_topic("events", partitions=2)
+        with Producer(server.url) as producer:
+            first = producer.send("events", "before").result()
+            url, pid = server.url, server.pid
+            server.kill()
+            assert not server.running
+            server.restart()
+            assert (server.url, server.running) == (url, True)
+            assert server.pid != pid
+            producer.send("events", "after", partition=first.partition)
+        bounds = admin.offsets("events")[first.partition]
+        assert bounds["high_watermark"] == 2
+        assert server.root == (server.data_dir / names.LAKE_FOLDER).as_uri()
+        data_dir = server.data_dir
+        assert processes_in(data_dir)
+    assert not data_dir.exists()
+    assert processes_in(data_dir) == []
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_for_good_leaves_no_process(tmp_path: Path) -> None:
+    with running_server(data_dir=tmp_path / "data") as server:
+        server.kill()
+        assert any("valkey" in command for command in processes_in(tmp_path)), "this test is to see it stopped"
+    assert processes_in(tmp_path) == []
+    assert (tmp_path / "data").exists()
+
+
+def test_a_start_that_fails_says_why_in_the_servers_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"SILT_FLUSH_MS='soon' is not valid"), running_server(flush_ms="soon"):
+        raise AssertionError("it started")
+    blocked = tmp_path / "file"
+    blocked.touch()
+    with pytest.raises(ConfigError, match="exit status"):
+        ServerProcess(tmp_path / "data", {"data_dir": blocked, "root": "nonsense"}).start()
+
+
+def test_settings_around_it_do_not_reach_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SILT_PORT", "not a port")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / names.CONFIG_FILE).write_text("port = 'nor this'\n")
+    with running_server() as server:
+        assert server.url.startswith("http://127.0.0.1:")
+    assert os.environ["SILT_PORT"] == "not a port"
+
+
+@pytest.mark.slow
+def test_the_fixture_comes_with_the_package(siltlog_server: ServerProcess) -> None:
+    with Admin(siltlog_server.url) as admin:
+        assert admin.topics() == []
