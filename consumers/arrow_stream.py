@@ -92,6 +92,9 @@ class _Pieces:
     def flush(self) -> None:
         """Nothing is held back."""
 
+    def close(self) -> None:
+        """The pieces outlive the writer."""
+
     def joined(self) -> list[Piece]:
         out: list[Piece] = []
         small: list[Piece] = []

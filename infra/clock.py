@@ -47,7 +47,7 @@ def format_us(micros: int) -> str:
     """RFC 3339 in UTC with six decimals: `2026-11-21T07:36:00.123456Z`."""
     seconds, rest = divmod(micros, MICROS_PER_SECOND)
     day = datetime.fromtimestamp(seconds, UTC)
-    return f"{day:%Y-%m-%dT%H:%M:%S}.{rest:06d}Z"
+    return f"{day.year:04d}-{day:%m-%dT%H:%M:%S}.{rest:06d}Z"
 
 
 def parse_us(text: str) -> int:

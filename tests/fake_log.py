@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.consumers.log_view import Bounds
 from siltlog.infra import names
+from siltlog.infra.bounds import Bounds
 from siltlog.infra.data_file import DataFile, read_data_file, write_data_file
 from siltlog.infra.errors import UnknownTopic
 from siltlog.infra.schema import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
