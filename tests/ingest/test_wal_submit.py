@@ -1,0 +1,368 @@
+"""The log while it runs: group commit, rolling, recycling, reading, failing."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from simulated_disk import SimulatedDisk, io_error, no_space
+
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import CorruptData, Unavailable
+from siltlog.ingest.wal import Frame, FrameKind, Location, SegmentGone, Wal
+from siltlog.ingest.wal.codec import HEADER_BYTES
+
+TOPIC = b"some-topic-in-id"
+SEGMENT_BYTES = 32 * 1024
+BYTES_MAX = 8 * SEGMENT_BYTES
+
+
+class Log:
+    """A started log on a simulated disk, and what its callbacks said."""
+
+    def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX, marker_idle_ms: int = 60_000) -> None:
+        self.disk = SimulatedDisk(folder)
+        self.fatal: list[BaseException] = []
+        self.acked: list[list[Location]] = []
+        self.state_threads: list[int] = []
+        self.changed = threading.Condition()
+        self.wal = Wal(
+            folder,
+            segment_bytes=SEGMENT_BYTES,
+            bytes_max=bytes_max,
+            cluster_id="cluster",
+            on_fatal=self._failed,
+            state=self._state,
+            clock=SystemClock(),
+            marker_idle_ms=marker_idle_ms,
+            disk=self.disk,
+        )
+        self.offset = 0
+
+    def start(self) -> "Log":
+        self.wal.recover()
+        self.wal.start()
+        return self
+
+    def _state(self) -> bytes:
+        self.state_threads.append(threading.get_ident())
+        return b"state"
+
+    def _failed(self, error: BaseException) -> None:
+        with self.changed:
+            self.fatal.append(error)
+            self.changed.notify_all()
+
+    def _done(self, locations: list[Location]) -> None:
+        with self.changed:
+            self.acked.append(locations)
+            self.changed.notify_all()
+
+    def until(self, condition: Callable[[], object]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, 30)
+
+    def submit(self, payload: bytes | pa.Buffer, partition: int = 0, kind: FrameKind = FrameKind.RECORDS) -> None:
+        frame = Frame(kind, TOPIC, partition, 1, self.offset, 1, payload)
+        self.offset += kind == FrameKind.RECORDS
+        self.wal.submit([frame], self._done)
+
+    def put(self, payload: bytes | pa.Buffer, partition: int = 0) -> Location:
+        before = len(self.acked)
+        self.submit(payload, partition)
+        self.until(lambda: len(self.acked) > before)
+        return self.acked[-1][0]
+
+    def syncs(self) -> int:
+        return sum(event[0] == "sync" for event in self.disk.journal)
+
+    def files(self) -> list[str]:
+        return sorted(path.suffix for path in self.disk.folder.iterdir())
+
+
+def test_what_was_acknowledged_can_be_read(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    payloads = [b"", b"x", b"abcdefgh" * 500, pa.py_buffer(b"buffer"), b"y" * 20_000]
+    locations = [log.put(payload) for payload in payloads]
+    for payload, location in zip(payloads, locations, strict=True):
+        assert log.wal.read(location).to_pybytes() == bytes(payload)
+    log.wal.close()
+
+
+def test_what_waits_during_a_sync_is_one_group_commit(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    log.put(b"first")
+    held, hold = threading.Event(), threading.Event()
+
+    def block(operation: str) -> None:
+        if operation == "sync" and threading.current_thread().name == "wal-writer":
+            held.set()
+            assert hold.wait(30)
+
+    log.disk.fails = block
+    log.submit(b"a")
+    assert held.wait(30)
+    syncs = log.syncs()
+    for number in range(50):
+        log.submit(b"%d" % number)
+    assert len(log.acked) == 1
+    hold.set()
+    log.until(lambda: len(log.acked) == 52)
+    assert log.syncs() == syncs + 2
+    assert [log.wal.read(locations[0]).to_pybytes() for locations in log.acked[2:]] == [b"%d" % n for n in range(50)]
+    log.wal.close()
+
+
+def test_a_submit_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    limit = log.wal.submit_bytes_max - log.wal.log_bytes(0)
+    with pytest.raises(ValueError, match="above the limit"):
+        log.submit(bytes(limit + 16))
+    for _ in range(3):
+        log.put(bytes(limit))
+    log.wal.close()
+
+
+@pytest.mark.parametrize("sizes", [[0], [1, 7, 8, 9], [1000] * 20])
+def test_log_bytes_is_no_less_than_what_a_submit_takes(tmp_path: Path, sizes: list[int]) -> None:
+    log = Log(tmp_path, marker_idle_ms=1).start()
+    log.put(b"")
+    before = log.wal.used_bytes
+    log.wal.submit([Frame(FrameKind.RECORDS, TOPIC, 0, 1, 1, 1, bytes(size)) for size in sizes], log._done)
+    log.until(lambda: len(log.acked) == 2)
+    syncs = log.syncs()
+    while log.syncs() == syncs:
+        threading.Event().wait(0.001)
+    assert log.wal.used_bytes - before <= log.wal.log_bytes(sum(sizes), len(sizes))
+    log.wal.close()
+
+
+def test_every_segment_begins_with_a_state_taken_on_the_submitting_thread(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    for _ in range(30):
+        log.put(bytes(6500))
+    log.wal.close()
+    assert len(log.state_threads) >= 7
+    assert set(log.state_threads) == {threading.get_ident()}
+    recovery = Log(tmp_path).wal.recover()
+    assert recovery.state == b"state"
+    assert sum(1 for _ in recovery.frames) == 30
+
+
+def test_a_state_that_leaves_no_room_is_refused_before_anything_happens(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    log.put(bytes(20_000))
+    log._state = lambda: bytes(SEGMENT_BYTES)  # type: ignore[method-assign]
+    log.wal._state = log._state
+    with pytest.raises(ValueError, match="larger segments"):
+        log.put(bytes(20_000))
+    log.put(bytes(100))
+    log.wal.close()
+
+
+def test_segments_are_given_up_oldest_first_and_recycled(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    locations = [log.put(bytes([number]) * 6500, partition=number % 2) for number in range(24)]
+    segments = sorted({location.segment for location in locations})
+    assert len(segments) == 6
+    ends = {(TOPIC, 0): 4, (TOPIC, 1): 0}
+    assert log.wal.trim(ends) == 0
+    assert log.wal.oldest_pinning(ends) == [(TOPIC, 1)]
+    assert sorted(log.wal.oldest_pinning()) == [(TOPIC, 0), (TOPIC, 1)]
+    used = log.wal.used_bytes
+    assert log.wal.trim(lambda topic_id, partition: 8) == 2
+    assert log.wal.used_bytes == used - 2 * SEGMENT_BYTES
+    with pytest.raises(SegmentGone):
+        log.wal.read(locations[0])
+    assert not log.wal.hold(locations[0].segment)
+    assert log.wal.read(locations[8]).to_pybytes() == bytes([8]) * 6500
+    # The active one stays whatever the table has.
+    assert log.wal.trim(lambda topic_id, partition: 1000) == 3
+    assert log.wal.oldest_pinning() == []
+    created = sum(event[0] == "create" for event in log.disk.journal)
+    for _ in range(15):
+        log.put(bytes(6500))
+    assert sum(event[0] == "create" for event in log.disk.journal) == created
+    log.wal.close()
+    found = [frame.first_offset for frame, _ in Log(tmp_path).wal.recover().frames]
+    assert found == list(range(20, 39))
+
+
+def test_a_held_segment_is_not_recycled(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    locations = [log.put(bytes([number]) * 6500) for number in range(12)]
+    assert log.wal.hold(locations[4].segment)
+    assert log.wal.trim(lambda topic_id, partition: 1000) == 1
+    for _ in range(8):
+        log.put(bytes(6500))
+    assert log.wal.read(locations[4]).to_pybytes() == bytes([4]) * 6500
+    log.wal.release(locations[4].segment)
+    assert log.wal.trim(lambda topic_id, partition: 1000) == 3
+    log.wal.close()
+
+
+def test_views_that_recovery_gave_outlive_their_segment(tmp_path: Path) -> None:
+    first = Log(tmp_path).start()
+    for number in range(12):
+        first.put(bytes([number]) * 6500)
+    first.wal.close()
+    log = Log(tmp_path)
+    log.disk = log.wal._disk = log.wal._files.disk = log.wal._pool._disk = first.disk
+    frames = [frame for frame, _ in log.wal.recover().frames]
+    log.wal.start()
+    log.offset = 12
+    assert log.wal.trim(lambda topic_id, partition: 12) > 0
+    for _ in range(24):
+        log.put(b"z" * 6500)
+    assert [bytes(frame.payload) for frame in frames] == [bytes([number]) * 6500 for number in range(12)]
+    log.wal.close()
+
+
+def test_locations_that_recovery_gave_can_be_read_after_the_start(tmp_path: Path) -> None:
+    first = Log(tmp_path).start()
+    for number in range(9):
+        first.put(bytes([number]) * 2900)
+    first.wal.close()
+    wal = Wal(
+        tmp_path,
+        segment_bytes=SEGMENT_BYTES,
+        bytes_max=BYTES_MAX,
+        cluster_id="cluster",
+        on_fatal=lambda error: None,
+        state=lambda: b"",
+        clock=SystemClock(),
+    )
+    found = list(wal.recover().frames)
+    wal.start()
+    for frame, location in found:
+        assert wal.read(location) == frame.payload
+    wal.close()
+
+
+def test_a_changed_bit_under_a_reader_is_named(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    location = log.put(b"payload" * 100)
+    path = max(tmp_path.glob("*1.wal"))
+    data = bytearray(path.read_bytes())
+    data[location.position + 9] ^= 16
+    path.write_bytes(data)
+    with pytest.raises(CorruptData, match="fail their checksum"):
+        log.wal.read(location)
+    log.wal.close()
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_failed_write_or_sync_is_fatal_and_acknowledges_nothing(tmp_path: Path, operation: str) -> None:
+    log = Log(tmp_path).start()
+    log.put(b"good")
+
+    def fail(attempted: str) -> OSError | None:
+        return io_error() if attempted == operation and threading.current_thread().name == "wal-writer" else None
+
+    log.disk.fails = fail
+    log.submit(b"bad")
+    log.until(lambda: log.fatal)
+    log.disk.fails = lambda attempted: None
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="failed and the server stops"):
+            log.submit(b"later")
+    log.wal.close()
+    assert len(log.acked) == 1 and len(log.fatal) == 1
+
+
+def test_a_failure_while_a_segment_is_prepared_is_fatal_unless_it_is_space(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.wal.recover()
+    log.disk.fails = lambda operation: (
+        io_error() if operation == "create" and threading.current_thread().name == "wal-pool" else None
+    )
+    log.wal.start()
+    log.until(lambda: log.fatal)
+    with pytest.raises(Unavailable):
+        log.submit(b"x")
+    log.wal.close()
+
+
+def test_a_full_disk_counts_as_a_used_budget_until_there_is_space(tmp_path: Path) -> None:
+    log = Log(tmp_path, bytes_max=100 * SEGMENT_BYTES)
+    log.wal.recover()
+    full = threading.Event()
+
+    def fail(operation: str) -> OSError | None:
+        if operation == "create" and threading.current_thread().name == "wal-pool" and full.is_set():
+            return no_space()
+        return None
+
+    log.disk.fails = fail
+    log.wal.start()
+    size = log.wal.log_bytes(6500)
+    while log.wal._pool._ready is None:
+        threading.Event().wait(0.001)
+    full.set()
+    acked = 0
+    while log.wal.reserve(size):
+        log.submit(bytes(6500))
+        log.wal.unreserve(size)
+        acked += 1
+        log.until(lambda: len(log.acked) == log.offset)
+        if log.acked[-1][0].segment == 2:
+            while not log.wal.disk_full:
+                threading.Event().wait(0.001)
+    # What was granted found room in the two segments there are.
+    assert {locations[0].segment for locations in log.acked} == {1, 2} and acked == 8
+    assert log.wal.disk_full and log.wal.free_bytes < size and not log.fatal
+    assert log.wal.trim(lambda topic_id, partition: acked) == 1
+    assert log.wal.reserve(size)
+    log.put(bytes(6500))
+    assert not log.fatal
+    log.wal.close()
+
+
+def test_closing_on_a_full_disk_ends_without_an_acknowledgement(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.wal.recover()
+    log.wal.start()
+    while log.wal._pool._ready is None:
+        threading.Event().wait(0.001)
+    log.disk.fails = lambda operation: no_space() if operation == "create" else None
+    for _ in range(30):
+        log.submit(bytes(6500))
+    log.wal.close()
+    assert len(log.acked) == 8
+    assert sum(1 for _ in Log(tmp_path).wal.recover().frames) == 8
+
+
+def test_closing_writes_what_waits(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    for number in range(40):
+        log.submit(b"%d" % number * 300)
+    log.wal.close()
+    assert len(log.acked) == 40
+    with pytest.raises(Unavailable, match="closed"):
+        log.submit(b"late")
+    log.wal.close()
+    assert not log.wal.hold(1)
+
+
+def test_starting_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.disk.fails = lambda operation: no_space() if operation == "create" else None
+    log.wal.recover()
+    with pytest.raises(Unavailable, match="free some space") as refused:
+        log.wal.start()
+    assert refused.value.error_code == "disk_full"
+    assert log.files() == []
+
+
+def test_an_idle_log_marks_its_last_group_as_synced(tmp_path: Path) -> None:
+    log = Log(tmp_path, marker_idle_ms=1).start()
+    end = log.put(b"x" * 64)
+    marked = HEADER_BYTES
+    while marked <= end.position:
+        marked = max((event[2] for event in log.disk.journal if event[0] == "write"), default=0)
+        threading.Event().wait(0.001)
+    syncs = log.syncs()
+    threading.Event().wait(0.02)
+    assert log.syncs() == syncs
+    log.wal.close()
