@@ -27,11 +27,12 @@ def assign(
     for member in sorted(subscriptions):
         for topic in subscriptions[member]:
             subscribers[topic].append(member)
-    eligible = {topic: tuple(subscribers[topic]) for topic in sorted(counts) if subscribers.get(topic)}
-    spread = _Spread(subscriptions, eligible)
+    spread = _Spread(
+        subscriptions, {topic: tuple(subscribers[topic]) for topic in sorted(counts) if topic in subscribers}
+    )
     free: list[Partition] = []
-    for topic, members in eligible.items():
-        allowed = set(members)
+    for topic in spread.topics:
+        allowed = set(subscribers[topic])
         for number in range(counts[topic]):
             holder = current.get((topic, number))
             if holder is not None and holder in allowed:
@@ -39,64 +40,68 @@ def assign(
             else:
                 free.append((topic, number))
     # Partitions that few may hold come first: the others can still go elsewhere.
-    free.sort(key=lambda partition: (len(eligible[partition[0]]), partition))
+    free.sort(key=lambda partition: (len(subscribers[partition[0]]), partition))
     for partition in free:
-        spread.give(partition, spread.least(partition))
+        spread.give(partition, spread.least(spread.topics[partition[0]]))
     spread.balance()
     return spread.holder
 
 
 class _Spread:
-    """An assignment in the making."""
+    """An assignment in the making. Topics with the same subscribers form a kind; loads are numbers of partitions."""
 
     def __init__(self, members: Iterable[str], eligible: Mapping[str, tuple[str, ...]]) -> None:
+        kinds = {group: kind for kind, group in enumerate(dict.fromkeys(eligible.values()))}
         self.holder: dict[Partition, str] = {}
-        self._held: dict[str, set[Partition]] = {member: set() for member in members}
-        self._eligible = eligible
-        self._heaps = {group: [(0, member) for member in group] for group in set(eligible.values())}
+        self.topics = {topic: kinds[group] for topic, group in eligible.items()}
+        self._load = dict.fromkeys(members, 0)
+        self._held: dict[str, list[list[Partition]]] = {member: [[] for _ in kinds] for member in self._load}
+        self._heaps = [[(0, member) for member in group] for group in kinds]
         self._heaps_of: dict[str, list[list[tuple[int, str]]]] = defaultdict(list)
-        for group, heap in self._heaps.items():
+        for group, kind in kinds.items():
             for member in group:
-                self._heaps_of[member].append(heap)
+                self._heaps_of[member].append(self._heaps[kind])
 
     def give(self, partition: Partition, member: str) -> None:
-        before = self.holder.get(partition)
         self.holder[partition] = member
-        self._held[member].add(partition)
-        if before is not None:
-            self._held[before].discard(partition)
-            for heap in self._heaps_of[before]:
-                heapq.heappush(heap, (len(self._held[before]), before))
+        self._held[member][self.topics[partition[0]]].append(partition)
+        self._load[member] += 1
 
-    def least(self, partition: Partition) -> str:
-        """The member with the fewest partitions among those that may hold `partition`, the first by name of several."""
-        heap = self._heaps[self._eligible[partition[0]]]
+    def least(self, kind: int) -> str:
+        """The member with the lowest load among those that may hold a partition of `kind`; of several one of them."""
+        heap = self._heaps[kind]
         while True:
             load, member = heap[0]
-            if load == len(self._held[member]):
+            if load == self._load[member]:
                 return member
             # Loads that rose since are mended when they surface; a load that fell was pushed anew.
-            heapq.heapreplace(heap, (len(self._held[member]), member))
+            heapq.heapreplace(heap, (self._load[member], member))
 
     def balance(self) -> None:
+        """Always from the highest load that can be lowered; each move lowers the sum of squared loads."""
         moved = True
         while moved:
             moved = False
-            for donor in sorted(self._held, key=lambda member: (-len(self._held[member]), member)):
-                moved = self._lighten(donor) or moved
+            donors = [(-load, member) for member, load in self._load.items()]
+            heapq.heapify(donors)
+            while donors:
+                load, donor = heapq.heappop(donors)
+                if -load != self._load[donor]:
+                    heapq.heappush(donors, (-self._load[donor], donor))
+                elif self._pass_one_on(donor):
+                    moved = True
+                    heapq.heappush(donors, (-self._load[donor], donor))
 
-    def _lighten(self, donor: str) -> bool:
-        """Moves partitions of `donor` to members that hold at least two fewer; each lowers the sum of squared loads."""
-        moved = False
-        even: set[tuple[str, ...]] = set()
-        for partition in sorted(self._held[donor], reverse=True):
-            group = self._eligible[partition[0]]
-            if group in even:
+    def _pass_one_on(self, donor: str) -> bool:
+        """Moves one partition to a member that holds at least two fewer; False when there is none such."""
+        for kind, partitions in enumerate(self._held[donor]):
+            if not partitions:
                 continue
-            receiver = self.least(partition)
-            if len(self._held[receiver]) + 2 > len(self._held[donor]):
-                even.add(group)
-                continue
-            self.give(partition, receiver)
-            moved = True
-        return moved
+            receiver = self.least(kind)
+            if self._load[receiver] + 2 <= self._load[donor]:
+                self._load[donor] -= 1
+                for heap in self._heaps_of[donor]:
+                    heapq.heappush(heap, (self._load[donor], donor))
+                self.give(partitions.pop(), receiver)
+                return True
+        return False

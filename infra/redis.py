@@ -17,7 +17,8 @@ CONNECTIONS_MAX = 32
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
 _SCHEMES = ("redis", "rediss", "unix")
-_OWN_MISTAKES = ("ERR", "WRONGTYPE", "NOSCRIPT", "CROSSSLOT")
+_PASSING = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN")
+"""Refusals that are about Redis's state, among those that redis-py has no class for."""
 
 
 class RedisConnection:
@@ -69,7 +70,7 @@ class RedisConnection:
         try:
             yield
         except exceptions.ResponseError as error:
-            if str(error).startswith(_OWN_MISTAKES):
+            if type(error) is exceptions.ResponseError and not str(error).startswith(_PASSING):
                 raise problem("internal", f"Redis refused a call of this server: {error}") from error
             raise problem(
                 "coordinator_unavailable",

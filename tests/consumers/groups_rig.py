@@ -13,7 +13,7 @@ import pyarrow as pa
 from siltlog.consumers.group_requests import MemberRequest, PartitionName
 from siltlog.consumers.group_results import Membership
 from siltlog.consumers.groups import Groups
-from siltlog.consumers.log_view import Bounds
+from siltlog.infra.bounds import Bounds
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import UnknownTopic
 from siltlog.infra.redis import RedisConnection, Script
