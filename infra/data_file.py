@@ -6,10 +6,12 @@ was just written, one read from the log and one read from its footer are equal.
 
 import json
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,9 @@ from siltlog.infra.store import ObjectStore
 MIB = 1024 * 1024
 ROW_GROUP_ROWS_MAX = 128 * 1024
 ROW_GROUP_BYTES_MAX = 16 * MIB
+FOOTER_GUESS_BYTES = 32 * 1024
+"""What one read takes of a file's end, in which a footer nearly always is."""
+_FOOTER_TAIL_BYTES = 8
 _RECORD_OVERHEAD_BYTES = 64
 """Counted for each record beside its key and value, when row groups are bounded by bytes."""
 
@@ -61,6 +66,8 @@ class DataFile:
     min_timestamp_us: int
     max_timestamp_us: int
     modified_ms: int
+    footer_crc: int | None = None
+    """CRC-32 of the Parquet footer; None for a file that was committed without."""
 
     def statistics(self) -> str:
         """The statistics of the file's Add action (JSON), which readers skip files by."""
@@ -71,10 +78,10 @@ class DataFile:
             minimum["timestamp"] = _format_ms(self.min_timestamp_us)
             maximum["timestamp"] = _format_ms(self.max_timestamp_us)
             nulls["timestamp"] = 0
-        return json.dumps(
-            {"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls},
-            separators=(",", ":"),
-        )
+        statistics = {"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
+        if self.footer_crc is not None:
+            statistics[names.STATISTICS_FOOTER_CRC] = self.footer_crc
+        return json.dumps(statistics, separators=(",", ":"))
 
 
 def bounded_timestamps(minimum_us: int, maximum_us: int) -> tuple[int, int]:
@@ -119,6 +126,7 @@ def write_data_file(
         min_timestamp_us=lowest,
         max_timestamp_us=highest,
         modified_ms=now_ms,
+        footer_crc=_read_footer(pa.BufferReader(content)).crc,
     )
 
 
@@ -155,6 +163,8 @@ def _record_bytes(table: pa.Table) -> npt.NDArray[np.int64]:
     for name in ("key", "value"):
         if name in table.column_names:
             total += pc.binary_length(table.column(name)).fill_null(0).to_numpy()
+    if "headers" in table.column_names:
+        total += table.column("headers").nbytes // table.num_rows
     return total
 
 
@@ -174,11 +184,10 @@ def read_data_file(
     byte read fails its checksum; Unavailable when the store cannot be read.
     """
     with _damage_named(topic, file), _opened(store, topic, file) as parquet:
-        present = set(parquet.schema_arrow.names)
-        wanted = [name for name in dict.fromkeys([*columns, "offset"]) if name in present]
+        wanted = _present(parquet, columns)
         groups: list[pa.Table] = []
         count = 0
-        for index in _groups_from(parquet, first_offset):
+        for index in _groups_from(parquet, file, first_offset):
             group = parquet.read_row_group(index, columns=wanted, use_threads=False)
             group = group.slice(int(np.searchsorted(group.column("offset").to_numpy(), first_offset)))
             groups.append(group)
@@ -198,15 +207,19 @@ def read_row_group(
     Columns and errors are those of `read_data_file`.
     """
     with _damage_named(topic, file), _opened(store, topic, file) as parquet:
-        present = set(parquet.schema_arrow.names)
-        wanted = [name for name in dict.fromkeys([*columns, "offset"]) if name in present]
+        wanted = _present(parquet, columns)
         table = parquet.schema_arrow.empty_table().select(wanted)
-        for index in _groups_from(parquet, offset):
+        for index in _groups_from(parquet, file, offset):
             group = parquet.read_row_group(index, columns=wanted, use_threads=False)
             if group.num_rows and group.column("offset")[-1].as_py() >= offset:
                 table = group
                 break
     return _completed(table, columns, None if isinstance(file, str) else file.partition)
+
+
+def _present(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    present = set(parquet.schema_arrow.names)
+    return [name for name in dict.fromkeys([*columns, "offset"]) if name in present]
 
 
 def _completed(table: pa.Table, columns: Sequence[str], partition: int | None) -> pa.Table:
@@ -222,15 +235,33 @@ def _completed(table: pa.Table, columns: Sequence[str], partition: int | None) -
     return pa.table(arrays, schema=schema)
 
 
-def _groups_from(parquet: pq.ParquetFile, first_offset: int) -> Iterator[int]:
-    column = parquet.schema_arrow.names.index("offset")
+def _groups_from(parquet: pq.ParquetFile, file: DataFile | str, first_offset: int) -> list[int]:
+    """Row groups that may hold records at or above `first_offset`.
+
+    Footers have no checksum: one that contradicts itself or the log must not hide records.
+    """
     metadata = parquet.metadata
-    for index in range(metadata.num_row_groups):
-        if metadata.num_columns > column:
-            statistics = _column_chunk(metadata.row_group(index), "offset").statistics
-            if statistics is not None and statistics.has_min_max and statistics.max < first_offset:
-                continue
-        yield index
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    bounds = [_bounds(group, "offset") for group in groups]
+    contiguous = not isinstance(file, str) and file.last_offset - file.first_offset + 1 == file.rows
+    for group, (first, last) in zip(groups, bounds, strict=True):
+        if last - first + 1 < group.num_rows or (contiguous and last - first + 1 != group.num_rows):
+            raise ValueError(f"its footer says {group.num_rows} rows in offsets {first} to {last}")
+    if any(last >= first for (_, last), (first, _) in pairwise(bounds)):
+        raise ValueError("its footer says that offsets do not rise")
+    if not isinstance(file, str):
+        found = (sum(group.num_rows for group in groups), *((bounds[0][0], bounds[-1][1]) if bounds else ()))
+        if found != (file.rows, file.first_offset, file.last_offset):
+            raise ValueError(f"its footer says {found} for rows, first and last offset")
+    return [index for index, (_, last) in enumerate(bounds) if last >= first_offset]
+
+
+def _bounds(group: Any, name: str) -> tuple[int, int]:
+    """Minimum and maximum in a row group's statistics, as stored."""
+    statistics = _column_chunk(group, name).statistics
+    if statistics is None or not statistics.has_min_max:
+        raise ValueError(f"its footer has no statistics of {name}")
+    return int(statistics.min_raw), int(statistics.max_raw)
 
 
 def _column_chunk(group: Any, name: str) -> Any:
@@ -246,27 +277,27 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
 
     Raises CorruptData when it is missing, damaged, or has no statistics of offset and timestamp.
     """
-    with _damage_named(topic, path), _opened(store, topic, path) as parquet:
-        metadata = parquet.metadata
+    with _damage_named(topic, path), store.open(f"{names.topic_path(topic)}/{path}") as source:
+        footer = _read_footer(source)
+        metadata = footer.metadata()
         info = store.info(f"{names.topic_path(topic)}/{path}")
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-        offsets = [_column_chunk(group, "offset").statistics for group in groups]
-        times = [_column_chunk(group, "timestamp").statistics for group in groups]
-        if info is None or not groups or not all(s is not None and s.has_min_max for s in (*offsets, *times)):
-            raise ValueError("its footer has no statistics of offset and timestamp")
-        lowest, highest = bounded_timestamps(
-            min(int(statistics.min_raw) for statistics in times), max(int(statistics.max_raw) for statistics in times)
-        )
+        if info is None or not groups:
+            raise ValueError("it has no rows")
+        offsets = [_bounds(group, "offset") for group in groups]
+        times = [_bounds(group, "timestamp") for group in groups]
+        lowest, highest = bounded_timestamps(min(low for low, _ in times), max(high for _, high in times))
         return DataFile(
             path=path,
             partition=partition,
             rows=metadata.num_rows,
             size_bytes=info.size,
-            first_offset=min(statistics.min for statistics in offsets),
-            last_offset=max(statistics.max for statistics in offsets),
+            first_offset=min(first for first, _ in offsets),
+            last_offset=max(last for _, last in offsets),
             min_timestamp_us=lowest,
             max_timestamp_us=highest,
             modified_ms=info.modified_ms,
+            footer_crc=footer.crc,
         )
 
 
@@ -274,7 +305,34 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
 def _opened(store: ObjectStore, topic: str, file: DataFile | str) -> Iterator[pq.ParquetFile]:
     path = file if isinstance(file, str) else file.path
     with store.open(f"{names.topic_path(topic)}/{path}") as source:
-        yield pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True)
+        footer = _read_footer(source)
+        if not isinstance(file, str) and file.footer_crc not in (None, footer.crc):
+            raise ValueError("its footer fails its checksum")
+        yield pq.ParquetFile(source, metadata=footer.metadata(), page_checksum_verification=True, pre_buffer=True)
+
+
+class _Footer(NamedTuple):
+    content: bytes
+    """The footer, its length and the magic bytes: the file's end."""
+    crc: int
+
+    def metadata(self) -> pq.FileMetaData:
+        return pq.read_metadata(pa.BufferReader(self.content))
+
+
+def _read_footer(source: pa.NativeFile) -> _Footer:
+    """Raises ValueError when the file does not end as a Parquet file does."""
+    size = source.size()
+    content = source.read_at(min(size, FOOTER_GUESS_BYTES), max(0, size - FOOTER_GUESS_BYTES))
+    if len(content) < _FOOTER_TAIL_BYTES or content[-4:] != b"PAR1":
+        raise ValueError("it does not end as a Parquet file does")
+    length = int.from_bytes(content[-8:-4], "little") + _FOOTER_TAIL_BYTES
+    if length > size:
+        raise ValueError("its footer is longer than the file")
+    if length > len(content):
+        content = source.read_at(length, size - length)
+    content = content[-length:]
+    return _Footer(content, zlib.crc32(content))
 
 
 @contextmanager

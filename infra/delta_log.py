@@ -7,11 +7,10 @@ a lost answer came to is only in the entries themselves. Protocol: https://githu
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from siltlog.infra import names
@@ -73,6 +72,7 @@ class _Statistics(msgspec.Struct, frozen=True, rename="camel"):
     num_records: int
     min_values: _Bounds
     max_values: _Bounds
+    footer_crc: int | None = msgspec.field(name=names.STATISTICS_FOOTER_CRC, default=None)
 
 
 class _LastCheckpoint(msgspec.Struct, frozen=True):
@@ -200,35 +200,8 @@ def _data_file(topic: str, entry: str, add: _Add) -> DataFile:
         min_timestamp_us=times[0],
         max_timestamp_us=times[1],
         modified_ms=add.modification_time,
+        footer_crc=statistics.footer_crc,
     )
-
-
-def data_files(topic: str, actions: pa.Table) -> list[DataFile]:
-    """The files of deltalake's flattened add actions."""
-    if actions.num_rows == 0:
-        return []
-    needed = ("num_records", "min.offset", "max.offset")
-    if any(name not in actions.column_names or actions.column(name).null_count for name in needed):
-        raise damaged(topic, log_folder(topic), "a file has no statistics of its offsets")
-    lowest, highest = (_timestamps(actions, name) for name in ("min.timestamp", "max.timestamp"))
-    columns = ("path", "partition.partition", "num_records", "size_bytes", "min.offset", "max.offset")
-    rows = zip(*(actions.column(name).to_pylist() for name in (*columns, "modification_time")), strict=True)
-    return [
-        DataFile(unquote(path), partition, count, size, first, last, *_known_timestamps(low, high), modified)
-        for (path, partition, count, size, first, last, modified), low, high in zip(rows, lowest, highest, strict=True)
-    ]
-
-
-def _timestamps(actions: pa.Table, name: str) -> list[int | None]:
-    if name not in actions.column_names:
-        return [None] * actions.num_rows
-    return list(actions.column(name).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist())
-
-
-def _known_timestamps(lowest: int | None, highest: int | None) -> tuple[int, int]:
-    if lowest is None or highest is None:
-        return TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
-    return bounded_timestamps(lowest, highest)
 
 
 def last_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
@@ -264,24 +237,40 @@ def newest_checkpoint(store: ObjectStore, topic: str, version_max: int | None = 
     return Checkpoint(max(versions), tuple(parts[max(versions)])) if versions else None
 
 
-def transactions_at(store: ObjectStore, topic: str, version: int) -> dict[str, int]:
-    """App id -> number of every app transaction of the table at `version`.
+class State(NamedTuple):
+    """What the log says of the table at one version."""
 
-    From the last checkpoint at or below it and the entries after that one. Raises FileNotFoundError when an entry is
-    gone, CorruptData when one is damaged.
+    transactions: dict[str, int]
+    files: dict[str, DataFile]
+    """By path."""
+
+
+def replay(store: ObjectStore, topic: str, version: int) -> State:
+    """App transactions and files at `version`: of the last checkpoint at or below it, and of the entries after that.
+
+    Raises FileNotFoundError when an entry is gone, CorruptData when one is damaged.
     """
     checkpoint = last_checkpoint(store, topic)
     if checkpoint is None or checkpoint.version > version:
         checkpoint = newest_checkpoint(store, topic, version)
-    transactions: dict[str, int] = {}
+    state = State({}, {})
     for path in checkpoint.paths if checkpoint else ():
-        transactions.update(_checkpoint_transactions(store.get(path)))
+        _read_checkpoint(topic, path, store.get(path), state)
     for later in range(checkpoint.version + 1 if checkpoint else 0, version + 1):
-        transactions.update(read_entry(store, topic, later).transactions)
-    return transactions
+        entry = read_entry(store, topic, later)
+        for path in entry.removes:
+            state.files.pop(path, None)
+        state.files.update((file.path, file) for file in entry.adds)
+        state.transactions.update(entry.transactions)
+    return state
 
 
-def _checkpoint_transactions(content: bytes) -> dict[str, int]:
-    table = pq.ParquetFile(io.BytesIO(content)).read(columns=["txn.appId", "txn.version"])
+def _read_checkpoint(topic: str, path: str, content: bytes, state: State) -> None:
+    columns = ("txn", "add.path", "add.partitionValues", "add.size", "add.modificationTime", "add.stats")
+    table = pq.ParquetFile(io.BytesIO(content)).read(columns=columns)
     txns: Any = table.column("txn").combine_chunks().drop_null()
-    return dict(zip(txns.field("appId").to_pylist(), txns.field("version").to_pylist(), strict=True))
+    state.transactions.update(zip(txns.field("appId").to_pylist(), txns.field("version").to_pylist(), strict=True))
+    for add in table.column("add").combine_chunks().drop_null().to_pylist():
+        values = dict(add["partitionValues"])
+        file = _data_file(topic, path, _Add(add["path"], values, add["size"], add["modificationTime"], add["stats"]))
+        state.files[file.path] = file

@@ -121,6 +121,8 @@ PROPERTY_DELETED = "siltlog.deleted"
 PROPERTY_CONFIG_PREFIX = "siltlog.config."
 PROPERTY_GAPS_PREFIX = "siltlog.gaps."
 COMMIT_INFO_ID = "siltlog.commit"
+STATISTICS_FOOTER_CRC = "siltlogFooterCrc"
+"""In the statistics of an Add action: CRC-32 of the Parquet footer, which has no checksum of its own."""
 COMMIT_INFO_TRANSACTIONS = "siltlog.transactions"
 """How many app transactions a commit has; they come last in it, so that a commit cut short is known."""
 

@@ -1,10 +1,10 @@
 """The object store on S3, or anything that speaks its protocol with conditional puts."""
 
 import builtins
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import boto3
@@ -40,10 +40,6 @@ def translated(path: str) -> Iterator[None]:
         ) from error
     except BotoCoreError as error:
         raise problem("topic_unavailable", f"S3 cannot be reached for {path}: {error}") from error
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise problem("topic_unavailable", f"{path} cannot be read from S3: {error}") from error
 
 
 def error_code(error: ClientError) -> str:
@@ -68,18 +64,6 @@ class S3Store:
                 retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
                 max_pool_connections=CONNECTIONS_MAX,
             ),
-        )
-
-    @cached_property
-    def _files(self) -> Any:
-        """The random-access side, made on first use."""
-        import fsspec
-
-        return fsspec.filesystem(
-            "s3",
-            use_listings_cache=False,
-            client_kwargs={"endpoint_url": self._endpoint or None, "region_name": self._region},
-            config_kwargs={"connect_timeout": CONNECT_TIMEOUT_MS / 1000, "read_timeout": READ_TIMEOUT_MS / 1000},
         )
 
     def _key(self, path: str) -> str:
@@ -181,7 +165,48 @@ class S3Store:
         """What S3 has answered for is durable."""
 
     def open(self, path: str) -> pa.NativeFile:
+        size = self.size(path)
+        if size is None:
+            raise FileNotFoundError(path)
+        return pa.PythonFile(_Ranges(self, path, size), mode="r")
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end), at least one."""
         with translated(path):
-            return pa.PythonFile(
-                self._files.open(f"{self._bucket}/{self._key(path)}", "rb", cache_type="none"), mode="r"
-            )
+            span = f"bytes={start}-{end - 1}"
+            content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path), Range=span)[
+                "Body"
+            ].read()
+            return content
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file; each read is one request."""
+
+    def __init__(self, store: S3Store, path: str, size: int) -> None:
+        self._store = store
+        self._path = path
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._position + size, self._size)
+        if end <= self._position:
+            return b""
+        content = self._store.read_range(self._path, self._position, end)
+        self._position += len(content)
+        return content

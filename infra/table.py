@@ -20,13 +20,12 @@ from siltlog.infra.delta_log import (
     Torn,
     checkpoint_path,
     damaged,
-    data_files,
     entry_path,
     last_checkpoint,
     last_checkpoint_path,
     log_folder,
     read_entry,
-    transactions_at,
+    replay,
 )
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
@@ -34,10 +33,10 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_commit import (
     RETENTION_PROPERTIES,
     add_action,
-    add_actions_of,
     commit_actions,
     commit_properties,
     commit_table,
+    live_paths,
     open_handle,
     remove_action,
     translated,
@@ -294,7 +293,7 @@ class TopicTable:
             or configuration.get(names.PROPERTY_DELETED) == TRUE
         ):
             raise self._gone()
-        live = {file.path for file in data_files(self.topic, add_actions_of(handle))}
+        live = live_paths(handle)
         absent = [file.path for file in removes if file.path not in live]
         if absent:
             raise ValueError(f"{absent[0]} is not in version {plan_version} of topic {self.topic}")
@@ -463,16 +462,15 @@ def _load(store: ObjectStore, topic: str) -> tuple[DeltaTable, TableSnapshot]:
     for _ in range(_REMOTE_ATTEMPTS_MAX):
         handle = open_handle(store, topic)
         try:
-            transactions = transactions_at(store, topic, handle.version())
+            state = replay(store, topic, handle.version())
         except FileNotFoundError as error:
             # Another process wrote a checkpoint and cleaned the log in between.
             missing = str(error)
             continue
+        if state.files.keys() != live_paths(handle):
+            raise damaged(topic, log_folder(topic), f"its entries and its state at {handle.version()} differ")
         snapshot = TableSnapshot.build(
-            handle.version(),
-            handle.metadata().configuration,
-            transactions,
-            data_files(topic, add_actions_of(handle)),
+            handle.version(), handle.metadata().configuration, state.transactions, state.files.values()
         )
         return handle, snapshot
     raise damaged(topic, log_folder(topic), f"an entry is missing: {missing}")

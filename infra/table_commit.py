@@ -1,6 +1,7 @@
 """deltalake as this project uses it: handles, and the commits that go into a topic's log. It decides nothing."""
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
@@ -114,8 +115,10 @@ def remove_action(file: DataFile, *, data_change: bool, now_ms: int) -> RemoveAc
     return RemoveAction(file.path, data_change, now_ms, file.size_bytes, values)
 
 
-def add_actions_of(handle: DeltaTable) -> pa.Table:
-    return pa.table(handle.get_add_actions(flatten=True))
+def live_paths(handle: DeltaTable) -> set[str]:
+    """Paths of the files that deltalake sees at the handle's version, relative to the topic's path."""
+    actions = pa.table(handle.get_add_actions(flatten=True))
+    return {unquote(path) for path in actions.column("path").to_pylist()}
 
 
 def _uri(store: ObjectStore, topic: str) -> str:
