@@ -54,6 +54,9 @@ STARTING = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
 
+TWICE_TOLD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers of pyspark that print the stack of every error that is raised as well."""
+
 SHORT_JOB_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For seconds of work: the optimising compiler and a parallel collector cost more than they bring."""
 
@@ -66,10 +69,13 @@ def spark_session(store: ObjectStore, *, short_job: bool = True) -> "Iterator[Sp
     """
     spark_home()
     from pyspark import SparkContext
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
     ours = SparkContext._active_spark_context is None and not variable(GATEWAY_PORT)
     spark = _start(store, short_job=short_job) if ours else SparkSession.builder.getOrCreate()
+    for name in TWICE_TOLD:
+        PySparkLogger.getLogger(name).disabled = True
     try:
         for name, value in READING.items():
             _set(spark, name, value)
