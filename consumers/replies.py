@@ -51,4 +51,4 @@ async def read_reply(request: Request, pieces: Sequence[Piece], media: str, head
 
 def _compressed(pieces: Sequence[Piece], coding: str) -> Piece:
     whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    return pa.Codec(coding, compression_level=_LEVELS[coding]).compress(whole)
+    return pa.Codec(coding, compression_level=_LEVELS[coding]).compress(whole, asbytes=True)
