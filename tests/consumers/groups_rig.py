@@ -149,7 +149,7 @@ async def rig(url: str, log: FakeLog) -> AsyncIterator[Rig]:
     """Groups without their own clockwork, on an emptied Redis."""
     redis = SkewedRedis(url)
     await redis.command("FLUSHALL")
-    groups = Groups(redis, log, SystemClock(), logger("error", "console"))  # type: ignore[arg-type]
+    groups = Groups(redis, log, SystemClock(), logger("error", "console"))
     try:
         yield Rig(groups, redis, log)
     finally:

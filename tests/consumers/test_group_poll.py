@@ -39,7 +39,7 @@ def offsets(result: FetchResult) -> dict[int, list[int]]:
 async def poll_rig(url: str, log: FakeLog) -> AsyncIterator[PollRig]:
     async with rig(url, log) as inner:
         row_groups = RowGroups(log.store)
-        yield PollRig(inner, GroupPoll(inner.groups, Fetcher(log, row_groups)))  # type: ignore[arg-type]
+        yield PollRig(inner, GroupPoll(inner.groups, Fetcher(log, row_groups)))
         row_groups.close()
 
 

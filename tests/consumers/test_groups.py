@@ -320,7 +320,7 @@ def test_a_change_by_another_server_is_noticed(valkey_url: str) -> None:
             a = await r.join("g", "a", "flights")
             waiting = asyncio.create_task(r.beat("g", "a", a.generation, wait_ms=15_000))
             await asyncio.sleep(0.05)
-            other = type(r.groups)(r.redis, log, r.groups._clock, None)  # type: ignore[arg-type]
+            other = type(r.groups)(r.redis, log, r.groups._clock, None)
             await other.heartbeat("g", "b", MemberRequest(topics=["flights"]))
             r.groups._runner._check_at = 0.0
             await r.groups._runner.tick()
@@ -358,7 +358,7 @@ def test_a_new_server_takes_up_what_it_finds(valkey_url: str) -> None:
         async with rig(valkey_url, log) as r:
             await r.join("g", "a", "flights", session_timeout_ms=10_000)
             await r.join("g", "b", "flights", session_timeout_ms=60_000)
-            successor = type(r.groups)(r.redis, log, r.groups._clock, None)  # type: ignore[arg-type]
+            successor = type(r.groups)(r.redis, log, r.groups._clock, None)
             await r.redis.pass_ms(20_000)
             await successor._runner.tick()
             state = await successor.describe("g")

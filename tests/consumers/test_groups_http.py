@@ -1,0 +1,170 @@
+"""Groups over HTTP, from a real server: topics, records, Valkey and all."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+PROBLEM = "application/problem+json"
+
+
+class Api:
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self._http = urllib3.PoolManager(retries=False)
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        reply = self._http.request(
+            method, self.server.url + path, body=content, headers={"Content-Type": "application/json"}
+        )
+        return reply.status, json.loads(reply.data) if reply.data else None
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        status, document = self.call(method, path, body)
+        assert status < 300, document
+        return document
+
+    def refused(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        status, document = self.call(method, path, body)
+        assert status >= 400, document
+        assert document["status"] == status and document["detail"] and document["type"].endswith(document["error_code"])
+        return status, document["error_code"]
+
+    def topic(self, name: str, partitions: int, records: int) -> None:
+        self.ok("POST", "/v1/topics", {"name": name, "partitions": partitions})
+        for partition in range(partitions):
+            body = {"records": [{"value": str(number), "partition": partition} for number in range(records)]}
+            self.ok("POST", f"/v1/topics/{name}/records", body)
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    with running_server() as server:
+        api = Api(server)
+        api.topic("flights", 2, 5)
+        yield api
+
+
+def test_the_loop_of_a_member(api: Api) -> None:
+    told = api.ok("PUT", "/v1/groups/loop/members/a", {"topics": ["flights"]})
+    assert told["generation"] > 0 and told["heartbeat_interval_ms"] == 5_000
+    assert told["assignment"] == [
+        {"topic": "flights", "partition": 0, "offset": 0},
+        {"topic": "flights", "partition": 1, "offset": 0},
+    ]
+    again = api.ok("PUT", "/v1/groups/loop/members/a", {"generation": told["generation"], "wait_ms": 50})
+    assert again["assignment"] is None
+    offsets = [
+        {"topic": "flights", "partition": 0, "offset": 3, "metadata": "half"},
+        {"topic": "flights", "partition": 1, "offset": 5},
+    ]
+    body = {"member_id": "a", "generation": told["generation"], "offsets": offsets}
+    assert api.call("PUT", "/v1/groups/loop/offsets", body) == (204, None)
+
+    group = api.ok("GET", "/v1/groups/loop")
+    assert group["state"] == "stable" and group["group"] == "loop"
+    (member,) = group["members"]
+    assert member["member_id"] == "a" and member["topics"] == ["flights"] and len(member["assignment"]) == 2
+    half, done = group["partitions"]
+    assert half["member_id"] == "a" and half["offset"] == 3 and half["high_watermark"] == 5 and half["lag"] == 2
+    assert 0 < half["lag_seconds"] < 3600
+    assert done["lag"] == 0 and done["lag_seconds"] == 0
+    committed = api.ok("GET", "/v1/groups/loop/offsets")["offsets"]
+    assert [(entry["offset"], entry["metadata"]) for entry in committed] == [(3, "half"), (5, "")]
+    assert committed[0]["committed_at"].endswith("Z")
+
+    assert api.refused("DELETE", "/v1/groups/loop") == (409, "group_not_empty")
+    assert api.call("DELETE", "/v1/groups/loop/members/a") == (204, None)
+    assert api.call("DELETE", "/v1/groups/loop/members/a") == (204, None)
+    assert api.call("DELETE", "/v1/groups/nothing/members/a") == (204, None)
+    assert api.ok("GET", "/v1/groups/loop")["state"] == "empty"
+    assert api.call("DELETE", "/v1/groups/loop") == (204, None)
+    assert api.refused("GET", "/v1/groups/loop") == (404, "unknown_group")
+    assert api.refused("GET", "/v1/groups/loop/offsets") == (404, "unknown_group")
+
+
+def test_poll(api: Api) -> None:
+    path = "/v1/groups/polled/members/a/poll"
+    first = api.ok("POST", path, {"topics": ["flights"], "max_records": 100})
+    assert sorted((at["partition"], at["value"]) for at in first["records"]) == [
+        (partition, str(number)) for partition in range(2) for number in range(5)
+    ]
+    assert [at["next_offset"] for at in first["partitions"]] == [5, 5]
+    commit = [
+        {"topic": "flights", "partition": at["partition"], "offset": at["next_offset"]} for at in first["partitions"]
+    ]
+    second = api.ok("POST", path, {"generation": first["generation"], "commit": commit, "wait_ms": 50})
+    assert second["records"] == [] and second["generation"] == first["generation"]
+    assert [entry["offset"] for entry in api.ok("GET", "/v1/groups/polled/offsets")["offsets"]] == [5, 5]
+
+
+def test_lists(api: Api) -> None:
+    for group in ("list-a", "list-b", "list-c"):
+        api.ok("PUT", f"/v1/groups/{group}/members/a", {"topics": ["flights"]})
+    page = api.ok("GET", "/v1/groups?prefix=list-&limit=2")
+    assert page["groups"] == [{"group": name, "state": "stable", "members": 1} for name in ("list-a", "list-b")]
+    page = api.ok("GET", f"/v1/groups?prefix=list-&limit=2&after={page['next']}")
+    assert [entry["group"] for entry in page["groups"]] == ["list-c"] and page["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "answer"),
+    [
+        ("PUT", "/v1/groups/g/members/a", {"topics": ["nothing"]}, (404, "unknown_topic")),
+        ("PUT", "/v1/groups/g/members/a", {}, (422, "invalid_request")),
+        ("PUT", "/v1/groups/g/members/a", {"topics": ["flights"], "more": 1}, (422, "invalid_request")),
+        ("PUT", "/v1/groups/g/members/a", {"topics": ["flights"], "instance_id": "i"}, (422, "invalid_request")),
+        ("PUT", "/v1/groups/g/members/a", {"topics": ["flights"], "session_timeout_ms": 1}, (422, "invalid_request")),
+        ("PUT", "/v1/groups/g/members/a", {"topics": ["fl/ights"]}, (422, "invalid_request")),
+        ("PUT", "/v1/groups/g/members/a", {"topic_pattern": "("}, (422, "invalid_request")),
+        ("PUT", "/v1/groups/g/members/a", b"{", (400, "malformed_body")),
+        ("PUT", "/v1/groups/g/members/a?wait_ms=1", {"topics": ["flights"]}, (400, "invalid_parameter")),
+        ("PUT", "/v1/groups/g/members/a%20b", {"topics": ["flights"]}, (400, "invalid_parameter")),
+        ("PUT", "/v1/groups/g/members/a", {"generation": 7}, (404, "unknown_member")),
+        ("POST", "/v1/groups/g/members/a/poll", {"generation": 7, "topics": ["flights"]}, (404, "unknown_member")),
+        ("POST", "/v1/groups/g/members/a/poll", {"topics": ["flights"], "isolation": "wal"}, (422, "invalid_request")),
+        ("PUT", "/v1/groups/g/offsets", {"offsets": [], "member_id": "a"}, (422, "invalid_request")),
+        (
+            "PUT",
+            "/v1/groups/g/offsets",
+            {"offsets": [{"topic": "flights", "partition": 0, "offset": 6}]},
+            (422, "invalid_request"),
+        ),
+        (
+            "PUT",
+            "/v1/groups/g/offsets?topic_id=another",
+            {"offsets": [{"topic": "flights", "partition": 0, "offset": 5}]},
+            (404, "unknown_topic"),
+        ),
+        (
+            "PUT",
+            "/v1/groups/g/offsets",
+            {"offsets": [{"topic": "flights", "partition": 0, "offset": 5}], "member_id": "a", "generation": 1},
+            (409, "fenced_member"),
+        ),
+        ("GET", "/v1/groups?limit=0", None, (400, "invalid_parameter")),
+    ],
+)
+def test_what_is_refused(api: Api, method: str, path: str, body: Any, answer: tuple[int, str]) -> None:
+    assert api.refused(method, path, body) == answer
+    assert api.refused("GET", "/v1/groups/g") == (404, "unknown_group"), "a refused call leaves nothing behind"
+
+
+def test_a_killed_server_takes_its_groups_up_again(api: Api) -> None:
+    told = api.ok("PUT", "/v1/groups/kept/members/a", {"topics": ["flights"]})
+    commit = {"topic": "flights", "partition": 0, "offset": 4}
+    body = {"member_id": "a", "generation": told["generation"], "offsets": [commit]}
+    assert api.call("PUT", "/v1/groups/kept/offsets", body)[0] == 204
+    api.server.kill()
+    api.server.restart()
+    # The same member goes on, in the same generation.
+    again = api.ok("PUT", "/v1/groups/kept/members/a", {"generation": told["generation"]})
+    assert again["assignment"] is None and again["generation"] == told["generation"]
+    body["offsets"][0]["offset"] = 5
+    assert api.call("PUT", "/v1/groups/kept/offsets", body)[0] == 204
