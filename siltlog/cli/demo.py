@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from siltlog.cli.output import error_console, result_console
+from siltlog.cli.output import error_console, show
 from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session
 from siltlog.infra.clock import SystemClock
 
@@ -39,14 +39,14 @@ def demo(session: Session, data_dir: Path, port: int, records: int) -> int:
     with needs("demo", "silt demo"):
         from siltlog.demo.run import Plan, run
         from siltlog.demo.stage import Stage
-        from siltlog.demo.summary import print_summary
+        from siltlog.demo.summary import summary
 
     clock = SystemClock()
     stage = Stage(error_console(), clock)
 
     result = run(Plan(data_dir.absolute(), records, port), stage, clock)
     if session.format == "table":
-        print_summary(result, result_console())
+        show(summary(result))
     else:
         session.output.document(result.document(), value=["ok" if result.ok else "failed"])
     sys.stdout.flush()

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, Session, output_option
+from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, FORMATS, OutputFormat, Session, output_option
 from siltlog.infra.errors import SiltlogError, problem_document
 
 COMMANDS = {
@@ -51,6 +51,12 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"siltlog.cli.{module}"), attribute)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # before click makes a failure of it
+            return _closed_pipe()
+
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="siltlog", prog_name="silt")
@@ -70,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Runs one command line; returns its exit code."""
     session = Session()
+    session.format = _asked_format(arguments)  # a command line that cannot be parsed is an error to be printed, too
     try:
         result = silt.main(list(arguments), prog_name="silt", standalone_mode=False, obj=session)
         sys.stdout.flush()
@@ -86,6 +93,15 @@ def run(arguments: Sequence[str]) -> int:
         if session.debug:
             raise
         return _failed(error, session)
+
+
+def _asked_format(arguments: Sequence[str]) -> OutputFormat:
+    joined = [argument.partition("=") for argument in arguments]
+    for index, (option, equals, value) in enumerate(joined):
+        if option in ("--output", "-o"):
+            given = value if equals else "".join(arguments[index + 1 : index + 2])
+            return next((format_ for format_ in FORMATS if format_ == given), "table")
+    return "table"
 
 
 def _misused(error: click.ClickException, session: Session) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from rich.text import Text
 
 from siltlog.cli.session import OutputFormat
 
-PLAIN_WIDTH = 10_000
+PLAIN_WIDTH = 1_000
 """Columns of a table that goes to a file or a pipe: nothing is cut."""
 PADDING = (0, 2, 0, 0)
 Row = Mapping[str, Any]
@@ -34,13 +34,21 @@ class ResultConsole(Console):
         raise BrokenPipeError
 
 
-def result_console() -> Console:
+def show(*renderables: Any) -> None:
+    """Prints tables and text as the result; where that is no terminal nothing is cut and no line ends in blanks."""
     terminal = sys.stdout.isatty()
-    return ResultConsole(file=sys.stdout, highlight=False, markup=False, width=None if terminal else PLAIN_WIDTH)
+    console = ResultConsole(file=sys.stdout, highlight=False, width=None if terminal else PLAIN_WIDTH)
+    if terminal:
+        console.print(*renderables, sep="\n")
+        return
+    with console.capture() as capture:
+        console.print(*renderables, sep="\n")
+    for line in capture.get().splitlines():
+        emit(line.rstrip())
 
 
 def error_console() -> Console:
-    return ResultConsole(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+    return ResultConsole(file=sys.stderr, highlight=False, soft_wrap=True)
 
 
 def progress(transient: bool = True) -> Progress:
@@ -59,14 +67,13 @@ def progress(transient: bool = True) -> Progress:
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[Callable[[], None]]:
-    """A spinner on standard error until the function it yields is called; draws nothing when that is no terminal."""
-    status = Console(file=sys.stderr).status(text) if sys.stderr.isatty() else None
-    if status is None:
-        yield lambda: None
+def waiting(text: str) -> Iterator[None]:
+    """A spinner on standard error; draws nothing when that is no terminal."""
+    if not sys.stderr.isatty():
+        yield
         return
-    with status:
-        yield status.stop
+    with Console(file=sys.stderr).status(text):
+        yield
 
 
 class Output:
@@ -83,17 +90,12 @@ class Output:
             for item in value if value is not None else ():
                 emit(plain(item))
         else:
-            self.tables(tables)
-
-    def tables(self, tables: Iterable[Table]) -> None:
-        console = result_console()
-        for table in tables:
-            console.print(table)
+            show(*tables)
 
     def note(self, text: str) -> None:
         """A remark for a person, on standard error."""
         if self.format == "table":
-            error_console().print(text, style="dim")
+            error_console().print(text, style="dim", markup=False)
 
 
 def emit(line: str) -> None:

@@ -4,6 +4,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from siltlog.cli.output import emit, grid, plain, progress, waiting
+from siltlog.cli.output import emit, grid, plain, progress, show, waiting
 from siltlog.cli.server_options import take_settings
 from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session
 from siltlog.infra import names
@@ -49,18 +50,17 @@ def topic_options(command: F) -> F:
 def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str | None, data_dir: Path | None) -> int:
     """Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices."""
     settings = _settings(root, data_dir)
-    with needs("spark", "silt compact"):
+    with needs("spark", "silt compact"), progress() as bar:
         from siltlog.pipelines.compact import compact_topics
 
-    with progress() as bar:
         tasks: dict[str, Any] = {}
 
-        def show(topic: str, done_bytes: int, planned_bytes: int) -> None:
+        def advance(topic: str, done_bytes: int, planned_bytes: int) -> None:
             if topic not in tasks:
                 tasks[topic] = bar.add_task(f"compacting {topic}")
             bar.update(tasks[topic], completed=done_bytes, total=planned_bytes)
 
-        reports = compact_topics(settings, topics, dry_run=dry_run, progress=show)
+        reports = compact_topics(settings, topics, dry_run=dry_run, progress=advance)
     columns = ("files_before", "files_after", "bytes_before", "bytes_after", "seconds")
     return _print_reports(session, "compacted", reports, columns)
 
@@ -103,11 +103,11 @@ def query(session: Session, sql: str, root: str | None, data_dir: Path | None) -
     The columns are partition, offset, timestamp, key, value (both binary: string(value) is their text) and headers.
     """
     settings = _settings(root, data_dir)
-    with needs("spark", "silt query"):
+    with needs("spark", "silt query"), ExitStack() as stack:
         from siltlog.pipelines.query import query as run_query
 
-    with waiting("starting Spark") as started, run_query(settings, sql) as result:
-        started()
+        with waiting("starting Spark"):
+            result = stack.enter_context(run_query(settings, sql))
         if session.format == "table":
             _print_rows(session, result.columns, result.rows)
             return
@@ -129,7 +129,7 @@ def _print_rows(session: Session, columns: Sequence[str], rows: Iterator[tuple[A
         titles=columns,
         numbers=[keys[index] for index in numbers],
     )
-    session.output.tables([table])
+    show(table)
     if next(rows, None) is not None:
         session.output.note(f"only the first {TABLE_ROWS_MAX:,} rows; --output json gives all")
 

@@ -28,5 +28,5 @@ def serve(take_over: bool, accept_loss: bool, **settings: Any) -> int:
     """
     loaded = take_settings(settings)
     with needs("server", "silt serve"):
-        from siltlog import server
-    return server.serve(loaded.settings, take_over=take_over, accept_loss=accept_loss)
+        from siltlog.server import serve as run_server
+    return run_server(loaded.settings, take_over=take_over, accept_loss=accept_loss)

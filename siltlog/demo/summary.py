@@ -5,12 +5,12 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as Grid
+from rich.text import Text
 
-from siltlog.demo.result import Result
-from siltlog.demo.spark import CARRIERS_SHOWN
+from siltlog.demo.result import Result, Table
 from siltlog.infra import names
 
 MIB = 1024 * 1024
@@ -18,29 +18,30 @@ QUERY = "select string(key) as carrier, count(*) as flights from flights group b
 INDENT = (0, 0, 0, 2)
 
 
-def print_summary(result: Result, console: Console) -> None:
-    console.print()
-    console.print(f"[bold]Siltlog demo[/]  {result.records:,} flights, {result.seconds:.0f} s")
-    _section(console, "The log", _log_lines(result))
-    _section(console, "The kill", _kill_lines(result))
+def summary(result: Result) -> Group:
+    """The whole of it, to be printed."""
+    parts: list[RenderableType] = [
+        "",
+        Text.from_markup(f"[bold]Siltlog demo[/]  {result.records:,} flights, {result.seconds:.0f} s"),
+        *_section("The log", _log_lines(result)),
+        *_section("The kill", _kill_lines(result)),
+    ]
     if result.table is not None:
-        _section(console, "The table, by Spark", _table_lines(result))
-        console.print(Padding(_carriers(result), INDENT))
+        parts += _section("The table, by Spark", _table_lines(result.table))
+        parts += ["", Padding(_carriers(result.table), INDENT, expand=False)]
     else:
-        _section(console, "The table", iter([("left out", result.without_spark)]))
-    _section(console, "Checks", _check_lines(result))
-    _next_steps(result, console)
+        parts += _section("The table", iter([("left out", result.without_spark)]))
+    parts += [*_section("Checks", _check_lines(result)), *_next_steps(result)]
+    return Group(*parts)
 
 
-def _section(console: Console, title: str, lines: Iterator[tuple[str, str]]) -> None:
+def _section(title: str, lines: Iterator[tuple[str, str]]) -> list[RenderableType]:
     grid = Grid.grid(padding=(0, 3, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=22)
     grid.add_column()
     for name, value in lines:
         grid.add_row(name, value)
-    console.print()
-    console.print(f"[bold cyan]{title}[/]")
-    console.print(Padding(grid, INDENT))
+    return ["", Text.from_markup(f"[bold cyan]{title}[/]"), Padding(grid, INDENT, expand=False)]
 
 
 def _log_lines(result: Result) -> Iterator[tuple[str, str]]:
@@ -100,9 +101,7 @@ def _kill_lines(result: Result) -> Iterator[tuple[str, str]]:
     )
 
 
-def _table_lines(result: Result) -> Iterator[tuple[str, str]]:
-    table = result.table
-    assert table is not None
+def _table_lines(table: Table) -> Iterator[tuple[str, str]]:
     yield "rows", f"[bold]{table.rows:,}[/], {table.distinct:,} distinct (partition, offset)"
     yield (
         "compaction",
@@ -111,16 +110,14 @@ def _table_lines(result: Result) -> Iterator[tuple[str, str]]:
             f"{table.bytes_after / MIB:.1f} MiB, in {table.compaction_s:.1f} s"
         ),
     )
-    yield "latest on arrival", f"the {min(CARRIERS_SHOWN, len(table.carriers))} carriers with the worst mean delay"
 
 
-def _carriers(result: Result) -> Grid:
-    assert result.table is not None
+def _carriers(table: Table) -> Grid:
     grid = Grid(box=None, header_style="dim", pad_edge=False, padding=(0, 3, 0, 0))
-    grid.add_column("carrier", min_width=22)
-    for column in ("flights", "departure, min late", "arrival, min late"):
+    grid.add_column("latest on arrival", min_width=22)
+    for column in ("flights", "min late leaving", "min late arriving"):
         grid.add_column(column, justify="right")
-    for carrier in result.table.carriers:
+    for carrier in table.carriers:
         grid.add_row(
             f"{carrier.code} {carrier.name}",
             f"{carrier.flights:,}",
@@ -136,18 +133,20 @@ def _check_lines(result: Result) -> Iterator[tuple[str, str]]:
         yield f"{mark} {check.name}", check.detail if check.ok else f"[red]{check.detail}[/]"
 
 
-def _next_steps(result: Result, console: Console) -> None:
+def _next_steps(result: Result) -> list[RenderableType]:
     folder = _shown(result.data_dir)
     lake = _shown(result.data_dir / names.LAKE_FOLDER)
-    console.print()
-    console.print("[bold cyan]Next[/]")
-    for command in (
+    commands = (
         f"silt serve --data-dir {folder}",
         "silt consume flights --max-records 5",
-        f"silt query --data-dir {folder} {shlex.quote(QUERY)}",
+        f'silt query --data-dir {folder} "{QUERY}"',
         f"{lake}/topics/flights   is a Delta table: open it with Spark, DuckDB, Polars or Trino",
-    ):
-        console.print(f"  {command}", soft_wrap=True)
+    )
+    return [
+        "",
+        Text.from_markup("[bold cyan]Next[/]"),
+        *(Text(f"  {command}", no_wrap=True, overflow="ignore") for command in commands),
+    ]
 
 
 def _shown(path: Path) -> str:

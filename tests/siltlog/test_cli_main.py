@@ -1,0 +1,173 @@
+"""The frame of the command line: help, exit codes, errors as sentences or problems, missing parts."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+
+from siltlog.cli import health
+from siltlog.cli.main import run, silt
+from siltlog.infra.errors import Unavailable, problem
+
+NOBODY = "http://127.0.0.1:1"
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, (*path, name))
+    else:
+        yield path, command
+
+
+COMMANDS = dict(commands(silt))
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Makes `silt health` raise."""
+
+    def fail(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(health.health, "callback", fail)
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_help_with_an_example(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*path, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example" in text
+    assert f"silt {' '.join(path)}" in text.partition("Example")[2]
+
+
+def test_the_commands_are_those_that_are_promised() -> None:
+    families = {path[0] for path in COMMANDS}
+    assert families == {
+        "serve", "demo", "health", "topic", "publish", "consume", "group", "compact", "vacuum", "query", "config"
+    }  # fmt: skip
+    assert {path[1] for path in COMMANDS if path[0] == "topic"} == {"create", "list", "describe", "delete"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["topic", "create"], ["topic", "list", "--no-such"], ["topic", "list", "--token", "secret"], []],
+)
+def test_misuse_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert (said.out, "Usage: silt" in said.err) == ("", True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["topic", "list"], ["health"], ["publish", "t", "v"], ["consume", "t"], ["group", "list"]]
+)
+def test_without_a_server_a_sentence_names_the_command_that_starts_one(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments, "--url", NOBODY]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert NOBODY in said.err
+    assert "`silt serve`" in said.err
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_an_error_in_json_mode_is_its_problem(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["topic", "list", "--url", NOBODY]
+    arguments = ["--output", "json", *command] if place == "before" else [*command, "--output", "json"]
+    assert run(arguments) == 1
+    document = json.loads(capsys.readouterr().err)
+    assert (document["error_code"], document["retryable"]) == ("unreachable", "yes")
+    assert run([*arguments, "--no-such-option"]) == 2
+    assert json.loads(capsys.readouterr().err)["error_code"] == "invalid_parameter"
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(monkeypatch, KeyboardInterrupt())
+    assert run(["health"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_its_detail_with_the_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(monkeypatch, problem("wal_full", "the log is full; wait", request_id="r-7"))
+    assert run(["health"]) == 1
+    assert capsys.readouterr().err == "silt: the log is full; wait (request r-7)\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied", "/x/y"), "/x/y: Permission denied"),
+        (TypeError("wrong"), "TypeError: wrong (a defect of Siltlog"),
+    ],
+)
+def test_what_nobody_foresaw_is_a_sentence_too(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(monkeypatch, error)
+    assert run(["health"]) == 1
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
+    with pytest.raises(type(error)):
+        run(["--debug", "health"])
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = [sys.executable, "-m", "siltlog.cli", "config", "show", "--output", "json"]
+    shut = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert shut.stdout is not None
+    shut.stdout.close()
+    _, said = shut.communicate()
+    assert (shut.returncode, said) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent", "extra"),
+    [
+        (["config", "show"], "pydantic", "server"),
+        (["serve", "--help"], "pydantic_settings", "server"),
+        (["serve"], "uvicorn", "server"),
+        (["query", "select 1"], "pyspark", "spark"),
+        (["demo"], "deltalake", "demo"),
+    ],
+)
+def test_a_missing_part_is_named_with_what_installs_it(arguments: list[str], absent: str, extra: str) -> None:
+    program = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from siltlog.cli.main import main
+main({arguments!r})
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 1, ran.stderr
+    assert f"pip install 'siltlog[{extra}]'" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_errors_of_the_client_are_passed_through_unchanged_when_a_server_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(monkeypatch, Unavailable("the server is draining", error_code="shutting_down", status=503))
+    assert run(["health"]) == 1
+    assert capsys.readouterr().err == "silt: the server is draining\n"
+
+
+def test_a_command_is_imported_only_when_it_is_asked_for() -> None:
+    program = "import sys, siltlog.cli.main; print([m for m in sys.modules if m.startswith('siltlog.cli.')])"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['siltlog.cli.session', 'siltlog.cli.main']"
