@@ -1,0 +1,100 @@
+"""Siltlog: a log that settles into Delta. Publish, consume, administrate.
+
+Names are imported when they are first used, so that `import siltlog` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from siltlog.consumers.consumer import Consumer
+    from siltlog.consumers.record import ConsumerRecord
+    from siltlog.infra.client.admin import Admin
+    from siltlog.infra.client.producer import Producer
+    from siltlog.infra.client.record import PartitionMetadata, RecordMetadata, TopicPartition
+    from siltlog.infra.client.table_location import table_uri
+    from siltlog.infra.errors import (
+        BufferFull,
+        ConfigError,
+        CorruptData,
+        DeliveryFailed,
+        Fenced,
+        OffsetOutOfRange,
+        OutcomeUnknown,
+        RecordTooLarge,
+        Refused,
+        SiltlogError,
+        TopicExists,
+        Unavailable,
+        UnknownTopic,
+    )
+
+    __version__: str
+
+_CLIENT = "siltlog.infra.client"
+_ERRORS = "siltlog.infra.errors"
+_HOMES = {
+    "Admin": f"{_CLIENT}.admin",
+    "BufferFull": _ERRORS,
+    "ConfigError": _ERRORS,
+    "Consumer": "siltlog.consumers.consumer",
+    "ConsumerRecord": "siltlog.consumers.record",
+    "CorruptData": _ERRORS,
+    "DeliveryFailed": _ERRORS,
+    "Fenced": _ERRORS,
+    "OffsetOutOfRange": _ERRORS,
+    "OutcomeUnknown": _ERRORS,
+    "PartitionMetadata": f"{_CLIENT}.record",
+    "Producer": f"{_CLIENT}.producer",
+    "RecordMetadata": f"{_CLIENT}.record",
+    "RecordTooLarge": _ERRORS,
+    "Refused": _ERRORS,
+    "SiltlogError": _ERRORS,
+    "TopicExists": _ERRORS,
+    "TopicPartition": f"{_CLIENT}.record",
+    "Unavailable": _ERRORS,
+    "UnknownTopic": _ERRORS,
+    "table_uri": f"{_CLIENT}.table_location",
+}
+
+__all__ = [
+    "Admin",
+    "BufferFull",
+    "ConfigError",
+    "Consumer",
+    "ConsumerRecord",
+    "CorruptData",
+    "DeliveryFailed",
+    "Fenced",
+    "OffsetOutOfRange",
+    "OutcomeUnknown",
+    "PartitionMetadata",
+    "Producer",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "Refused",
+    "SiltlogError",
+    "TopicExists",
+    "TopicPartition",
+    "Unavailable",
+    "UnknownTopic",
+    "__version__",
+    "table_uri",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("siltlog")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'siltlog' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
