@@ -258,7 +258,7 @@ def _check_entries(segment: FoundSegment, following: EntryHead | None, notes: li
     while limit is None or position < limit:
         head = decode_head(data, Position(segment.number, position), segment.seed)
         damaged = _damaged_frame(segment, data, head) if head is not None else None
-        if head is None or damaged is not None or (limit is not None and head.end > limit):
+        if head is None or damaged is not None:
             if limit is not None:
                 raise _corrupt(segment, position, damaged, f"it was known synced up to {limit}", last)
             _prove_torn(segment, data, position, damaged, last)

@@ -11,6 +11,9 @@ ROOM = segment_room(SEGMENT)
 SUBMIT_MAX = ROOM * 3 // 4
 
 
+sizes = st.integers(1, SUBMIT_MAX) | st.integers(SUBMIT_MAX // 2, SUBMIT_MAX)
+
+
 def fresh(segments: int, state_bytes: int = 0) -> Budget:
     budget = Budget(segment_bytes=SEGMENT, bytes_max=segments * SEGMENT, submit_bytes_max=SUBMIT_MAX)
     budget.segments = 1
@@ -30,7 +33,7 @@ def submit(budget: Budget, size: int) -> None:
 @given(
     st.integers(2, 8),
     st.integers(0, ROOM // 8),
-    st.lists(st.tuples(st.integers(1, SUBMIT_MAX), st.integers(0, 3)), max_size=60),
+    st.lists(st.tuples(sizes, st.integers(0, 3)), max_size=60),
     st.randoms(use_true_random=False),
 )
 @settings(max_examples=300)

@@ -12,7 +12,7 @@ from simulated_disk import SimulatedDisk
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData
-from siltlog.ingest.wal import Frame, FrameKind, Wal
+from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
 from siltlog.ingest.wal.codec import HEADER_BYTES
 from siltlog.ingest.wal.recovery import scan
 
@@ -62,6 +62,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
     wal.start()
     for offset in range(40):
         submit_and_wait(wal, offset)
+    # The next segment is made ahead; the tests want it there.
+    while wal._pool._ready is None:
+        threading.Event().wait(0.001)
     events = len(disk.journal)
     wal.close()
     disk.crash(events, folder / "killed", random.Random(0), power_cut=False)
@@ -128,6 +131,36 @@ def test_damage_is_named_with_topic_partition_offsets_and_a_way_out(copied: Call
     flip(path, (error.members["position"] + 20) * 8)
     with pytest.raises(CorruptData, match=r"after topic id .* partition 4, offsets 16 to 16"):
         open_wal(folder).recover()
+
+
+def test_the_last_group_of_a_segment_is_known_synced_before_the_next_one_begins(tmp_path: Path) -> None:
+    disk = SimulatedDisk(tmp_path / "running")
+    wal = open_wal(disk.folder, disk)
+    wal.recover()
+    wal.start()
+    offset = 0
+    while not any(event[0] == "acked" and event[1].segment == 2 for event in disk.journal):
+        durable = threading.Event()
+
+        def done(locations: list[Location], durable: threading.Event = durable) -> None:
+            disk.note("acked", locations[0])
+            durable.set()
+
+        wal.submit([frame(offset)], done)
+        assert durable.wait(30)
+        offset += 1
+    wal.close()
+    locations = [event[1] for event in disk.journal if event[0] == "acked"]
+    first_write = max(
+        index
+        for index, event in enumerate(disk.journal)
+        if event[0] == "write" and event[2] == HEADER_BYTES and len(event[3]) > PAYLOAD_BYTES
+    )
+    disk.crash(first_write, tmp_path / "killed", random.Random(0), power_cut=True)
+    last = [location for location in locations if location.segment == 1][-1]
+    flip(tmp_path / "killed" / names.segment_file(1), last.position * 8)
+    with pytest.raises(CorruptData, match=f"offsets {offset - 2} to {offset - 2}"):
+        open_wal(tmp_path / "killed").recover()
 
 
 def test_a_torn_last_group_is_cut_and_the_log_goes_on(copied: Callable[[bool], Path]) -> None:
