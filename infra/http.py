@@ -4,10 +4,12 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.clock import parse_us
@@ -19,6 +21,20 @@ INTEGER_MAX = 2**53 - 1
 BODY_TIMEOUT_MS = 30_000
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
+_JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
+
+
+class JsonReply:
+    """A reply with a JSON document, as an ASGI application: what `json_reply` is, without what the hot path can spare."""
+
+    def __init__(self, document: Any, status: int = 200) -> None:
+        self.body = _JSON.encode(document)
+        self.status = status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 def json_reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -36,10 +52,13 @@ def problem_reply(error: SiltlogError, request_id: str | None) -> Response:
 class Query:
     """The query of a request. Raises Refused `invalid_parameter` that names the parameter."""
 
-    def __init__(self, request: Request, allowed: Iterable[str]) -> None:
+    def __init__(self, request: HTTPConnection, allowed: Iterable[str]) -> None:
         self._values: dict[str, str] = {}
+        text = request.scope["query_string"]
+        if not text:
+            return
         known = frozenset(allowed)
-        for name, value in request.query_params.multi_items():
+        for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
             if name not in known:
                 there = ", ".join(sorted(known)) or "none"
                 raise problem(

@@ -77,16 +77,12 @@ class Flusher:
     # --- deciding ---------------------------------------------------------------------------------------
     async def _decide(self) -> None:
         while True:
-            now = self._clock.monotonic()
-            loads = [item for item in self._loads() if self._may_start(self._log.topic(item.topic), now)]
-            by_topic: dict[str, list[int]] = {}
-            for item in due(loads, now):
-                by_topic.setdefault(item.topic, []).append(item.partition)
-            for name, partitions in by_topic.items():
-                topic = self._log.topic(name)
-                self._start(topic, [topic.partitions[p] for p in partitions])
-            waits = [due_at(item, len(loads)) - now for item in loads]
-            pause = min([IDLE_SECONDS, *(wait for wait in waits if wait > 0)])
+            try:
+                pause = self._start_due()
+            except Exception:
+                # Whatever it was, the other topics must go on being flushed.
+                self._logger.exception("deciding what to flush failed")
+                pause = RETRY_SECONDS_MAX
             self._wake.clear()
             try:
                 await asyncio.wait_for(self._wake.wait(), max(pause, PAUSE_SECONDS_MIN))
@@ -94,6 +90,19 @@ class Flusher:
                 continue
             # A busy publisher must not make this loop spin.
             await asyncio.sleep(PAUSE_SECONDS_MIN)
+
+    def _start_due(self) -> float:
+        """Starts the flushes that are due; seconds until the next may be."""
+        now = self._clock.monotonic()
+        loads = [item for item in self._loads() if self._may_start(self._log.topic(item.topic), now)]
+        by_topic: dict[str, list[int]] = {}
+        for item in due(loads, now):
+            by_topic.setdefault(item.topic, []).append(item.partition)
+        for name, partitions in by_topic.items():
+            topic = self._log.topic(name)
+            self._start(topic, [topic.partitions[p] for p in partitions])
+        waits = [due_at(item, len(loads)) - now for item in loads]
+        return min([IDLE_SECONDS, *(wait for wait in waits if wait > 0)])
 
     def _loads(self) -> list[Load]:
         pinning = self._log.wal.oldest_pinning() if self._log.wal_is_tight() else ()

@@ -42,10 +42,17 @@ class Topics:
                 clock=self._log.clock,
             )
             topic = TopicLog(name, table, TopicConfig(own.own, self._log.server_config), self._log.wal)
-            await claim(self._log, topic)
+            # Known before it is claimed: the WAL's state must never lack a topic whose epoch the WAL has taken.
+            topic.state, topic.state_reason = "unavailable", "it is being created"
+            self._log.add_topic(topic)
+            try:
+                await claim(self._log, topic)
+            except BaseException:
+                self._log.remove_topic(topic)
+                raise
             for log in topic.partitions:
                 log.begin(0, 0, 0, topic.epochs[-1])
-            self._log.add_topic(topic)
+            topic.state, topic.state_reason = "open", ""
         self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
         return topic
 

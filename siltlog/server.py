@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -43,6 +44,8 @@ from siltlog.node_http import NodeHttp
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """The WAL's thread needs the interpreter back soon after a sync; the default of 5 ms would be most of an ack."""
+GC_THRESHOLDS = (50_000, 50, 1_000)
+"""Requests leave no cycles behind; with the defaults the collector would walk the whole heap many times a second."""
 EXIT_FATAL = 70
 GROUP_SHARE_OF_SEGMENT = 8
 BACKLOG = 2048
@@ -187,6 +190,9 @@ class _Server:
     async def _announce(self, server: _Uvicorn, data_dir: DataDir, url: str) -> None:
         while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         data_dir.announce(url)
         print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
 
@@ -268,6 +274,7 @@ def _uvicorn_config(app: Door) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
