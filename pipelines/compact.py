@@ -28,7 +28,7 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.compaction_plan import Chunk, CompactionPlan, Limits, plan
-from siltlog.pipelines.session import spark_session
+from siltlog.pipelines.session import reason_of, spark_session
 from siltlog.pipelines.topics import open_live, spark_uri, store_of
 
 if TYPE_CHECKING:
@@ -267,5 +267,6 @@ def _failures_named(store: ObjectStore, topic: str, chunk: Chunk) -> Iterator[No
     except (Py4JError, PySparkException) as error:
         for file in chunk.files:
             read_data_file(store, topic, file, columns=FILE_SCHEMA.names)
-        reason = str(error).strip().splitlines()[0]
-        raise problem("topic_unavailable", f"Spark could not merge files of topic {topic}: {reason}") from error
+        raise problem(
+            "topic_unavailable", f"Spark could not merge files of topic {topic}: {reason_of(error)}", topic=topic
+        ) from error

@@ -125,6 +125,15 @@ def s3a_settings(store: ObjectStore) -> dict[str, str]:
     return {f"fs.s3a.bucket.{place.netloc}.{name}": value for name, value in settings.items() if value}
 
 
+def reason_of(error: Exception) -> str:
+    """What an error of Spark says, as one sentence: without its SQLSTATE, plans and stacks."""
+    java_exception = getattr(error, "java_exception", None)
+    text = str(error) if java_exception is None else str(java_exception.toString())
+    for end in ("JVM stacktrace", "\n\n", "\n\tat ", " SQLSTATE:"):
+        text = text.split(end)[0]
+    return " ".join(text.split())
+
+
 def _start(store: ObjectStore, *, short_job: bool) -> "SparkSession":
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
