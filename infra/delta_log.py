@@ -243,6 +243,10 @@ class State(NamedTuple):
     transactions: dict[str, int]
     files: dict[str, DataFile]
     """By path."""
+    checkpoint_version: int
+    """-1 when there is no checkpoint."""
+    entries: list[Entry]
+    """Those after the checkpoint."""
 
 
 def replay(store: ObjectStore, topic: str, version: int) -> State:
@@ -253,11 +257,12 @@ def replay(store: ObjectStore, topic: str, version: int) -> State:
     checkpoint = last_checkpoint(store, topic)
     if checkpoint is None or checkpoint.version > version:
         checkpoint = newest_checkpoint(store, topic, version)
-    state = State({}, {})
+    state = State({}, {}, checkpoint.version if checkpoint else -1, [])
     for path in checkpoint.paths if checkpoint else ():
         _read_checkpoint(topic, path, store.get(path), state)
-    for later in range(checkpoint.version + 1 if checkpoint else 0, version + 1):
+    for later in range(state.checkpoint_version + 1, version + 1):
         entry = read_entry(store, topic, later)
+        state.entries.append(entry)
         for path in entry.removes:
             state.files.pop(path, None)
         state.files.update((file.path, file) for file in entry.adds)

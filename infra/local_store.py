@@ -40,6 +40,7 @@ class LocalStore:
         """Makes the root folder. Raises ConfigError when it cannot."""
         self._root = Path(root).absolute()
         self.root_uri = self._root.as_uri()
+        self._failed: set[Path] = set()
         try:
             self._make_root()
         except OSError as error:
@@ -160,7 +161,16 @@ class LocalStore:
 
     def _sync_one(self, path: Path) -> None:
         with translated(str(path)):
-            _sync(path)
+            # The kernel reports a failed write once: a second fsync of the same file would say that all is well.
+            if path in self._failed:
+                raise OSError(errno.EIO, "it failed to be synced before")
+            try:
+                _sync(path)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                self._failed.add(path)
+                raise
 
     def _folders_above(self, file: Path) -> Iterator[Path]:
         folder = file.parent

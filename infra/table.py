@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
@@ -21,11 +21,9 @@ from siltlog.infra.delta_log import (
     checkpoint_path,
     damaged,
     entry_path,
-    last_checkpoint,
     last_checkpoint_path,
     log_folder,
     read_entry,
-    replay,
 )
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
@@ -41,7 +39,7 @@ from siltlog.infra.table_commit import (
     remove_action,
     translated,
 )
-from siltlog.infra.table_repair import check_newest, set_aside_torn
+from siltlog.infra.table_load import Loaded, load, recover
 from siltlog.infra.table_snapshot import FALSE, TRUE, TableSnapshot
 from siltlog.infra.table_totals import compare_totals
 from siltlog.infra.topic_config import TopicConfig
@@ -57,16 +55,14 @@ _BACKOFF_S = 0.2
 class TopicTable:
     """A topic's table and its newest known snapshot. Used by one thread at a time; `snapshot` may be read by any."""
 
-    def __init__(
-        self, store: ObjectStore, topic: str, clock: Clock, handle: DeltaTable, snapshot: TableSnapshot
-    ) -> None:
+    def __init__(self, store: ObjectStore, topic: str, clock: Clock, loaded: Loaded) -> None:
         self.topic = topic
-        self.topic_id = snapshot.topic_id
-        self.snapshot = snapshot
+        self.topic_id = loaded.snapshot.topic_id
+        self.snapshot = loaded.snapshot
         self._store = store
         self._clock = clock
-        self._handle = handle
-        self._checkpoint_version: int | None = None
+        self._handle = loaded.handle
+        self._checkpoint_version = loaded.checkpoint_version
 
     @classmethod
     def create(
@@ -126,20 +122,7 @@ class TopicTable:
         topic, partition and offsets, when a file is missing or the log is damaged; ConfigError when the table is
         another program's.
         """
-        if isinstance(store, LocalStore):
-            set_aside_torn(store, topic)
-        handle, snapshot = _load(store, topic)
-        if not snapshot.topic_id:
-            raise problem(
-                "invalid_config",
-                f"{store.uri(names.topic_path(topic))} is a Delta table of another program; move it out of the root",
-            )
-        table = cls(store, topic, clock, handle, snapshot)
-        checkpoint = last_checkpoint(store, topic)
-        table._checkpoint_version = checkpoint.version if checkpoint else None
-        if isinstance(store, LocalStore):
-            check_newest(store, topic, snapshot, after=checkpoint.version if checkpoint else -1)
-        return table
+        return cls(store, topic, clock, recover(store, topic) if isinstance(store, LocalStore) else load(store, topic))
 
     def refresh(self) -> TableSnapshot:
         """Takes in what was committed since; raises Unavailable when the log cannot be read now."""
@@ -164,6 +147,7 @@ class TopicTable:
                 read_entry(self._store, self.topic, later) for later in range(self.snapshot.version + 1, version + 1)
             ]
         except FileNotFoundError:
+            # Cleaned since: another process wrote a checkpoint after them.
             self._reopen()
             return
         except Torn as torn:
@@ -173,7 +157,8 @@ class TopicTable:
         self.snapshot = self.snapshot.after(entries)
 
     def _reopen(self) -> None:
-        self._handle, self.snapshot = _load(self._store, self.topic)
+        loaded = load(self._store, self.topic)
+        self._handle, self.snapshot, self._checkpoint_version = loaded[:3]
 
     def claim(
         self, epochs: Mapping[int, int], commit_id: str, *, offsets: Mapping[int, int] | None = None
@@ -311,6 +296,8 @@ class TopicTable:
             outcome = self.outcome(commit_id, plan_version)
             if outcome == "unknown":
                 raise self._unknown(commit_id, plan_version, error) from error
+            if outcome == "not_landed" and not isinstance(error, CommitFailedError):
+                raise translated(self._store, self.topic, error) from error
             if outcome == "not_landed":
                 raise Fenced(
                     f"topic {self.topic} changed after version {plan_version}, which this rewrite was planned on "
@@ -337,11 +324,13 @@ class TopicTable:
             return "unknown"
 
     def _landed(self, commit_id: str, after_version: int) -> bool:
-        self.refresh()
-        found = False
-        for version in range(after_version + 1, self.snapshot.version + 1):
-            found = found or read_entry(self._store, self.topic, version).commit_id == commit_id
-        return found
+        """Whether an entry after `after_version` is that commit; an error when one that may be it cannot be read."""
+        if self.refresh().version < after_version:
+            raise damaged(self.topic, log_folder(self.topic), f"it ends below version {after_version}")
+        return any(
+            read_entry(self._store, self.topic, version).commit_id == commit_id
+            for version in range(after_version + 1, self.snapshot.version + 1)
+        )
 
     def _take_next_version(self) -> None:
         try:
@@ -353,18 +342,18 @@ class TopicTable:
 
     def maintain(self) -> None:
         """A checkpoint when one is due; then, and only then, log entries past their period go."""
-        if self.snapshot.version - (self._checkpoint_version or 0) < CHECKPOINT_COMMITS:
-            return
         version = self._handle.version()
+        if version - self._checkpoint_version < CHECKPOINT_COMMITS:
+            return
         try:
             self._handle.create_checkpoint()
-            self._store.sync([checkpoint_path(self.topic, version), last_checkpoint_path(self.topic)])
-            # A handle that is kept over checkpoints never rebases, and its commits get slower and slower.
-            self._reopen()
-            self._checkpoint_version = version
+        except Exception as error:
+            raise translated(self._store, self.topic, error) from error
+        self._store.sync([checkpoint_path(self.topic, version), last_checkpoint_path(self.topic)])
+        # A handle that is kept over checkpoints never rebases, and its commits get slower and slower.
+        self._reopen()
+        try:
             self._handle.cleanup_metadata()
-        except SiltlogError:
-            raise
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
 
@@ -456,24 +445,6 @@ def topic_names(store: ObjectStore) -> list[str]:
         for name in store.folders(names.TOPICS_FOLDER)
         if names.DELTA_LOG_FOLDER in store.folders(names.topic_path(name))
     ]
-
-
-def _load(store: ObjectStore, topic: str) -> tuple[DeltaTable, TableSnapshot]:
-    for _ in range(_REMOTE_ATTEMPTS_MAX):
-        handle = open_handle(store, topic)
-        try:
-            state = replay(store, topic, handle.version())
-        except FileNotFoundError as error:
-            # Another process wrote a checkpoint and cleaned the log in between.
-            missing = str(error)
-            continue
-        if state.files.keys() != live_paths(handle):
-            raise damaged(topic, log_folder(topic), f"its entries and its state at {handle.version()} differ")
-        snapshot = TableSnapshot.build(
-            handle.version(), handle.metadata().configuration, state.transactions, state.files.values()
-        )
-        return handle, snapshot
-    raise damaged(topic, log_folder(topic), f"an entry is missing: {missing}")
 
 
 def _reset(snapshot: TableSnapshot, partitions_ever: int) -> dict[str, int]:

@@ -26,9 +26,7 @@ from siltlog.infra.delta_log import (
     newest_checkpoint,
     read_entry,
 )
-from siltlog.infra.errors import problem
 from siltlog.infra.local_store import LocalStore
-from siltlog.infra.table_snapshot import TableSnapshot
 
 TORN_ENTRIES_MAX = 3
 """A half-written entry may have this many at and after it: each process has at most one that is not synced."""
@@ -128,30 +126,3 @@ def _whole(store: LocalStore, checkpoint: Checkpoint) -> bool:
     except (FileNotFoundError, EOFError, OSError, pa.ArrowException):
         return False
     return True
-
-
-def check_newest(store: LocalStore, topic: str, snapshot: TableSnapshot, *, after: int) -> None:
-    """Syncs the entries above version `after` and the files they added, and checks that these are there whole.
-
-    Raises CorruptData that names path, topic, partition and offsets of a file that is not.
-    """
-    entries = [read_entry(store, topic, version) for version in range(after + 1, snapshot.version + 1)]
-    files = [file for entry in entries for file in entry.adds if file.path in snapshot.files]
-    for file in files:
-        path = f"{names.topic_path(topic)}/{file.path}"
-        size = store.size(path)
-        if size != file.size_bytes:
-            raise problem(
-                "corrupt_data",
-                f"the file {store.path(path)} of topic {topic}, partition {file.partition}, offsets "
-                f"{file.first_offset} to {file.last_offset}, "
-                f"{'is missing' if size is None else f'has {size} bytes, not {file.size_bytes}'}; restore it from a "
-                "backup of the root",
-                topic=topic,
-                path=path,
-                partition=file.partition,
-                first_offset=file.first_offset,
-                last_offset=file.last_offset,
-            )
-    store.sync(f"{names.topic_path(topic)}/{file.path}" for file in files)
-    store.sync(entry_path(topic, entry.version) for entry in entries)
