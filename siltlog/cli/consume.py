@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -111,12 +110,14 @@ def consume(
     flush_each = follow or group is not None or sys.stdout.isatty()
     with consumer:
         wanted = _matching(_before(consumer, ends), key, contains)
-        for record in islice(wanted, max_records):
+        for count, record in enumerate(wanted, 1):
             printer.print(record)
             if flush_each:
                 printer.flush()
-            if group is not None:
-                consumer.commit(record)
+            if count == max_records:
+                if group is not None:
+                    consumer.commit(record)  # nothing after it is asked for, so it is not yet done
+                break
 
 
 def _opened(

@@ -15,26 +15,23 @@ from siltlog.infra.clock import Clock
 
 TICK_S = 0.01
 """The steady stream is sent in slices of this long."""
-SINGLES_PER_S = 200
+SINGLE_S = 0.005
+"""Records are published alone at most this often."""
+STREAM, SINGLES = "stream", "singles"
 
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """Which flights go when. The steady stream takes [0, steady), the burst the rest."""
+    """Which flights go when: the first `steady` at `steady_per_s`, most in the stream and some alone; the rest flat
+    out."""
 
     steady: int
     steady_per_s: float
-    single_every: int
-    """every so many of the steady stream are published one at a time, each waiting for its ack"""
 
     @classmethod
     def of(cls, total: int, *, steady_share: float, steady_s: float) -> "Programme":
         steady = int(total * steady_share)
-        steady_per_s = max(1.0, steady / steady_s)
-        return cls(steady, steady_per_s, max(2, round(steady_per_s / SINGLES_PER_S)))
-
-    def is_single(self, index: int) -> bool:
-        return index < self.steady and index % self.single_every == 0
+        return cls(steady, max(1.0, steady / steady_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,8 @@ class Single:
 class Publisher:
     """Publishes all flights to one topic with two idempotent producers, each on a thread of its own.
 
-    `deliveries[i]` is that of flight i, or None until it is sent. What goes wrong on a thread is raised by `join`.
+    Both take the next flights that nobody has taken. `deliveries[i]` is that of flight i, or None until it is sent.
+    What goes wrong on a thread is raised by `join`.
     """
 
     def __init__(self, url: str, topic: str, flights: Flights, programme: Programme, counts: Counts, clock: Clock):
@@ -63,27 +61,24 @@ class Publisher:
         self._flights = flights
         self._programme = programme
         self._counts = counts
-        self._counting = threading.Lock()
         self._clock = clock
+        self._taken = 0
+        self._taking = threading.Lock()
         self._error: BaseException | None = None
-        self._main = threading.Thread(target=self._guarded, args=(self._stream,), name="demo-stream", daemon=True)
-        self._side = threading.Thread(target=self._guarded, args=(self._one_by_one,), name="demo-singles", daemon=True)
+        self._stream = threading.Thread(target=self._guarded, args=(self._run_stream,), name="demo-stream", daemon=True)
+        self._alone = threading.Thread(target=self._guarded, args=(self._run_alone,), name="demo-singles", daemon=True)
 
     def start(self) -> None:
-        self._side.start()
-        self._main.start()
+        self._alone.start()
+        self._stream.start()
 
     @property
     def failed(self) -> bool:
         return self._error is not None
 
-    @property
-    def finished(self) -> bool:
-        return not (self._main.is_alive() or self._side.is_alive())
-
     def join(self) -> None:
-        self._main.join()
-        self._side.join()
+        self._stream.join()
+        self._alone.join()
         if self._error is not None:
             raise self._error
 
@@ -103,48 +98,62 @@ class Publisher:
             value_hashes([self._flights.values[index] for index in chosen]),
         )
 
-    def _stream(self) -> None:
+    def _run_stream(self) -> None:
         """The steady stream, then, once everything before is acknowledged, the burst."""
         with Producer(self._url) as producer:
             started = self._clock.monotonic()
-            sent = 0
-            while sent < self._programme.steady:
+            while self._taken < self._programme.steady:
                 due = int((self._clock.monotonic() - started) * self._programme.steady_per_s)
-                for index in range(sent, min(due, self._programme.steady)):
-                    if not self._programme.is_single(index):
-                        self._send(producer, index)
-                sent = max(sent, min(due, self._programme.steady))
+                for index in self._take(min(due, self._programme.steady)):
+                    self._send(producer, index, STREAM)
                 self._clock.sleep(TICK_S)
             producer.flush()
-            self._side.join()
+            self._alone.join()
             began = self._clock.monotonic()
-            for index in range(self._programme.steady, len(self._flights)):
-                self._send(producer, index)
+            for index in self._take(len(self._flights)):
+                self._send(producer, index, STREAM)
             producer.flush()
             self.burst_s = self._clock.monotonic() - began
 
-    def _one_by_one(self) -> None:
+    def _run_alone(self) -> None:
+        """One record at a time, each waiting for its ack, as long as the steady stream runs."""
         with Producer(self._url) as producer:
-            started = self._clock.monotonic()
-            for index in filter(self._programme.is_single, range(self._programme.steady)):
-                self._clock.sleep(max(0.0, started + index / self._programme.steady_per_s - self._clock.monotonic()))
+            while True:
+                index = self._take_one()
+                if index is None:
+                    return
                 sent = self._clock.monotonic()
-                metadata = self._send(producer, index).result()
-                assert metadata.offset is not None
+                metadata = self._send(producer, index, SINGLES).result()
                 acknowledged = self._clock.monotonic()
+                assert metadata.offset is not None
                 self.singles.append(Single(index, metadata.partition, metadata.offset, sent, acknowledged))
+                self._clock.sleep(max(0.0, sent + SINGLE_S - self._clock.monotonic()))
 
-    def _send(self, producer: Producer, index: int) -> Delivery:
-        delivery = producer.send(self._topic, self._flights.values[index], key=self._flights.keys[index])
+    def _take(self, end: int) -> range:
+        """The flights below `end` that nobody has taken; they are the caller's."""
+        with self._taking:
+            taken = range(self._taken, max(end, self._taken))
+            self._taken = taken.stop
+            return taken
+
+    def _take_one(self) -> int | None:
+        """The next flight of the steady part; None when there is none."""
+        with self._taking:
+            if self._taken >= self._programme.steady:
+                return None
+            self._taken += 1
+            return self._taken - 1
+
+    def _send(self, producer: Producer, index: int, stream: str) -> Delivery:
+        def acknowledged(_: Delivery) -> None:
+            self._counts.acknowledged[stream] += 1
+
+        self._counts.published[stream] += 1
+        delivery = producer.send(
+            self._topic, self._flights.values[index], key=self._flights.keys[index], on_delivery=acknowledged
+        )
         self.deliveries[index] = delivery
-        with self._counting:
-            self._counts.published += 1
-        delivery.add_done_callback(self._count)
         return delivery
-
-    def _count(self, _: Delivery) -> None:
-        with self._counting:
-            self._counts.acknowledged += 1
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

@@ -36,7 +36,6 @@ class Member:
         self._stopped = threading.Event()
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._guarded, name=f"demo-{name}", daemon=True)
-        counts.read[name] = 0
 
     def start(self) -> None:
         self._thread.start()

@@ -1,6 +1,7 @@
 """What the audience sees while the demo runs: live bars on a terminal, plain lines elsewhere. All on standard error."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,16 +17,11 @@ PLAIN_LINE_S = 2.0
 
 @dataclass(slots=True)
 class Counts:
-    """Written by the threads at work, read by the stage; each number has one writer or a lock of its owner."""
+    """How far it is, for the eye: by the thread that counts. The checks count what happened, not these."""
 
-    published: int = 0
-    acknowledged: int = 0
-    read: dict[str, int] = field(default_factory=dict)
-    """by member"""
-
-    @property
-    def read_total(self) -> int:
-        return sum(self.read.values())
+    published: Counter[str] = field(default_factory=Counter)
+    acknowledged: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
 
 
 class Stage:
@@ -78,9 +74,9 @@ class Stage:
             last = False
             while not last:
                 last = ended.wait(REDRAW_S)
-                progress.update(published, completed=counts.published)
-                progress.update(acknowledged, completed=counts.acknowledged)
-                progress.update(read, completed=min(counts.read_total, total))
+                progress.update(published, completed=counts.published.total())
+                progress.update(acknowledged, completed=counts.acknowledged.total())
+                progress.update(read, completed=min(counts.read.total(), total))
                 progress.refresh()
 
     def _print_lines(self, counts: Counts, total: int, ended: threading.Event) -> None:
@@ -88,7 +84,9 @@ class Stage:
         last = False
         while not last:
             last = ended.wait(PLAIN_LINE_S)
+            published, acknowledged = counts.published.total(), counts.acknowledged.total()
+            read = min(counts.read.total(), total)
             self.say(
-                f"{self._clock.monotonic() - started:5.1f} s   published {counts.published:>7,}   "
-                f"acknowledged {counts.acknowledged:>7,}   read {min(counts.read_total, total):>7,}   of {total:,}"
+                f"{self._clock.monotonic() - started:5.1f} s   published {published:>7,}   "
+                f"acknowledged {acknowledged:>7,}   read {read:>7,}   of {total:,}"
             )
