@@ -1,0 +1,43 @@
+from typing import Any
+
+import pytest
+from record_tables import new_id
+from topic_writer import TopicWriter
+
+import siltlog.spark
+from siltlog.infra.errors import UnknownTopic
+from siltlog.infra.store import ObjectStore
+
+pytestmark = pytest.mark.spark
+
+KAFKA_SOURCE = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+def test_a_topic_has_the_columns_of_the_kafka_source(spark: Any, store: ObjectStore) -> None:
+    topic = TopicWriter(store, "a-b.c", partitions=1, timestamp_type="append")
+    topic.append(3)
+    frame = siltlog.spark.read(spark, "a-b.c", root=store.root_uri)
+    types = dict(frame.dtypes)
+    assert KAFKA_SOURCE.items() <= types.items()
+    assert list(types)[-2:] == ["topic", "timestampType"]
+    rows = frame.orderBy("offset").collect()
+    assert [(row.offset, row.value, row.topic, row.timestampType) for row in rows] == [
+        (offset, b"value-%d" % offset, "a-b.c", 1) for offset in range(3)
+    ]
+
+
+def test_a_deleted_topic_is_none(spark: Any, store: ObjectStore) -> None:
+    topic = TopicWriter(store, "t")
+    topic.table.delete(new_id())
+    for name in ("t", "never"):
+        with pytest.raises(UnknownTopic):
+            siltlog.spark.read(spark, name, root=store.root_uri)
