@@ -2,11 +2,14 @@
 
 import logging
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from siltlog.infra import names
 
@@ -47,8 +50,6 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         topic = ("topic",)
-        self._records = Counter(names.METRIC_RECORDS, "Records acknowledged", topic, registry=self.registry)
-        self._bytes = Counter(names.METRIC_BYTES, "Bytes of records acknowledged", topic, registry=self.registry)
         self._acks = Histogram(
             names.METRIC_ACK_SECONDS,
             "Seconds from a group commit's start to its sync",
@@ -62,11 +63,9 @@ class Metrics:
         self._flush_seconds = Histogram(
             names.METRIC_FLUSH_SECONDS, "Seconds per flush", buckets=_FLUSH_BUCKETS, registry=self.registry
         )
-        self._requests = Counter(names.METRIC_REQUESTS, "HTTP replies", ("status",), registry=self.registry)
-
-    def published(self, topic: str, records: int, nbytes: int) -> None:
-        self._records.labels(topic).inc(records)
-        self._bytes.labels(topic).inc(nbytes)
+        self.replies: dict[int, int] = {}
+        """HTTP replies by status: plain numbers, because a metric object costs more than it counts on the hot path."""
+        self.totals(names.METRIC_REQUESTS, "HTTP replies", "status", lambda: self.replies.items())
 
     def group(self, seconds: float) -> None:
         self._acks.observe(seconds)
@@ -80,12 +79,29 @@ class Metrics:
     def flush_failed(self, topic: str) -> None:
         self._failures.labels(topic).inc()
 
-    def reply(self, status: int) -> None:
-        self._requests.labels(str(status)).inc()
-
     def gauge(self, name: str, description: str, read: Any) -> None:
         """A gauge whose value is asked for when it is shown."""
         Gauge(name, description, registry=self.registry).set_function(read)
 
+    def totals(self, name: str, description: str, label: str, read: Callable[[], Iterable[tuple[object, int]]]) -> None:
+        """A counter per value of `label`, kept elsewhere and asked for when it is shown."""
+        self.registry.register(_Totals(name, description, label, read))
+
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _Totals(Collector):
+    def __init__(
+        self, name: str, description: str, label: str, read: Callable[[], Iterable[tuple[object, int]]]
+    ) -> None:
+        self._name = name
+        self._description = description
+        self._label = label
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._description, labels=[self._label])
+        for value, total in list(self._read()):
+            family.add_metric([str(value)], total)
+        yield family

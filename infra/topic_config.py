@@ -52,12 +52,13 @@ class TopicConfig:
         """Raises Refused `invalid_config` when a name or value of `own` is not valid."""
         self.own = {name: validated(name, value) for name, value in own.items()}
         self._server = dict(server or {})
+        self._values = {name: self.entry(name).value for name in SETTINGS}
 
     def __getitem__(self, name: str) -> Value:
-        return self.entry(name).value
+        return self._values[name]
 
     def integer(self, name: str) -> int:
-        value = self[name]
+        value = self._values[name]
         assert isinstance(value, int)
         return value
 

@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from siltlog.ingest.log_batch import LogBatch, concat
 from siltlog.ingest.wal import Location, Wal
@@ -50,10 +51,10 @@ class Head:
     @property
     def oldest_unflushed_seconds(self) -> float | None:
         """When the oldest record above the table offset was appended."""
-        for chunk in self.chunks:
-            if chunk.next_offset > self._table_offset:
-                return chunk.appended_seconds
-        return None
+        oldest = None
+        for chunk in self._unflushed():
+            oldest = chunk.appended_seconds
+        return oldest
 
     def append(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
@@ -76,9 +77,11 @@ class Head:
         self._table_offset = table_offset
         while self.chunks and self.chunks[0].batch is None and self.chunks[0].next_offset <= table_offset:
             self.chunks.popleft()
-        self.unflushed_bytes = sum(chunk.nbytes for chunk in self.chunks if chunk.next_offset > table_offset)
-        for chunk in self.chunks:
+        self.unflushed_bytes = sum(chunk.nbytes for chunk in self._unflushed())
+        for chunk in reversed(self.chunks):
             if chunk.next_offset <= table_offset:
+                if not chunk.frames:
+                    return
                 chunk.frames = ()
 
     def evict(self, bytes_wanted: int) -> int:
@@ -106,6 +109,10 @@ class Head:
                 return
             if chunk.next_offset > offset:
                 yield chunk
+
+    def _unflushed(self) -> Iterator[Chunk]:
+        """Newest first."""
+        return takewhile(lambda chunk: chunk.next_offset > self._table_offset, reversed(self.chunks))
 
     def _coalesce(self) -> None:
         for level in range(COALESCE_LEVELS):

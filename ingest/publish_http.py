@@ -1,18 +1,16 @@
 """`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import UnknownTopic, problem
-from siltlog.infra.http import INTEGER_MAX, JsonReply, Query, body_of
-from siltlog.infra.telemetry import Metrics
+from siltlog.infra.http import INTEGER_MAX, BodyReader, JsonReply, Query
 from siltlog.ingest.body import Body, HeaderList, decode_base64, one_record, parse_arrow, parse_json, timestamp_us
 from siltlog.ingest.log import Appended, Log, Producer
 from siltlog.ingest.topic_log import TopicLog
@@ -21,15 +19,25 @@ ACKS = ("none", "wal", "table")
 TIMEOUT_MS = 10_000
 TIMEOUT_MS_MAX = 60_000
 FORM_MEDIA = "application/x-www-form-urlencoded"
+Headers = Mapping[str, str]
+"""Names are in lower case; of a header given twice the last counts."""
+_PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
+_PRODUCER_EPOCH = names.HEADER_PRODUCER_EPOCH.lower()
+_SEQUENCE = names.HEADER_SEQUENCE.lower()
+_NOT_OFFERED = ("idempotency-key", names.HEADER_SEQUENCE_MODE.lower())
 _QUERY = ("acks", "partition", "timeout_ms")
 _ONE_RECORD_QUERY = (*_QUERY, "key", "key_base64", "timestamp")
 
 
 class Publish:
+    """An ASGI application; `path_params` of its scope has the `topic`.
+
+    Not a route like others: what Starlette wraps around a function costs as much as a small publish itself.
+    """
+
     def __init__(
         self,
         log: Log,
-        metrics: Metrics,
         *,
         request_bytes_max: int,
         request_timeout_ms: int,
@@ -38,43 +46,41 @@ class Publish:
     ) -> None:
         """`topic_for` answers for a topic that is not there: creates it, or raises UnknownTopic."""
         self._log = log
-        self._metrics = metrics
         self._request_bytes_max = request_bytes_max
-        self._request_timeout_ms = request_timeout_ms
+        self._bodies = BodyReader(request_bytes_max, request_timeout_ms)
         self._wake_flusher = wake_flusher
         self._topic_for = topic_for
-
-    def routes(self) -> list[Route]:
-        # An application of its own rather than a function: what Starlette wraps around functions costs as much as the
-        # publish itself.
-        return [Route("/v1/topics/{topic}/records", self, methods=["POST"])]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._publish(Request(scope, receive))
         await reply(scope, receive, send)
 
     async def _publish(self, request: Request) -> JsonReply:
-        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
+        media = headers.get("content-type", "").partition(";")[0].strip().lower()
         query = Query(request, _ONE_RECORD_QUERY if media == names.MEDIA_BYTES else _QUERY)
         asked = query.choice("acks", ACKS, "none") if "acks" in query else None
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
         topic = await self._topic(request.path_params["topic"])
-        _check_encoding(request)
+        _check_encoding(headers)
         _check_media(media)
-        content = await body_of(request, self._request_bytes_max, self._request_timeout_ms)
-        body = self._parse(media, content, request, query)
+        content = await self._bodies.read(request.receive, headers.get("content-length", ""))
+        body = self._parse(media, content, headers, query)
         if "partition" in query:
             _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
-        producer = _producer(request, body)
+        producer = _producer(headers, body)
         acks = asked or str(topic.config["acks"])
         if acks == "none" and producer is not None:
             raise problem(
                 "unsupported_acks", "acks=none gives no answer to retry on: leave out Silt-Producer-Id or ask for wal"
             )
-        appended = self._log.append(topic, body, producer, _partition_count(request))
+        appended = self._log.append(
+            topic, body, producer, _header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
+        )
         if acks != "none":
             await self._acknowledged(topic, appended, acks, timeout_ms / 1000)
-        self._metrics.published(topic.name, body.count, body.nbytes)
+        topic.records_total += body.count
+        topic.bytes_total += body.nbytes
         return _reply(topic, appended, acks, positions=body.positions)
 
     async def _topic(self, name: str) -> TopicLog:
@@ -83,12 +89,12 @@ class Publish:
         except UnknownTopic:
             return await self._topic_for(name)
 
-    def _parse(self, media: str, content: bytes, request: Request, query: Query) -> Body:
+    def _parse(self, media: str, content: bytes, headers: Headers, query: Query) -> Body:
         if media == names.MEDIA_JSON:
             return parse_json(content)
         if media == names.MEDIA_ARROW:
             return parse_arrow(content, self._request_bytes_max)
-        return _parse_one(content, request, query)
+        return _parse_one(content, headers, query)
 
     async def _acknowledged(self, topic: TopicLog, appended: Appended, acks: str, timeout_seconds: float) -> None:
         """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached."""
@@ -137,8 +143,8 @@ def _check_media(media: str) -> None:
     raise problem("unsupported_media_type", detail)
 
 
-def _check_encoding(request: Request) -> None:
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+def _check_encoding(headers: Headers) -> None:
+    encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise problem(
             "unsupported_encoding",
@@ -146,7 +152,7 @@ def _check_encoding(request: Request) -> None:
         )
 
 
-def _parse_one(content: bytes, request: Request, query: Query) -> Body:
+def _parse_one(content: bytes, headers: Headers, query: Query) -> Body:
     if "key" in query and "key_base64" in query:
         raise problem("invalid_parameter", "key and key_base64 are both given; send one", parameter="key_base64")
     key = query.text("key").encode() if "key" in query else None
@@ -158,12 +164,12 @@ def _parse_one(content: bytes, request: Request, query: Query) -> Body:
         name = "key_base64" if "key_base64" in str(error) else "timestamp"
         raise problem("invalid_parameter" if name == "key_base64" else "invalid_request", str(error)) from None
     prefix = names.HEADER_RECORD_PREFIX.lower()
-    headers: HeaderList = [
+    own: HeaderList = [
         (name.removeprefix(prefix), value.encode("latin-1"))
-        for name, value in request.headers.items()
+        for name, value in headers.items()
         if name.startswith(prefix)
     ]
-    return one_record(content, key, headers or None, timestamp)
+    return one_record(content, key, own or None, timestamp)
 
 
 def _fix_partition(body: Body, partition: int) -> None:
@@ -183,21 +189,20 @@ def _fix_partition(body: Body, partition: int) -> None:
         )
 
 
-def _producer(request: Request, body: Body) -> Producer | None:
-    headers = request.headers
-    producer_id = headers.get(names.HEADER_PRODUCER_ID)
-    for name in ("Idempotency-Key", names.HEADER_SEQUENCE_MODE):
+def _producer(headers: Headers, body: Body) -> Producer | None:
+    producer_id = headers.get(_PRODUCER_ID)
+    for name in _NOT_OFFERED:
         if name in headers:
             raise problem("invalid_request", f"the header {name} is not offered by this server; use Silt-Producer-Id")
     if producer_id is None:
-        if names.HEADER_SEQUENCE in headers or names.HEADER_PRODUCER_EPOCH in headers:
+        if _SEQUENCE in headers or _PRODUCER_EPOCH in headers:
             raise problem("invalid_request", "Silt-Sequence and Silt-Producer-Epoch need Silt-Producer-Id")
         return None
     wrong = names.name_problem(producer_id)
     if wrong is not None:
         raise problem("invalid_parameter", f"{names.HEADER_PRODUCER_ID}: {wrong}", parameter=names.HEADER_PRODUCER_ID)
-    epoch = _header_integer(request, names.HEADER_PRODUCER_EPOCH, 2**31 - 1)
-    first = _header_integer(request, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
+    epoch = _header_integer(headers, names.HEADER_PRODUCER_EPOCH, 2**31 - 1)
+    first = _header_integer(headers, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
     if first is not None:
         _give_sequences(body, first)
     _check_named(body)
@@ -232,12 +237,8 @@ def _check_named(body: Body) -> None:
         )
 
 
-def _partition_count(request: Request) -> int | None:
-    return _header_integer(request, names.HEADER_PARTITION_COUNT, 2**31 - 1)
-
-
-def _header_integer(request: Request, name: str, maximum: int) -> int | None:
-    text = request.headers.get(name)
+def _header_integer(headers: Headers, name: str, maximum: int) -> int | None:
+    text = headers.get(name.lower())
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) > maximum:

@@ -35,6 +35,9 @@ class TopicLog:
         self.open_commit = ""
         """A commit under way, or one whose outcome is not known yet; made on a handle at `open_version`."""
         self.open_version = -1
+        self.records_total = 0
+        self.bytes_total = 0
+        """Acknowledged since the process started."""
         self._sticky = 0
 
     @property

@@ -53,7 +53,7 @@ class Door:
         self._connections = connections
         self._connections_max = connections_max
         self._logger = logger
-        self._metrics = metrics
+        self._replies = metrics.replies
         self._known_hosts: dict[bytes, bool] = {}
         self._prefix = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
@@ -64,13 +64,15 @@ class Door:
         cors = self._cors_headers(headers)
         extra = [(_REQUEST_ID, request_id.encode()), *cors]
         started = False
+        replies = self._replies
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"] = [*message["headers"], *extra]
-                self._metrics.reply(message["status"])
+                status = message["status"]
+                replies[status] = replies.get(status, 0) + 1
             await send(message)
 
         scope["state"] = {"request_id": request_id}

@@ -39,6 +39,18 @@ class NodeHttp:
         metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
         metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
         metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", log.unflushed_bytes)
+        metrics.totals(
+            names.METRIC_RECORDS,
+            "Records acknowledged",
+            "topic",
+            lambda: [(topic.name, topic.records_total) for topic in log.topics()],
+        )
+        metrics.totals(
+            names.METRIC_BYTES,
+            "Bytes of records acknowledged",
+            "topic",
+            lambda: [(topic.name, topic.bytes_total) for topic in log.topics()],
+        )
         metrics.gauge(names.METRIC_TOPICS, "Topics", lambda: len(log.topics()))
 
     def routes(self) -> list[Route]:
