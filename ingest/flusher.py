@@ -9,7 +9,7 @@ import functools
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from siltlog.infra.data_file import DataFile, write_data_file
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError
@@ -17,6 +17,7 @@ from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.ingest import producer_state, wal_state
 from siltlog.ingest.batcher import Load, due, due_at
+from siltlog.ingest.carry import carry_forward
 from siltlog.ingest.head import Chunk, load
 from siltlog.ingest.log import Log
 from siltlog.ingest.log_batch import concat, file_columns
@@ -29,6 +30,7 @@ FILE_WRITERS = 4
 FLUSHES_AT_ONCE = 2
 IDLE_SECONDS = 0.25
 PAUSE_SECONDS_MIN = 0.02
+RETRY_SECONDS_BASE = 0.25
 RETRY_SECONDS_MAX = 15.0
 REFRESH_SECONDS = 5.0
 STATE_OBJECT_SECONDS = 30.0
@@ -36,6 +38,14 @@ STATE_OBJECT_SECONDS = 30.0
 P = ParamSpec("P")
 T = TypeVar("T")
 Work = tuple[PartitionLog, int, int, list[Chunk]]
+
+
+class Failures(NamedTuple):
+    """Of a topic's flushes, since the last that succeeded; times are on the monotonic clock."""
+
+    since_seconds: float
+    count: int
+    again_seconds: float
 
 
 class Flusher:
@@ -46,7 +56,8 @@ class Flusher:
         self._clock = log.clock
         self._wake = asyncio.Event()
         self._running: dict[TopicLog, asyncio.Task[None]] = {}
-        self._failures: dict[TopicLog, tuple[int, float]] = {}
+        self._failures: dict[TopicLog, Failures] = {}
+        self._succeeded_seconds = 0.0
         self._states_written: dict[PartitionLog, float] = {}
         self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
         self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
@@ -132,7 +143,7 @@ class Flusher:
         if topic in self._running:
             return False
         failure = self._failures.get(topic)
-        return failure is None or now >= failure[1]
+        return failure is None or now >= failure.again_seconds
 
     def _start(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         if topic not in self._running:
@@ -153,6 +164,7 @@ class Flusher:
                 await self._write_states(topic)
                 await self._in_thread(topic.table.maintain)
             self._failures.pop(topic, None)
+            self._succeeded_seconds = self._clock.monotonic()
             if topic.state == "unavailable":
                 topic.state, topic.state_reason = "open", ""
             await self._recycle()
@@ -160,10 +172,10 @@ class Flusher:
             self._logger.error("topic fenced", topic=topic.name, reason=error.detail)
             topic.close("fenced", error.detail)
         except SiltlogError as error:
-            self._failed(topic, error)
+            await self._failed(topic, error)
         except Exception as error:
             self._logger.exception("flush failed", topic=topic.name)
-            self._failed(topic, error)
+            await self._failed(topic, error)
 
     async def _commit(self, topic: TopicLog, work: list[Work]) -> None:
         commit_id = str(uuid.uuid4())
@@ -235,12 +247,22 @@ class Flusher:
                 wal_state.encode(wal_state.Flushed(topic.topic_id, snapshot.version, moved))
             )
 
-    def _failed(self, topic: TopicLog, error: Exception) -> None:
-        count = self._failures.get(topic, (0, 0.0))[0] + 1
-        pause = min(0.25 * 2**count, RETRY_SECONDS_MAX)
-        self._failures[topic] = (count, self._clock.monotonic() + pause)
+    async def _failed(self, topic: TopicLog, error: Exception) -> None:
+        now = self._clock.monotonic()
+        failures = self._failures.get(topic) or Failures(now, 0, 0.0)
+        count = failures.count + 1
+        pause = min(RETRY_SECONDS_BASE * 2**count, RETRY_SECONDS_MAX)
+        self._failures[topic] = failures._replace(count=count, again_seconds=now + pause)
         self._metrics.flush_failed(topic.name)
         self._logger.warning("flush failed; will try again", topic=topic.name, seconds=pause, reason=str(error))
+
+        # Where others can be flushed the fault is this topic's own, and must not cost them the WAL.
+        if self._succeeded_seconds > failures.since_seconds and self._log.wal_is_tight():
+            topic.state = "unavailable"
+            topic.state_reason = f"it cannot be flushed to its table: {error}"
+            carried = await carry_forward(self._log, topic)
+            self._logger.warning("records carried forward in the write-ahead log", topic=topic.name, bytes=carried)
+            await self._recycle()
 
     async def _recycle(self) -> None:
         freed = await self._in_thread(self._log.wal.trim, self._log.table_offset)

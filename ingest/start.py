@@ -205,7 +205,8 @@ def _plan_partition(
 def _contiguous(topic: str, partition: int, frames: list[FoundFrame]) -> Iterator[FoundFrame]:
     """Frames in order; those that were copied forward once more are left out."""
     expected: int | None = None
-    for frame in frames:
+    # By offset, not by place: records of a topic that could not be flushed were written again further on.
+    for frame in sorted(frames, key=lambda frame: frame.first_offset):
         if expected is not None and frame.first_offset > expected:
             raise problem(
                 "corrupt_data",

@@ -435,6 +435,13 @@ class Wal:
             self._pool.give_back(freed)
         return len(freed)
 
+    def unpin(self, topic_id: bytes, partition: int, before_segment: int) -> None:
+        """Says that every record of a partition that is still needed was written again, from `before_segment` on."""
+        with self._lock:
+            for number, segment in self._segments.items():
+                if number < before_segment:
+                    segment.ends.pop((topic_id, partition), None)
+
     def oldest_pinning(self, table_offsets: TableOffsets | None = None) -> list[Partition]:
         """Which (topic id, partition) keep the oldest segment from being given up; none when it is the active one.
 
