@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024
 INLINE_RECORDS_MAX = 1_000
-"""Replies of more records are rendered on a thread."""
+INLINE_BYTES_MAX = 256 * 1024
+"""Replies of more records or bytes are rendered on a thread."""
 
 EARLIEST_TRIES_MAX = 5
 """How often a read from `earliest` follows a log start that moves away under it."""
@@ -130,7 +131,7 @@ class _Reads:
             identity = {"topic": topic.name, "partition": view.partition}
             return [_JSON.encode({**identity, "records": records, **bounds})]
 
-        return await read_reply(request, await _maybe_on_thread(part.count, rendered), media, headers)
+        return await read_reply(request, await _maybe_on_thread([part], rendered), media, headers)
 
     async def _read(
         self, query: Query, media: str, topic: TopicView, view: PartitionView, isolation: Isolation
@@ -195,7 +196,7 @@ class _Reads:
         def rendered() -> Sequence[Piece]:
             return result.arrow_buffers() if media == names.MEDIA_ARROW else [result.json_bytes()]
 
-        return await read_reply(request, await _maybe_on_thread(result.count, rendered), media, {})
+        return await read_reply(request, await _maybe_on_thread(result.partitions, rendered), media, {})
 
     async def offsets(self, request: Request) -> Response:
         query = Query(request, ("timestamp", "topic_id"))
@@ -238,5 +239,9 @@ def _check_once(positions: Sequence[_Position]) -> None:
         seen.add((at.topic, at.partition))
 
 
-async def _maybe_on_thread(records: int, rendered: Callable[[], T]) -> T:
-    return rendered() if records <= INLINE_RECORDS_MAX else await asyncio.to_thread(rendered)
+async def _maybe_on_thread(parts: Sequence[PartitionFetch], rendered: Callable[[], T]) -> T:
+    records = sum(part.count for part in parts)
+    nbytes = sum(part.share.bytes_taken for part in parts)
+    if records <= INLINE_RECORDS_MAX and nbytes <= INLINE_BYTES_MAX:
+        return rendered()
+    return await asyncio.to_thread(rendered)

@@ -27,6 +27,9 @@ ISOLATIONS: tuple[Isolation, ...] = ("wal", "table")
 AHEAD_FILES_MAX = 4
 """How many files a read begins to read before it has come to them."""
 
+CHECKED_MAX = 10_000
+"""For so many partitions it is remembered which list of files was checked; then all are forgotten."""
+
 
 @dataclass(slots=True)
 class PartitionRead:
@@ -158,6 +161,8 @@ class Reader:
                         first_offset=after.first_offset,
                         last_offset=min(before.last_offset, after.last_offset),
                     )
+            if len(self._checked) >= CHECKED_MAX:
+                self._checked.clear()
             self._checked[topic, partition] = files
         return files
 

@@ -19,7 +19,7 @@ from siltlog.infra.store import ObjectStore
 
 T = TypeVar("T")
 
-CACHE_BYTES_MAX = 256 * 1024 * 1024
+CACHE_BYTES_MAX = 128 * 1024 * 1024
 READS_MAX = 4
 """Reads of tables that run at once; others wait."""
 

@@ -268,6 +268,33 @@ def test_many_readers_of_a_cold_row_group_share_one_decoding(bench: Bench, monke
     run(body)
 
 
+def test_a_reader_past_the_middle_of_a_file_finds_the_next_one_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    original = data_file._opened
+    monkeypatch.setattr(
+        data_file, "_opened", lambda store, topic, file: opened.append(file.path) or original(store, topic, file)
+    )
+
+    async def body() -> None:
+        files = []
+        for _ in range(3):
+            bench.put(100)
+            files.append(bench.view.flush())
+        bench.view.evict()
+        await bench.read(0, records=40)
+        assert opened == [files[0].path]
+        await bench.read(40, records=40)
+        await bench.row_groups.at("flights", files[1], 100)
+        assert opened == [files[0].path, files[1].path]
+        assert bench.row_groups.ahead("flights", files[1], 150)
+        assert offsets(await bench.read(80, records=40)) == list(range(80, 120))
+        assert opened == [files[0].path, files[1].path]
+
+    run(body)
+
+
 def test_the_cache_stays_within_its_bytes(tmp_path: Path) -> None:
     bench = Bench(tmp_path, bytes_max=200_000, reads_max=2)
 
