@@ -338,11 +338,11 @@ class Consumer:
     # --- its turn and its end -----------------------------------------------------------------------------
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
+        if self._closed or self._loop.closing:
+            raise problem("invalid_request", "this consumer is closed; make a new one")
         if not self._turn.acquire(blocking=False):
             raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
         try:
-            if self._closed or self._loop.closing:
-                raise problem("invalid_request", "this consumer is closed; make a new one")
             if self._pid != os.getpid():
                 raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
             yield

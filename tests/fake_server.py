@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from siltlog.infra import names
+from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.schema import FETCH_SCHEMA
 
@@ -263,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
                 with fake.changed:
                     return 200, fake.fetch(msgspec.json.decode(body))
             case "GET", "topics", name, "offsets":
-                timestamp = int(self.query["timestamp"]) * 1000 if "timestamp" in self.query else None
+                timestamp = parse_us(self.query["timestamp"]) if "timestamp" in self.query else None
                 with fake.changed:
                     return 200, fake.offsets(name, timestamp)
             case "GET", "topics", name:

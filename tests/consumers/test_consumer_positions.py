@@ -1,0 +1,172 @@
+from collections import defaultdict
+from datetime import UTC, datetime
+
+import msgspec
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siltlog.consumers.positions import PartitionState, Positions, Run
+from siltlog.consumers.record import ConsumerRecord, records_of
+from siltlog.infra import names
+from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.errors import OffsetOutOfRange
+from siltlog.infra.schema import FETCH_SCHEMA
+
+MOMENT = datetime(2026, 11, 21, 7, 36, 0, 123456, tzinfo=UTC)
+A, B, OTHER = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 1)
+
+
+def rows_of(at: TopicPartition, offsets: list[int]) -> list[dict[str, object]]:
+    return [
+        {"topic": at.topic, "partition": at.partition, "offset": offset, "timestamp": MOMENT, "value": b"%d" % offset}
+        for offset in offsets
+    ]
+
+
+def reply_of(
+    parts: dict[TopicPartition, tuple[list[int], int]], errors: dict[TopicPartition, str] | None = None
+) -> pa.Table:
+    """A reply with each partition's offsets and next offset."""
+    rows = [row for at, (offsets, _) in parts.items() for row in rows_of(at, offsets)]
+    states = [
+        {
+            "topic": at.topic, "partition": at.partition, "next_offset": after, "log_start_offset": 3,
+            "table_offset": 5, "high_watermark": 90,
+            "error": {"error_code": errors[at], "status": 416} if errors and at in errors else None,
+        }
+        for at, (_, after) in parts.items()
+    ]  # fmt: skip
+    metadata = {names.ARROW_METADATA_KEY: msgspec.json.encode(states)}
+    return pa.Table.from_pylist(rows, FETCH_SCHEMA).replace_schema_metadata(metadata)
+
+
+def asked(positions: Positions) -> list[tuple[PartitionState, int]]:
+    return [(state, state.asked) for state in positions.wanted(None)]
+
+
+def drain(positions: Positions, size: int = 10, marks: dict[TopicPartition, int] | None = None) -> list[Run]:
+    runs = []
+    while (run := positions.take(size, marks)) is not None:
+        run.state.position = run.after
+        runs.append(run)
+    return runs
+
+
+def offsets_of(runs: list[Run]) -> dict[TopicPartition, list[int]]:
+    found: dict[TopicPartition, list[int]] = defaultdict(list)
+    for run in runs:
+        found[run.state.at] += run.rows["offset"].to_pylist()
+    return dict(found)
+
+
+def test_rows_come_out_by_partition_and_positions_follow_what_the_server_named() -> None:
+    positions = Positions()
+    for at in (A, B, OTHER):
+        positions.assign(at, 0)
+    positions.accept(asked(positions), reply_of({B: ([0, 4], 9), OTHER: ([1], 2), A: ([], 7)}))
+    assert positions.states[A].position == 7
+    assert offsets_of(drain(positions, size=1)) == {B: [0, 4], OTHER: [1]}
+    assert [positions.states[at].position for at in (A, B, OTHER)] == [7, 9, 2]
+    assert positions.uncommitted() == {}
+    positions.mark_done()
+    assert positions.uncommitted() == {A: 7, B: 9, OTHER: 2}
+    positions.committed({A: 7, B: 9, OTHER: 2})
+    assert positions.uncommitted() == {}
+
+
+def test_a_reply_to_what_has_moved_meanwhile_is_left_out() -> None:
+    positions = Positions()
+    positions.assign(A, 0)
+    positions.assign(B, 0)
+    positions.assign(OTHER, 0)
+    before = asked(positions)
+    positions.seek(A, 50)
+    positions.revoke([B])
+    positions.revoke([OTHER])
+    positions.assign(OTHER, 0)
+    positions.accept(before, reply_of({A: ([0], 1), B: ([0], 1), OTHER: ([0], 1)}))
+    assert drain(positions) == []
+    assert positions.states[A].asked == 50
+
+
+def test_what_is_buffered_goes_with_its_partition() -> None:
+    positions = Positions()
+    positions.assign(A, 0)
+    positions.assign(B, 0)
+    positions.accept(asked(positions), reply_of({A: ([0, 1], 2), B: ([0, 1], 2)}))
+    positions.states[A].paused = True
+    assert offsets_of(drain(positions)) == {B: [0, 1]}
+    positions.states[A].paused = False
+    run = positions.take(1)
+    assert run is not None
+    positions.revoke([A])
+    positions.give_back(run)
+    assert drain(positions) == []
+
+
+def test_a_problem_is_told_with_the_bounds() -> None:
+    positions = Positions()
+    positions.assign(A, 0)
+    [found] = positions.accept(asked(positions), reply_of({A: ([], 0)}, {A: "offset_out_of_range"}))
+    assert isinstance(found.error, OffsetOutOfRange)
+    assert (found.log_start_offset, found.table_offset, found.high_watermark) == (3, 5, 90)
+
+
+def test_marks_end_a_partition_even_inside_a_gap() -> None:
+    positions = Positions()
+    positions.assign(A, 0)
+    positions.assign(B, 0)
+    marks = {A: 5, B: 0}
+    assert [state.at for state in positions.wanted(marks)] == [A]
+    positions.accept(asked(positions), reply_of({A: ([0, 2, 8, 9], 10), B: ([], 0)}))
+    assert not positions.finished(marks)
+    assert offsets_of(drain(positions, marks=marks)) == {A: [0, 2]}
+    assert positions.finished(marks)
+    assert offsets_of(drain(positions)) == {A: [8, 9]}
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=30).map(lambda gaps: [sum(gaps[: i + 1]) + i for i in range(len(gaps))]),
+    st.lists(st.integers(1, 7), min_size=1, max_size=40),
+    st.integers(0, 20),
+)
+def test_taking_in_any_sizes_gives_every_record_once(offsets: list[int], sizes: list[int], back: int) -> None:
+    positions = Positions()
+    positions.assign(A, 0)
+    after = offsets[-1] + 3 if offsets else 3
+    positions.accept(asked(positions), reply_of({A: (offsets, after)}))
+    seen: list[int] = []
+    for turn in range(1000):
+        run = positions.take(sizes[turn % len(sizes)])
+        if run is None:
+            break
+        if turn == back and run.rows.num_rows > 1:
+            seen += run.rows["offset"].to_pylist()[:1]
+            positions.give_back(run._replace(rows=run.rows.slice(1)))
+            continue
+        seen += run.rows["offset"].to_pylist()
+        assert seen[-1] < run.after
+        run.state.position = run.after
+    assert seen == offsets
+    assert positions.states[A].position == after
+
+
+def test_records_have_bytes_as_stored() -> None:
+    rows = pa.Table.from_pylist(
+        [
+            {
+                "offset": 1,
+                "timestamp": MOMENT,
+                "key": b"k",
+                "value": b'{"a": 1}',
+                "headers": [{"key": "h", "value": None}],
+            },
+            {"offset": 3, "timestamp": MOMENT, "key": b"k", "value": None, "headers": None},
+        ],
+        FETCH_SCHEMA,
+    )
+    first, second = records_of("t", 2, rows)
+    assert first == ConsumerRecord("t", 2, 1, MOMENT, b"k", b'{"a": 1}', (("h", None),))
+    assert first.json() == {"a": 1} and first.text() == '{"a": 1}'
+    assert second.headers == () and second.json() is None and second.text() is None

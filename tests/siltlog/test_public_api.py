@@ -1,0 +1,146 @@
+"""The names, signatures and weight of `import siltlog`: what users hold on to."""
+
+import inspect
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import siltlog
+
+ROOT = Path(__file__).parents[2]
+ERRORS = {
+    "SiltlogError": "Exception",
+    "ConfigError": "SiltlogError",
+    "Refused": "SiltlogError",
+    "UnknownTopic": "Refused",
+    "TopicExists": "Refused",
+    "RecordTooLarge": "Refused",
+    "OffsetOutOfRange": "Refused",
+    "Fenced": "SiltlogError",
+    "Unavailable": "SiltlogError",
+    "OutcomeUnknown": "SiltlogError",
+    "CorruptData": "SiltlogError",
+    "BufferFull": "SiltlogError",
+    "DeliveryFailed": "SiltlogError",
+}
+METHODS = {
+    "Producer.send": "topic value *key *headers *timestamp *partition *on_delivery",
+    "Producer.send_batch": "topic records *on_delivery",
+    "Producer.flush": "timeout_ms",
+    "Producer.close": "timeout_ms",
+    "Producer.__init__": "url *acks *linger_ms *batch_bytes *buffer_bytes *max_block_ms *delivery_timeout_ms "
+    "*request_timeout_ms *compression *clock *transport",
+    "Consumer.__init__": "url *group *topics *assign *auto_offset_reset *auto_commit *auto_commit_interval_ms "
+    "*isolation *stop_at *idle_timeout_ms *session_timeout_ms *rebalance_timeout_ms *max_poll_interval_ms "
+    "*retry_timeout_ms *client_id *on_assigned *on_revoked *on_lost *clock *transport",
+    "Consumer.poll": "max_records timeout_ms",
+    "Consumer.poll_arrow": "max_records timeout_ms",
+    "Consumer.commit": "what",
+    "Consumer.committed": "topic partition",
+    "Consumer.position": "topic partition",
+    "Consumer.assignment": "",
+    "Consumer.lag": "",
+    "Consumer.seek": "topic partition offset",
+    "Consumer.seek_to_timestamp": "topic when",
+    "Consumer.seek_to_beginning": "topic",
+    "Consumer.seek_to_end": "topic",
+    "Consumer.pause": "*partitions",
+    "Consumer.resume": "*partitions",
+    "Consumer.wakeup": "",
+    "Consumer.close": "",
+    "Admin.__init__": "url *retry_timeout_ms *clock *transport",
+    "Admin.create_topic": "name partitions config exist_ok",
+    "Admin.topics": "prefix",
+    "Admin.topic": "name",
+    "Admin.delete_topic": "name",
+    "Admin.offsets": "topic timestamp",
+    "Admin.groups": "prefix",
+    "Admin.group": "group",
+    "Admin.group_offsets": "group",
+    "Admin.set_group_offsets": "group offsets",
+    "Admin.delete_group": "group",
+    "Admin.cluster": "",
+    "Admin.close": "",
+    "table_uri": "topic url root scheme",
+}
+FIELDS = {
+    "TopicPartition": "topic partition",
+    "RecordMetadata": "topic partition offset timestamp",
+    "PartitionMetadata": "topic partition first_offset last_offset count duplicate",
+    "ConsumerRecord": "topic partition offset timestamp key value headers",
+}
+
+
+def test_the_public_names() -> None:
+    names = {*ERRORS, *FIELDS, "Producer", "Consumer", "Admin", "table_uri", "__version__"}
+    assert set(siltlog.__all__) == names
+    assert set(dir(siltlog)) == names
+    assert all(getattr(siltlog, name) is not None for name in names)
+    assert siltlog.__version__ == version("siltlog")
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = siltlog.Nothing
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_the_error_tree(name: str) -> None:
+    assert getattr(siltlog, name).__mro__[1].__name__ == ERRORS[name]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_signatures(name: str) -> None:
+    holder, _, method = name.partition(".")
+    found = getattr(siltlog, holder)
+    parameters = inspect.signature(getattr(found, method) if method else found).parameters.values()
+    keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL)
+    shown = [("*" if p.kind in keyword else "") + p.name for p in parameters if p.name != "self"]
+    assert " ".join(shown) == METHODS[name]
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "Admin"])
+def test_no_public_method_is_left_out(name: str) -> None:
+    methods = {f"{name}.{m}" for m, _ in inspect.getmembers(getattr(siltlog, name), inspect.isfunction) if m[0] != "_"}
+    internal = {"Producer.hurry", "Producer.close_at_exit"}
+    assert methods - internal == {method for method in METHODS if method.startswith(f"{name}.") and "__" not in method}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_values_are_frozen(name: str) -> None:
+    kind = getattr(siltlog, name)
+    assert " ".join(kind.__struct_fields__) == FIELDS[name]
+    value = kind(*[None] * len(kind.__struct_fields__))
+    with pytest.raises(AttributeError):
+        setattr(value, kind.__struct_fields__[0], 1)
+
+
+def test_the_topic_partition_is_a_key() -> None:
+    assert {siltlog.TopicPartition("a", 1): 2}[siltlog.TopicPartition("a", 1)] == 2
+    assert siltlog.TopicPartition("a", 1) < siltlog.TopicPartition("b", 0)
+
+
+def test_a_location_without_a_server() -> None:
+    assert siltlog.table_uri("t", root="s3://bucket/lake/") == "s3://bucket/lake/topics/t"
+    assert siltlog.table_uri("t", root="s3://bucket/lake", scheme="s3a") == "s3a://bucket/lake/topics/t"
+    assert siltlog.table_uri("t", root="file:///lake", scheme="s3a") == "file:///lake/topics/t"
+    with pytest.raises(siltlog.ConfigError):
+        siltlog.table_uri("../t", root="file:///lake")
+
+
+def loaded_by(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    assert not {"pyarrow", "numpy", "urllib3", "msgspec", "xxhash"} & loaded_by("import siltlog")
+
+
+def test_the_client_needs_no_server_package() -> None:
+    server = {"pydantic", "pydantic_settings", "starlette", "uvicorn", "redis", "deltalake", "boto3", "pyspark"}
+    used = "import siltlog\nsiltlog.Producer, siltlog.Consumer, siltlog.Admin, siltlog.table_uri"
+    assert not server & loaded_by(used)
