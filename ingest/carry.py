@@ -52,5 +52,9 @@ async def _write(log: Log, partition: PartitionLog, batch: LogBatch) -> Location
         batch.rows,
         batch.payload(),
     )
-    log.wal.submit([frame], lambda locations: loop.call_soon_threadsafe(written.set_result, locations[0]))
+
+    def durable(locations: list[Location]) -> None:
+        loop.call_soon_threadsafe(written.set_result, locations[0])
+
+    log.wal.submit([frame], durable)
     return await written

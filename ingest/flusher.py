@@ -44,7 +44,7 @@ class Failures(NamedTuple):
     """Of a topic's flushes, since the last that succeeded; times are on the monotonic clock."""
 
     since_seconds: float
-    count: int
+    attempts: int
     again_seconds: float
 
 
@@ -250,9 +250,9 @@ class Flusher:
     async def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()
         failures = self._failures.get(topic) or Failures(now, 0, 0.0)
-        count = failures.count + 1
-        pause = min(RETRY_SECONDS_BASE * 2**count, RETRY_SECONDS_MAX)
-        self._failures[topic] = failures._replace(count=count, again_seconds=now + pause)
+        attempts = failures.attempts + 1
+        pause = min(RETRY_SECONDS_BASE * 2**attempts, RETRY_SECONDS_MAX)
+        self._failures[topic] = failures._replace(attempts=attempts, again_seconds=now + pause)
         self._metrics.flush_failed(topic.name)
         self._logger.warning("flush failed; will try again", topic=topic.name, seconds=pause, reason=str(error))
 
