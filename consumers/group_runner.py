@@ -34,6 +34,8 @@ class _Known:
         self.due = math.inf
         """When its next session ends, on this server's clock; infinite while it has no members."""
         self.listed = False
+        self.stale = False
+        """Its assignment is not what its members and topics ask for."""
 
 
 class GroupRunner:
@@ -74,6 +76,7 @@ class GroupRunner:
         elif reply["changed"]:
             self.waiters.wake(group, reply["generation"], frozenset(reply["changed"]))
         known.generation = max(known.generation, reply["generation"])
+        known.stale = reply["plan"]
         due_ms = reply["due_ms"]
         known.due = math.inf if due_ms < 0 else self._clock.monotonic() + due_ms / 1000
         if reply["created"] or not known.listed:
@@ -99,9 +102,9 @@ class GroupRunner:
             self._scan_at = now + SCAN_S
         for group, known in list(self._known.items()):
             if known.due <= now:
-                reply = await self.run("sweep", group, {})
-                if reply["plan"]:
-                    await self.plan(group)
+                await self.run("sweep", group, {})
+            if known.stale:
+                await self.plan(group)
         await self._follow_topics()
         if now >= self._check_at:
             self._check_at = now + CHECK_S

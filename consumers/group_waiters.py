@@ -22,6 +22,11 @@ class Waiter:
         if self._changed <= generation:
             self._event.clear()
 
+    @property
+    def ended(self) -> bool:
+        """Whether there is no point in waiting any more."""
+        return self._changed == math.inf
+
     def wake(self, generation: float) -> None:
         self._changed = max(self._changed, generation)
         if self._changed > self._told:

@@ -57,7 +57,7 @@ class Groups:
         with self.waiting(group, member) as waiter:
             told = await self.beat(group, member, request)
             ends = self._clock.monotonic() + told.wait_s(request.wait_ms)
-            while told.assignment is None and not self._topics.draining:
+            while told.assignment is None and not (self._topics.draining or waiter.ended):
                 waiter.told(told.generation)
                 if not await waiter.wait(ends - self._clock.monotonic()):
                     break

@@ -127,7 +127,7 @@ end
 -- A Redis that was restarted may have lost its last second: nobody expires and nothing moves until every member had
 -- one session timeout to show what it knows.
 local function notice_restart()
-  local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
   if stored[4] == run_id then
     return
   end

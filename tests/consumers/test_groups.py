@@ -133,6 +133,9 @@ def test_a_member_that_left_moves_only_its_partitions_and_never_comes_back(valke
             for generation in (0, told["b"].generation):
                 error = await refusal(r.join("g", "b", "flights", generation=generation))
                 assert error.error_code == "fenced_member"
+            await r.groups.leave("g", "overtaken")
+            error = await refusal(r.join("g", "overtaken", "flights"))
+            assert error.error_code == "fenced_member", "a join that arrives after its own leave makes no ghost"
             error = await refusal(r.beat("g", "never", 5))
             assert error.error_code == "unknown_member" and error.status == 404
 
@@ -363,5 +366,85 @@ def test_a_new_server_takes_up_what_it_finds(valkey_url: str) -> None:
             await successor._runner.tick()
             state = await successor.describe("g")
             assert [(member.member, len(member.partitions)) for member in state.members] == [("b", 2)]
+
+    run(scenario())
+
+
+def test_a_move_that_is_called_off(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights")
+            await r.join("g", "b", "flights")
+            told = await r.beat("g", "a", a.generation)
+            kept = held(told)
+            assert len(kept) == 2
+            await r.groups.leave("g", "b")
+            # It had begun to let go; that does not count any more, and it is told to go on.
+            back = await r.beat("g", "a", told.generation, owned=kept)
+            assert held(back) == EVERY and not back.releasing
+            await commit(r, "a", a.generation, *((topic, number, 1) for topic, number in EVERY))
+            assert (await r.groups.describe("g")).state == "stable"
+
+    run(scenario())
+
+
+def test_an_assignment_from_an_old_state_is_not_installed(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=1)) as r:
+            await r.join("g", "a", "flights")
+            await r.join("g", "b", "flights")
+            runner = r.groups._runner
+            inputs = await runner.run("inputs", "g", {})
+            await r.groups.leave("g", "b")
+            key = (await r.groups.describe("g")).members[0].partitions[0].text()
+            topic = key.rpartition("/")[0]
+            request = {"target": [(key, "b")], "topics": [(topic, 1)], "bounds": [], "revision": inputs["revision"]}
+            assert (await runner.run("assign", "g", request))["status"] == "outdated"
+            state = await r.groups.describe("g")
+            assert state.state == "stable" and not state.moving
+
+    run(scenario())
+
+
+def test_many_servers_and_members_at_once(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog(flights=50)
+        async with rig(valkey_url, log) as r:
+            other = type(r.groups)(r.redis, log, r.groups._clock, None)
+            members = [f"m{number:02d}" for number in range(40)]
+            told = dict(
+                zip(
+                    members,
+                    await asyncio.gather(
+                        *(
+                            (r.groups, other)[number % 2].heartbeat("g", member, MemberRequest(topics=["flights"]))
+                            for number, member in enumerate(members)
+                        )
+                    ),
+                    strict=True,
+                )
+            )
+
+            async def settle(member: str) -> None:
+                at = await r.beat("g", member, 0, topics=["flights"])
+                told[member] = await r.beat("g", member, at.generation, owned=held(at))
+
+            for _ in range(2):
+                await asyncio.gather(*(settle(member) for member in members))
+            state = await r.groups.describe("g")
+            assert state.state == "stable"
+            assert sorted(len(member.partitions) for member in state.members) == [1] * 30 + [2] * 10
+
+    run(scenario())
+
+
+def test_closing_ends_every_wait(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=1)) as r:
+            a = await r.join("g", "a", "flights")
+            waiting = asyncio.create_task(r.beat("g", "a", a.generation, wait_ms=15_000))
+            await asyncio.sleep(0.05)
+            await r.groups.close()
+            assert (await waiting).assignment is None
 
     run(scenario())
