@@ -1,7 +1,7 @@
 """The log while it runs: group commit, rolling, recycling, reading, failing."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -90,28 +90,46 @@ def test_what_was_acknowledged_can_be_read(tmp_path: Path) -> None:
     log.wal.close()
 
 
-def test_what_waits_during_a_sync_is_one_group_commit(tmp_path: Path) -> None:
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[tuple[Log, threading.Event]]:
+    """A log whose writer is in a sync, with one submit, until the event is set."""
     log = Log(tmp_path).start()
-    log.put(b"first")
-    held, hold = threading.Event(), threading.Event()
+    held, go_on = threading.Event(), threading.Event()
 
     def block(operation: str) -> None:
         if operation == "sync" and threading.current_thread().name == "wal-writer":
             held.set()
-            assert hold.wait(30)
+            assert go_on.wait(30)
 
     log.disk.fails = block
-    log.submit(b"a")
+    log.submit(b"first")
     assert held.wait(30)
+    yield log, go_on
+    log.wal.close()
+
+
+def test_what_waits_during_a_sync_is_one_group_commit(stuck: tuple[Log, threading.Event]) -> None:
+    log, go_on = stuck
     syncs = log.syncs()
     for number in range(50):
         log.submit(b"%d" % number)
-    assert len(log.acked) == 1
-    hold.set()
-    log.until(lambda: len(log.acked) == 52)
+    assert not log.acked
+    go_on.set()
+    log.until(lambda: len(log.acked) == 51)
     assert log.syncs() == syncs + 2
-    assert [log.wal.read(locations[0]).to_pybytes() for locations in log.acked[2:]] == [b"%d" % n for n in range(50)]
-    log.wal.close()
+    assert [log.wal.read(locations[0]).to_pybytes() for locations in log.acked[1:]] == [b"%d" % n for n in range(50)]
+
+
+def test_what_waits_may_take_several_segments(stuck: tuple[Log, threading.Event]) -> None:
+    log, go_on = stuck
+    payloads = [bytes([number]) * size for number, size in enumerate((6500, 40, 6500, 3000, 9) * 8)]
+    for payload in payloads:
+        log.submit(payload)
+    go_on.set()
+    log.until(lambda: len(log.acked) == 1 + len(payloads))
+    locations = [locations[0] for locations in log.acked[1:]]
+    assert [log.wal.read(location).to_pybytes() for location in locations] == payloads
+    assert locations == sorted(locations) and locations[-1].segment >= 5
 
 
 def test_a_submit_too_large_for_a_segment_is_refused(tmp_path: Path) -> None:
