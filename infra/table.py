@@ -102,7 +102,7 @@ class TopicTable:
         cls, store: ObjectStore, topic: str, properties: Mapping[str, str], commit_id: str, clock: Clock
     ) -> "TopicTable":
         try:
-            commit_table(store, topic, properties, {}, commit_id, overwrite=False)
+            commit_table(store, topic, properties, {names.txn_offset(0): 0}, commit_id, overwrite=False)
         except Exception as error:
             try:
                 first = read_entry(store, topic, 0)
@@ -228,9 +228,13 @@ class TopicTable:
 
     def set_config(self, config: TopicConfig, commit_id: str) -> TableSnapshot:
         """Sets the topic's own settings; those that `config` does not have stay as they are."""
-        return self._commit(
-            commit_id, lambda _: lambda: commit_properties(self._handle, config.properties(), {}, commit_id)
-        )
+
+        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+            # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
+            transactions = {names.txn_offset(0): snapshot.offsets[0]}
+            return lambda: commit_properties(self._handle, config.properties(), transactions, commit_id)
+
+        return self._commit(commit_id, checked)
 
     def delete(self, commit_id: str) -> TableSnapshot:
         """Empties the table and marks its topic deleted; the log stays, so that a stale handle commits nowhere."""

@@ -10,8 +10,9 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from siltlog.infra import names
 from siltlog.infra.data_file import DataFile
-from siltlog.infra.delta_log import RETENTION_MS, log_folder
+from siltlog.infra.delta_log import RETENTION_MS, damaged, log_folder
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.local_store import LocalStore
 from siltlog.infra.schema import TABLE_SCHEMA
 from siltlog.infra.store import ObjectStore
 
@@ -19,6 +20,7 @@ from siltlog.infra.store import ObjectStore
 _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _PERIOD = f"interval {RETENTION_MS // 3_600_000} hours"
 RETENTION_PROPERTIES = {"delta.logRetentionDuration": _PERIOD, "delta.deletedFileRetentionDuration": _PERIOD}
+_REASON_CHARS_MAX = 200
 COMPARE_AND_SET = 0
 """Retries of a commit that may only become the version after its handle's."""
 
@@ -30,6 +32,8 @@ def open_handle(store: ObjectStore, topic: str, version: int | None = None) -> D
     except TableNotFoundError:
         raise problem("unknown_topic", f"there is no topic {topic!r}", topic=topic) from None
     except Exception as error:
+        if isinstance(store, LocalStore):
+            raise damaged(topic, log_folder(topic), str(error)[:_REASON_CHARS_MAX]) from error
         raise translated(store, topic, error) from error
 
 
@@ -39,7 +43,9 @@ def translated(store: ObjectStore, topic: str, error: Exception) -> SiltlogError
     if "os error 28" in text or "No space left" in text:
         return problem("disk_full", f"no space is left for the table of topic {topic}; free space on its disk")
     return problem(
-        "topic_unavailable", f"the log at {store.uri(log_folder(topic))} cannot be used: {text}", topic=topic
+        "topic_unavailable",
+        f"the log at {store.uri(log_folder(topic))} cannot be used now: {text[:_REASON_CHARS_MAX]}",
+        topic=topic,
     )
 
 
