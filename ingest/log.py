@@ -97,7 +97,9 @@ class Log:
         """Raises UnknownTopic."""
         topic = self._topics.get(name)
         if topic is None:
-            raise problem("unknown_topic", f"there is no topic {name[:200]!r}; create it with POST /v1/topics")
+            raise problem(
+                "unknown_topic", f"there is no topic {name[:200]!r}; create it with POST /v1/topics", topic=name[:200]
+            )
         return topic
 
     def topics(self) -> Sequence[TopicLog]:

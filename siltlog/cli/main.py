@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, FORMATS, OutputFormat, Session, output_option
-from siltlog.infra.errors import SiltlogError, problem_document
+from siltlog.infra.errors import SiltlogError, UnknownTopic, problem_document
 
 COMMANDS = {
     "serve": "serve:serve",
@@ -118,6 +118,8 @@ def _failed(error: Exception, session: Session) -> int:
         error = _foreign(error)
     elif error.error_code == UNREACHABLE:
         error.detail = f"no server answers at {session.url}; start one with `silt serve`, or say where it is by --url"
+    elif isinstance(error, UnknownTopic) and (topic := error.members.get("topic")):
+        error.detail = f"there is no topic {topic!r}; create it with `silt topic create {topic}`"
     _print_problem(error, session)
     return EXIT_FAILED
 
