@@ -127,7 +127,8 @@ class Consumer:
     def __next__(self) -> ConsumerRecord:
         if self._loop.closing:
             raise StopIteration
-        with self._my_turn():
+        self._begin_turn()
+        try:
             now = self._clock.monotonic()
             chunk = self._chunk
             if chunk is None or chunk.next == len(chunk.records) or self._interrupted(now):
@@ -140,6 +141,8 @@ class Consumer:
                 if self._loop.member is not None:
                     self._loop.member.polled = now
             return chunk.hand_out()
+        finally:
+            self._turn.release()
 
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any thread."""
@@ -336,15 +339,19 @@ class Consumer:
                 self._loop.wait(deadline)
 
     # --- its turn and its end -----------------------------------------------------------------------------
-    @contextmanager
-    def _my_turn(self) -> Iterator[None]:
+    def _begin_turn(self) -> None:
+        """Ends with `self._turn.release()`."""
         if self._closed or self._loop.closing:
             raise problem("invalid_request", "this consumer is closed; make a new one")
+        if self._pid != os.getpid():
+            raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
         if not self._turn.acquire(blocking=False):
             raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
+
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        self._begin_turn()
         try:
-            if self._pid != os.getpid():
-                raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
             yield
         finally:
             self._turn.release()
@@ -371,16 +378,22 @@ class Consumer:
         with self._loop.news:
             self._loop.closing = True
             self._loop.news.notify_all()
-        with self._turn:
+        if not self._turn.acquire(blocking=False):
+            self._loop.interrupt()
+            self._turn.acquire()
+        try:
             if self._closed:
                 return
             self._closed = True
+            self._loop.resume()
             try:
                 if self._auto_commit:
                     self._loop.commit(self._positions.uncommitted(), LAST_COMMIT_MS)
             finally:
                 self._loop.close()
                 self._transport.close()
+        finally:
+            self._turn.release()
 
     def __enter__(self) -> Self:
         return self

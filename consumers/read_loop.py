@@ -251,6 +251,13 @@ class ReadLoop:
                 raise
             _log.warning("what is done could not be committed now: %s", error)
 
+    def interrupt(self) -> None:
+        """Calls that go on trying end with their last error, until `resume`. From another thread."""
+        self._caller.interrupted.set()
+
+    def resume(self) -> None:
+        self._caller.interrupted.clear()
+
     def close(self) -> None:
         self._background.interrupted.set()
         self._fetch.stop()

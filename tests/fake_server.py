@@ -57,6 +57,7 @@ class FakeServer:
             "request_bytes": 32 * 2**20, "record_bytes": 8 * 2**20, "records": 10**6, "wait_ms": 30_000,
             "fetch_bytes": 64 * 2**20,
         }  # fmt: skip
+        self.auto_create_partitions = 0
         self.faults: Callable[[], Fault] = lambda: None
         self.changed = threading.Condition(threading.RLock())
         self.requests: list[tuple[str, str, float]] = []
@@ -96,6 +97,8 @@ class FakeServer:
 
     # --- publishing ---------------------------------------------------------------------------------------
     def publish(self, name: str, headers: Any, body: bytes) -> dict[str, Any]:
+        if self.auto_create_partitions and name not in self.topics:
+            self.topic(name, self.auto_create_partitions)
         topic = self.find(name)
         if len(body) > self.limits["request_bytes"]:
             raise problem("request_too_large", "the body is too large", limit=self.limits["request_bytes"])
@@ -116,6 +119,8 @@ class FakeServer:
             if row["value"] == b"bad":
                 raise problem("invalid_record", f"record {index} is bad", index=index)
         for p, part in groups.items():
+            if p >= len(topic.partitions):
+                raise problem("unknown_partition", f"{name} has no partition {p}", partition=p)
             sequences = [row["sequence"] for row in part]
             assert sequences == list(range(sequences[0], sequences[0] + len(part))), "sequences are not contiguous"
             if p not in duplicates and sequences[0] != known[p]["next"]:

@@ -18,6 +18,8 @@ Compression = Literal["none", "lz4", "zstd"]
 
 PIECE_BYTES_MIN = 16 * 1024
 """Smaller pieces of a body are joined before they go to the socket."""
+CHUNK_ROWS_MIN = 1_000
+"""Tables in smaller chunks are copied together: each chunk becomes a batch of the stream, and costs as such."""
 SORTABLE_MAX = 2**15 - 1
 PUBLISHED = {
     "value": pa.binary(),
@@ -170,7 +172,9 @@ def published_table(topic: str, given: Any) -> pa.Table:
                 f"row {first} for {topic} has neither a value nor a key: a tombstone says which key it removes",
                 index=first,
             )
-    return pa.table(columns)
+    published = pa.table(columns)
+    chunks = max(column.num_chunks for column in published.columns)
+    return published.combine_chunks() if chunks * CHUNK_ROWS_MIN > published.num_rows and chunks > 1 else published
 
 
 def _table(given: Any) -> pa.Table:

@@ -91,6 +91,7 @@ class Lane:
         self._limits = limits
         self._jitter = jitter
         self._partitions: int | None = None
+        self._guessed = False
         self._producer_id = str(uuid4())
         self._sequences: dict[int, int] = {}
         self._keyless = int(jitter() * 2**31)
@@ -167,7 +168,7 @@ class Lane:
         start, end = batch.pending.popleft()
         stop = self._fitting(batch, start, end)
         records = batch.columns().slice(start, stop - start)
-        wrong = out_of_range(records, self._partitions)
+        wrong = [] if self._guessed else out_of_range(records, self._partitions)
         if wrong:
             bad = start + wrong[0]
             batch.failed(bad, bad + 1, self._no_partition(batch, bad))
@@ -227,7 +228,7 @@ class Lane:
     def _succeeded(self, response: Response) -> None:
         if self._partitions is None:
             count = int(response.json()["partitions"])
-            self._partitions = count
+            self._partitions, self._guessed = count, False
             if self._flight is not None:
                 headers = {**self._flight.request.headers, names.HEADER_PARTITION_COUNT: str(count)}
                 self._flight.request = replace(self._flight.request, headers=headers)
@@ -250,6 +251,7 @@ class Lane:
         for number, count in placement.counts.items():
             self._sequences[number] = flight.sequences[number] + count
         self._flight = None
+        self._guessed = False
 
     def _failed(self, error: SiltlogError, now: float) -> None:
         batch, flight = self._batch, self._flight
@@ -266,7 +268,9 @@ class Lane:
         self._attempts = 0
         if flight is None or self._partitions is None:
             self._refused_lookup(batch, flight, error)
-        elif error.error_code == "partition_count_changed":
+        elif error.error_code == "partition_count_changed" or (
+            self._guessed and error.error_code == "unknown_partition"
+        ):
             self._partitions = None
             if not flight.maybe_landed:
                 self._take_back(flight)
@@ -279,7 +283,14 @@ class Lane:
             self._refused(flight, error)
 
     def _refused_lookup(self, batch: Batch, flight: Flight | None, error: SiltlogError) -> None:
-        """The topic or the limits could not be looked up: nothing of this batch can be sent."""
+        """The topic or the limits could not be looked up: nothing of this batch can be sent, but for one case.
+
+        A server may create topics that are published to. It is then told a count, and answers with
+        `partition_count_changed` where that was not what it created.
+        """
+        if flight is None and self._partitions is None and error.error_code == "unknown_topic":
+            self._partitions, self._guessed = 1, True
+            return
         if flight is not None:
             self._settle(flight, error)
         batch.fail_pending(error)

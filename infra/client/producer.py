@@ -260,7 +260,7 @@ class Producer:
 
     def _look(self) -> None:
         """Makes a sender look at what is due; the lock is held."""
-        if self._idle == 0 and len(self._senders) < SENDERS_MAX:
+        if self._idle == 0 and len(self._senders) < SENDERS_MAX and self._accumulator.next_due() is not None:
             self._start_sender()
         self._wake.notify()
 

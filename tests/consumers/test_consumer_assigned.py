@@ -196,6 +196,15 @@ def test_waking_and_closing_from_another_thread(server: FakeServer) -> None:
     assert list(consumer) == []
 
 
+def test_closing_ends_a_call_that_goes_on_trying(server: FakeServer) -> None:
+    server.stop()
+    consumer = Consumer(server.url, assign=ALL, retry_timeout_ms=600_000)
+    threading.Timer(0.3, consumer.close).start()
+    with pytest.raises(errors.SiltlogError):
+        consumer.poll(timeout_ms=600_000)
+    server.start()
+
+
 @pytest.mark.parametrize(
     "options",
     [

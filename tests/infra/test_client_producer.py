@@ -176,6 +176,20 @@ def test_a_changed_partition_count_after_a_lost_answer_moves_nothing_that_may_ha
     assert not topic.partitions[2]
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_topic_that_the_server_creates_when_published_to(server: FakeServer, partitions: int) -> None:
+    server.auto_create_partitions = partitions
+    with Producer(server.url) as producer:
+        for i in range(40):
+            producer.send("new", b"%d" % i, key=str(i))
+        producer.send("named", b"x", partition=partitions - 1)
+    topic = server.topics["new"]
+    assert len(topic.partitions) == partitions and len(topic.all_values()) == 40
+    for number, partition in enumerate(topic.partitions):
+        assert all(partition_of(stored.key or b"", partitions) == number for stored in partition)
+    assert server.topics["named"].values(partitions - 1) == [b"x"]
+
+
 def test_a_forgotten_producer_goes_on_under_a_new_id(server: FakeServer) -> None:
     topic = server.topic("t")
     with Producer(server.url) as producer:
@@ -329,6 +343,15 @@ def test_a_batch_is_cut_to_what_the_server_takes(server: FakeServer) -> None:
     assert all(isinstance(part, PartitionMetadata) for part in parts)
     assert Counter(topic.all_values()) == Counter(values)
     assert all(found == sorted(found) for found in map(topic.values, range(3)))
+
+
+def test_a_table_in_crumbs_is_sent_in_one_piece(server: FakeServer) -> None:
+    topic = server.topic("t")
+    crumbs = pa.table({"value": pa.chunked_array([[b"%d" % i] for i in range(5_000)])})
+    with Producer(server.url) as producer:
+        producer.send_batch("t", crumbs)
+    assert topic.values(0) == [b"%d" % i for i in range(5_000)]
+    assert int(server.publishes[-1]["Content-Length"]) < 200_000
 
 
 def test_a_batch_is_halved_when_the_server_takes_less_than_it_says(server: FakeServer) -> None:
