@@ -1,6 +1,8 @@
 """The write-ahead log: group commits into segments that are written once and then recycled."""
 
 from siltlog.ingest.wal.codec import Frame, FrameKind, Location
-from siltlog.ingest.wal.wal import Recovery, SegmentGone, Wal
+from siltlog.ingest.wal.live_segments import SegmentGone
+from siltlog.ingest.wal.recovery import Recovery
+from siltlog.ingest.wal.wal import Wal
 
 __all__ = ["Frame", "FrameKind", "Location", "Recovery", "SegmentGone", "Wal"]

@@ -54,7 +54,10 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`topic_id` has 16 bytes; `first_offset` and `count` are the batch's; the payload is opaque."""
+    """`topic_id` has 16 bytes; `first_offset` and `count` are the batch's; the payload is opaque.
+
+    A payload to be written may come in pieces, so that large ones need not be joined first; one read back is whole.
+    """
 
     kind: FrameKind
     topic_id: bytes
@@ -62,7 +65,15 @@ class Frame:
     epoch: int
     first_offset: int
     count: int
-    payload: pa.Buffer | bytes
+    payload: pa.Buffer | bytes | tuple[pa.Buffer | bytes, ...]
+
+    @property
+    def pieces(self) -> tuple[pa.Buffer | bytes, ...]:
+        return self.payload if isinstance(self.payload, tuple) else (self.payload,)
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(len(piece) for piece in self.payload) if isinstance(self.payload, tuple) else len(self.payload)
 
 
 class Location(NamedTuple):
@@ -169,16 +180,17 @@ def encode_entry(
     payloads: list[pa.Buffer | bytes] = []
     locations: list[Location] = []
     for frame in frames:
-        payload = frame.payload
-        size = len(payload)
-        crc = crc32c(payload)
+        size = frame.payload_bytes
+        crc = 0
+        for piece in frame.pieces:
+            crc = crc32c(piece, crc)
         rows.append(
             _FRAME.pack(
                 frame.kind, frame.partition, frame.topic_id, frame.epoch, frame.first_offset, frame.count, crc, size
             )
         )
         locations.append(Location(segment, position, size, crc))
-        payloads.append(payload)
+        payloads += frame.pieces
         padding = -size % ALIGN_BYTES
         if padding:
             payloads.append(_PADDING[padding])

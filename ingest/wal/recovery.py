@@ -10,7 +10,6 @@ What must hold (only one entry is ever under way, and each records the position 
 """
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from siltlog.ingest.wal.codec import (
     FrameKind,
     Location,
     Position,
+    SegmentHeader,
     aligned,
     crc32c,
     decode_frames,
@@ -147,6 +147,27 @@ class Scan:
         ]
 
 
+@dataclass(frozen=True)
+class Recovery:
+    """What a log holds. `frames` can be gone through again and again; it keeps nothing in memory.
+
+    Payloads are views of mapped files, and stay valid as long as they are referred to. Each frame comes with the
+    location it can be read at once `Wal.start` has returned (that of a CONTROL frame is of no use then).
+    """
+
+    state: bytes | None
+    """The newest state; None in an empty log."""
+    frames_before_state: int
+    """How many of `frames` that state already knows of."""
+    notes: list[str]
+    _scan: Scan
+
+    @property
+    def frames(self) -> Iterator[tuple[Frame, Location]]:
+        """RECORDS and CONTROL frames in log order."""
+        return self._scan.frames()
+
+
 def _above(location: Location, start: Position) -> bool:
     return (location.segment, location.position) >= start
 
@@ -156,38 +177,51 @@ def _copy_positions(frames: Sequence[Frame]) -> Iterator[int]:
     position = HEADER_BYTES + ENTRY_BYTES + FRAME_BYTES * (len(frames) + 1)
     for frame in frames:
         yield position
-        position += aligned(len(frame.payload))
+        position += aligned(frame.payload_bytes)
 
 
 def scan(directory: Path, cluster_id: str) -> Scan:
-    """Checks every bit that counts of the log in `directory`, one segment at a time.
+    """Checks every bit that counts of the log in `directory`, one segment at a time, the newest first.
 
     Raises CorruptData that names file, position, topic id, partition and offsets as far as they are known, and
     ConfigError for a log of another root or a newer version.
     """
     notes: list[str] = []
-    found, empty = _open_segments(directory, cluster_id, notes)
-    firsts = [_first_head(segment) for segment in found]
-    filled = max((index for index, first in enumerate(firsts) if first is not None), default=-1) + 1
-    if found and not filled:
-        raise _corrupt(found[0], HEADER_BYTES, None, "its first entry is damaged, and no segment may be without one")
-    for segment in found[filled:]:
-        _prove_torn(segment, segment.data, HEADER_BYTES, None, None)
-        empty.append(segment.path)
-    for index, segment in enumerate(found[:filled]):
-        following = firsts[index + 1] if index + 1 < filled else None
-        if index + 1 < filled and following is None:
-            raise _corrupt(found[index + 1], HEADER_BYTES, None, "its first entry is damaged though segments follow")
-        _check_entries(segment, following, notes)
-    return Scan(found[:filled], empty, notes)
+    segments: list[FoundSegment] = []
+    empty: list[Path] = []
+    following: EntryHead | None = None
+    oldest: FoundSegment | None = None
+    numbered = _numbered(directory)
+    for number, path in reversed(numbered):
+        # Read, not mapped: a disk that cannot give a block back is an error here, and a signal in a mapping.
+        data = _read(path)
+        header = _header(path, number, data, cluster_id)
+        if header is None:
+            if number != numbered[-1][0] or has_traces(data, number):
+                raise _corrupt(path, 0, "its header block is damaged")
+            notes.append(f"{path} has no sound header block and never held anything: it is used anew")
+            empty.append(path)
+            continue
+        oldest = segment = FoundSegment(number, path, header.size_bytes, header.seed, _mapped(path))
+        first = _first_head(segment, data)
+        if first is None:
+            if following is not None:
+                raise _corrupt(path, HEADER_BYTES, "its first entry is damaged though segments follow")
+            _prove_torn(segment, data, HEADER_BYTES, None, None)
+            empty.append(path)
+            continue
+        _check_entries(segment, data, following, notes)
+        segments.append(segment)
+        following = first
+    if oldest is not None and not segments:
+        raise _corrupt(oldest.path, HEADER_BYTES, "its first entry is damaged, and the oldest segment always has one")
+    return Scan(segments[::-1], empty, notes)
 
 
-def _open_segments(directory: Path, cluster_id: str, notes: list[str]) -> tuple[list[FoundSegment], list[Path]]:
-    """The segment files by number, and the newest when it is half-made. Raises as `scan`."""
-    numbered = sorted(
-        (int(path.stem), path) for path in directory.glob(f"*{names.WAL_SUFFIX}") if path.stem.isdecimal()
-    )
-    for (number, path), (after, _) in itertools.pairwise(numbered):
+def _numbered(directory: Path) -> list[tuple[int, Path]]:
+    """The segment files in order. Raises CorruptData when one is missing between two others."""
+    found = sorted((int(path.stem), path) for path in directory.glob(f"*{names.WAL_SUFFIX}") if path.stem.isdecimal())
+    for (number, path), (after, _) in itertools.pairwise(found):
         if after != number + 1:
             lost = directory / names.segment_file(number + 1)
             raise problem(
@@ -195,63 +229,63 @@ def _open_segments(directory: Path, cluster_id: str, notes: list[str]) -> tuple[
                 f"the write-ahead log lacks {lost}: {path.name} is there and newer ones are. {_way_out(directory)}",
                 file=str(lost),
             )
-    segments: list[FoundSegment] = []
-    empty: list[Path] = []
-    for number, path in numbered:
-        data = _mapped(path)
-        header = decode_header(bytes(data[:HEADER_BYTES])) if data.size >= HEADER_BYTES else None
-        if header is None:
-            if number == numbered[-1][0] and not has_traces(data, number):
-                notes.append(f"{path} has no sound header block and never held anything: it is used anew")
-                empty.append(path)
-                continue
-            raise _corrupt_file(path, 0, "its header block is damaged")
-        if header.version > FORMAT_VERSION:
-            raise ConfigError(
-                f"{path} has format version {header.version}, and this version of siltlog reads up to "
-                f"{FORMAT_VERSION}: start the newer version again"
-            )
-        if header.cluster_id != cluster_id:
-            raise ConfigError(
-                f"the write-ahead log in {directory} belongs to another root (cluster id {header.cluster_id}, this "
-                f"root's is {cluster_id}): give the data dir back its root (SILT_ROOT), or use another data dir"
-            )
-        if header.segment != number or data.size < header.size_bytes:
-            what = f"it is segment {header.segment}" if header.segment != number else f"only {data.size} bytes are left"
-            raise _corrupt_file(path, 0, f"{what} of {header.size_bytes} bytes, by its header block")
-        segments.append(FoundSegment(number, path, header.size_bytes, header.seed, data))
-    return segments, empty
+    return found
+
+
+def _header(path: Path, number: int, data: pa.Buffer, cluster_id: str) -> SegmentHeader | None:
+    """The header block of segment `number`, None when it is damaged. Raises as `scan`."""
+    header = decode_header(bytes(data[:HEADER_BYTES]))
+    if header is None:
+        return None
+    if header.version > FORMAT_VERSION:
+        raise ConfigError(
+            f"{path} has format version {header.version}, and this version of siltlog reads up to {FORMAT_VERSION}: "
+            "start the newer version again"
+        )
+    if header.cluster_id != cluster_id:
+        raise ConfigError(
+            f"the write-ahead log in {path.parent} belongs to another root (cluster id {header.cluster_id}, this "
+            f"root's is {cluster_id}): give the data dir back its root (SILT_ROOT), or use another data dir"
+        )
+    if header.segment != number:
+        raise _corrupt(path, 0, f"it is segment {header.segment}, by its header block")
+    if data.size < header.size_bytes:
+        raise _corrupt(path, data.size, f"only {data.size} of its {header.size_bytes} bytes are left")
+    return header
 
 
 def _mapped(path: Path) -> pa.Buffer:
-    size = path.stat().st_size
-    if size == 0:
-        return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as source:
-        return source.read_buffer(size)
+        return source.read_buffer(source.size())
 
 
-def _first_head(segment: FoundSegment) -> EntryHead | None:
+def _read(path: Path) -> pa.Buffer:
+    try:
+        with pa.OSFile(str(path)) as source:
+            return source.read_buffer(source.size())
+    except PermissionError as error:
+        raise ConfigError(f"{path} cannot be read: give this user the right to the data dir") from error
+    except OSError as error:
+        raise _corrupt(path, 0, f"it cannot be read ({error})") from error
+
+
+def _first_head(segment: FoundSegment, data: pa.Buffer) -> EntryHead | None:
     """The first entry, payloads checked."""
-    head = decode_head(segment.data, Position(segment.number, HEADER_BYTES), segment.seed)
-    if head is None or _damaged_frame(segment, segment.data, head) is not None:
+    head = decode_head(data, Position(segment.number, HEADER_BYTES), segment.seed)
+    if head is None or _damaged_frame(segment, data, head) is not None:
         return None
     return head
 
 
-def _check_entries(segment: FoundSegment, following: EntryHead | None, notes: list[str]) -> None:
+def _check_entries(segment: FoundSegment, data: pa.Buffer, following: EntryHead | None, notes: list[str]) -> None:
     """Fills in what is known of `segment`, up to where it was known synced when `following` was written.
 
     Without `following` it is the last one, and ends where its sound entries end.
     """
-    # Read, not only mapped: a disk that cannot give a block back is an error here, and a signal in a mapping.
-    data = _read(segment.path)
     limit = None
     if following is not None:
         if following.synced.segment != segment.number or not HEADER_BYTES < following.synced.position <= data.size:
-            raise _corrupt(
-                segment, following.synced.position, None, f"the next segment says it goes on {following.synced}"
-            )
+            raise _corrupt(segment.path, 0, f"the next segment says that it follows {following.synced}")
         limit = following.synced.position
     last: Frame | None = None
     position = HEADER_BYTES
@@ -260,7 +294,7 @@ def _check_entries(segment: FoundSegment, following: EntryHead | None, notes: li
         damaged = _damaged_frame(segment, data, head) if head is not None else None
         if head is None or damaged is not None:
             if limit is not None:
-                raise _corrupt(segment, position, damaged, f"it was known synced up to {limit}", last)
+                raise _corrupt(segment.path, position, f"it was known synced up to {limit}", damaged, last)
             _prove_torn(segment, data, position, damaged, last)
             if head is not None:
                 notes.append(f"{segment.path}: a torn, unacknowledged group commit at position {position} is cut")
@@ -296,7 +330,7 @@ def _prove_torn(
     for beyond in find_heads(data, segment.number, segment.seed, position):
         if beyond.synced > (segment.number, position):
             detail = f"the entry at {beyond.position} records that it had been synced"
-            raise _corrupt(segment, position, damaged, detail, last)
+            raise _corrupt(segment.path, position, detail, damaged, last)
 
 
 def _damaged_frame(segment: FoundSegment, data: pa.Buffer, head: EntryHead) -> Frame | None:
@@ -307,21 +341,7 @@ def _damaged_frame(segment: FoundSegment, data: pa.Buffer, head: EntryHead) -> F
     return None
 
 
-def _read(path: Path) -> pa.Buffer:
-    try:
-        with pa.OSFile(str(path)) as source:
-            return source.read_buffer(source.size())
-    except OSError as error:
-        raise _corrupt_file(path, 0, f"it cannot be read ({os.strerror(error.errno or 0)})") from error
-
-
 def _corrupt(
-    segment: FoundSegment, position: int, damaged: Frame | None, detail: str, last: Frame | None = None
-) -> SiltlogError:
-    return _corrupt_file(segment.path, position, detail, damaged, last)
-
-
-def _corrupt_file(
     path: Path, position: int, detail: str, damaged: Frame | None = None, last: Frame | None = None
 ) -> SiltlogError:
     where = f"the write-ahead log is damaged: {path} at position {position}"

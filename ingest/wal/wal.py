@@ -8,7 +8,7 @@ trim()                        gives segments back whose records are all in table
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,46 +25,20 @@ from siltlog.ingest.wal.codec import (
     Location,
     Position,
     aligned,
-    crc32c,
     encode_entry,
     frame_bytes,
     marker_frame,
     state_frame,
 )
 from siltlog.ingest.wal.disk import Disk, out_of_space
+from siltlog.ingest.wal.live_segments import LiveSegments, TableOffsets
 from siltlog.ingest.wal.pool import SegmentPool
-from siltlog.ingest.wal.recovery import Scan, scan
+from siltlog.ingest.wal.recovery import Recovery, Scan, scan
 from siltlog.ingest.wal.segment import SEGMENT_RESERVE_BYTES, Partition, Segment, SegmentFiles, segment_room
 
 MARKER_IDLE_MS = 20
 SEGMENT_BYTES_MIN = 16 * 1024
 BLOCK_BYTES = 4096
-TableOffsets = Callable[[bytes, int], int] | Mapping[Partition, int]
-
-
-class SegmentGone(LookupError):
-    """The segment was recycled: what it held is in tables, to be read there."""
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """What a log holds. `frames` can be gone through again and again; it keeps nothing in memory.
-
-    Payloads are views of mapped files, and stay valid as long as they are referred to. Each frame comes with the
-    location it can be read at once `Wal.start` has returned (that of a CONTROL frame is of no use then).
-    """
-
-    state: bytes | None
-    """The newest state; None in an empty log."""
-    frames_before_state: int
-    """How many of `frames` that state already knows of."""
-    notes: list[str]
-    _scan: Scan
-
-    @property
-    def frames(self) -> Iterator[tuple[Frame, Location]]:
-        """RECORDS and CONTROL frames in log order."""
-        return self._scan.frames()
 
 
 @dataclass(slots=True)
@@ -121,7 +95,7 @@ class Wal:
         self._error: BaseException | None = None
         self._closed = False
         self._scan: Scan | None = None
-        self._segments: dict[int, Segment] = {}
+        self._segments = LiveSegments(self._disk)
         self._planned_segment = 0
         # The writer's own, after start().
         self._active: Segment
@@ -155,7 +129,7 @@ class Wal:
         self._budget.state_bytes = frame_bytes(len(state))
         first = [*found.frames_to_copy(), state_frame(state)]
         needed = HEADER_BYTES + ENTRY_BYTES + SEGMENT_RESERVE_BYTES
-        needed += sum(frame_bytes(len(frame.payload)) for frame in first)
+        needed += sum(frame_bytes(frame.payload_bytes) for frame in first)
         # Larger than usual when the last run had larger segments.
         size = max(self._files.segment_bytes, needed + -needed % BLOCK_BYTES)
         number = start.segment + 1
@@ -174,8 +148,8 @@ class Wal:
             fd = self._disk.open(kept.path)
             segment = Segment(kept.path, kept.number, fd, kept.size_bytes, kept.seed, mapped=True)
             segment.ends = kept.ends
-            self._segments[kept.number] = segment
-        self._segments[number] = self._active
+            self._segments.add(segment)
+        self._segments.add(self._active)
         self._synced = Position(number, self._end)
         self._planned_segment = number
         self._budget.segments = len(self._segments)
@@ -194,10 +168,7 @@ class Wal:
             self._queue.put(None)
             self._writer.join()
         self._pool.stop()
-        with self._lock:
-            for segment in self._segments.values():
-                self._disk.close(segment.fd)
-            self._segments.clear()
+        self._segments.close()
 
     # --- writing ------------------------------------------------------------------------------------------
     @staticmethod
@@ -214,7 +185,7 @@ class Wal:
         """
         size = ENTRY_BYTES + MARKER_BYTES
         for frame in frames:
-            size += frame_bytes(len(frame.payload))
+            size += frame_bytes(frame.payload_bytes)
         if size > self.submit_bytes_max:
             raise ValueError(f"a submit of {size} bytes is above the limit of {self.submit_bytes_max}")
         with self._lock:
@@ -307,13 +278,13 @@ class Wal:
             for submit in group[1:]:
                 frames.extend(submit.frames)
         length, locations = self._append(frames)
+        self._segments.note(self._active, frames)
         planned = sum(submit.size for submit in group)
         if state is not None:
             planned += frame_bytes(len(state))
         with self._lock:
             if self._error is not None:
                 return
-            self._active.note(frames)
             if self._planned_segment == self._active.number:
                 self._budget.room += planned - length
         at = 0
@@ -346,10 +317,10 @@ class Wal:
         segment = self._pool.take()
         if segment is None:
             return False
+        self._segments.add(segment)
         with self._lock:
-            self._segments[segment.number] = segment
             self._active = segment
-            self._end = HEADER_BYTES
+        self._end = HEADER_BYTES
         return True
 
     # --- the budget ---------------------------------------------------------------------------------------
@@ -386,76 +357,32 @@ class Wal:
     # --- reading and giving up segments -------------------------------------------------------------------
     def hold(self, number: int) -> bool:
         """Keeps segment `number` from being recycled until `release`; False when it is gone already."""
-        with self._lock:
-            segment = self._segments.get(number)
-            if segment is not None:
-                segment.readers += 1
-            return segment is not None
+        return self._segments.hold(number)
 
     def release(self, number: int) -> None:
-        with self._lock:
-            segment = self._segments.get(number)
-            if segment is not None:
-                segment.readers -= 1
+        self._segments.release(number)
 
     def read(self, location: Location) -> pa.Buffer:
         """The payload at `location`. Raises SegmentGone, CorruptData."""
-        if not self.hold(location.segment):
-            raise SegmentGone(f"segment {location.segment} of the write-ahead log is gone")
-        try:
-            segment = self._segments[location.segment]
-            data = self._disk.read(segment.fd, location.position, location.length)
-        finally:
-            self.release(location.segment)
-        if len(data) != location.length or crc32c(data) != location.crc:
-            raise problem(
-                "corrupt_data",
-                f"the write-ahead log is damaged: {segment.path}, {location.length} bytes at position "
-                f"{location.position} fail their checksum. Stop the server, put the file back from a copy of the disk",
-                file=str(segment.path),
-                position=location.position,
-            )
-        return pa.py_buffer(data)
+        return self._segments.read(location)
 
     def trim(self, table_offsets: TableOffsets) -> int:
         """Gives up the oldest segments of which every record lies below its partition's table offset: how many.
 
-        Stops at the first that is held, or that has one which is not (`oldest_pinning`).
+        Stops at the first that is held, or that has one which is not (`oldest_pinning`). CONTROL frames keep none: the
+        state in a later segment has what they said.
         """
-        freed: list[Segment] = []
-        with self._lock:
-            for number in sorted(self._segments):
-                segment = self._segments[number]
-                # Only below a synced entry of a later segment is there a later state that is synced.
-                if number >= self._synced.segment or segment.readers or _pins(segment, table_offsets):
-                    break
-                freed.append(self._segments.pop(number))
-            self._budget.segments -= len(freed)
+        # Only below a synced entry of a later segment is there a later state that is synced.
+        freed = self._segments.give_up(self._synced.segment, table_offsets)
         if freed:
+            with self._lock:
+                self._budget.segments -= len(freed)
             self._pool.give_back(freed)
         return len(freed)
-
-    def unpin(self, topic_id: bytes, partition: int, before_segment: int) -> None:
-        """Says that every record of a partition that is still needed was written again, from `before_segment` on."""
-        with self._lock:
-            for number, segment in self._segments.items():
-                if number < before_segment:
-                    segment.ends.pop((topic_id, partition), None)
 
     def oldest_pinning(self, table_offsets: TableOffsets | None = None) -> list[Partition]:
         """Which (topic id, partition) keep the oldest segment from being given up; none when it is the active one.
 
         Without table offsets: all that have records in it.
         """
-        with self._lock:
-            oldest = min(self._segments, default=self._synced.segment)
-            if oldest >= self._synced.segment:
-                return []
-            segment = self._segments[oldest]
-            return list(segment.ends) if table_offsets is None else _pins(segment, table_offsets)
-
-
-def _pins(segment: Segment, table_offsets: TableOffsets) -> list[Partition]:
-    if isinstance(table_offsets, Mapping):
-        return [key for key, end in segment.ends.items() if end > table_offsets.get(key, -1)]
-    return [key for key, end in segment.ends.items() if end > table_offsets(*key)]
+        return self._segments.pinning(self._synced.segment, table_offsets)

@@ -233,6 +233,15 @@ def test_a_truncated_segment_is_refused(copied: Callable[[bool], Path]) -> None:
         open_wal(folder).recover()
 
 
+def test_a_file_that_cannot_be_read_back_is_named(copied: Callable[[bool], Path]) -> None:
+    folder = copied(True)
+    path = folder / names.segment_file(2)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CorruptData, match=rf"{path} .*cannot be read"):
+        open_wal(folder).recover()
+
+
 def test_a_segment_under_another_number_is_refused(copied: Callable[[bool], Path]) -> None:
     folder = copied(True)
     shutil.copy(folder / names.segment_file(1), folder / names.segment_file(2))

@@ -21,8 +21,15 @@ BYTES_MAX = 8 * SEGMENT_BYTES
 class Log:
     """A started log on a simulated disk, and what its callbacks said."""
 
-    def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX, marker_idle_ms: int = 60_000) -> None:
-        self.disk = SimulatedDisk(folder)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        bytes_max: int = BYTES_MAX,
+        marker_idle_ms: int = 60_000,
+        disk: SimulatedDisk | None = None,
+    ) -> None:
+        self.disk = disk or SimulatedDisk(folder)
         self.fatal: list[BaseException] = []
         self.acked: list[list[Location]] = []
         self.state_threads: list[int] = []
@@ -225,8 +232,7 @@ def test_views_that_recovery_gave_outlive_their_segment(tmp_path: Path) -> None:
     for number in range(12):
         first.put(bytes([number]) * 6500)
     first.wal.close()
-    log = Log(tmp_path)
-    log.disk = log.wal._disk = log.wal._files.disk = log.wal._pool._disk = first.disk
+    log = Log(tmp_path, disk=first.disk)
     frames = [frame for frame, _ in log.wal.recover().frames]
     log.wal.start()
     log.offset = 12
