@@ -1,7 +1,9 @@
 """`silt config`: the server's settings, and where each came from."""
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,7 +28,7 @@ def show(session: Session) -> None:
     `silt serve`.
     """
     loaded = take_settings({})
-    values = loaded.settings.model_dump(mode="json")
+    values = {name: _without_password(value) for name, value in loaded.settings.model_dump(mode="json").items()}
     rows = [
         {
             "setting": name,
@@ -61,6 +63,11 @@ def check(session: Session) -> int:
         tables=[grid([{"result": text} for text in problems or ["the settings are valid"]], ("result",))],
     )
     return EXIT_FOUND_WRONG if problems else 0
+
+
+def _without_password(value: Any) -> Any:
+    """What is shown is copied into bug reports: `redis://user:password@host` keeps its password to itself."""
+    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", value) if isinstance(value, str) else value
 
 
 def _directory_problems(data_dir: Path) -> list[str]:

@@ -1,0 +1,104 @@
+"""`silt topic` and `silt health` against a real server."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from siltlog.cli import topic as topic_module
+from siltlog.cli.main import run
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ServerProcess]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def server(running: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> ServerProcess:
+    monkeypatch.setenv("SILT_URL", running.url)
+    return running
+
+
+def test_a_topic_from_its_creation_to_its_end(capsys: Capture, server: ServerProcess) -> None:
+    create = ["topic", "create", "life", "--partitions", "2", "--config", "retention.ms=60000", "-c", "compression=lz4"]
+    assert run([*create, "--output", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["name"], made["partitions"], len(made["offsets"])) == ("life", 2, 2)
+    assert made["config"]["retention.ms"] == {"value": 60_000, "source": "topic"}
+    assert made["config"]["compression"]["value"] == "lz4"
+    assert made["table_uri"] == f"{server.root}/topics/life"
+
+    assert run(create) == 1
+    assert "life" in capsys.readouterr().err
+    assert run([*create, "--if-not-exists", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["topic_id"] == made["topic_id"]
+    assert run(["topic", "create", "life", "--partitions", "3", "--if-not-exists"]) == 1
+    capsys.readouterr()
+
+    assert run(["topic", "list", "--output", "value"]) == 0
+    assert "life" in capsys.readouterr().out.split()
+    assert run(["topic", "describe", "life"]) == 0
+    table = capsys.readouterr().out
+    assert all(line == line.rstrip() for line in table.splitlines()), "a table in a file has no trailing blanks"
+    rows = [line.split() for line in table.splitlines()]
+    assert ["retention.ms", "60000", "topic"] in rows
+    assert ["partitions", "2"] in rows
+    assert ["0", "0", "0", "0"] in rows
+
+    assert run(["topic", "delete", "life", "--yes", "--output", "value"]) == 0
+    assert capsys.readouterr().out == "life\n"
+    assert run(["topic", "describe", "life"]) == 1
+    assert "silt topic create life" in capsys.readouterr().err
+
+
+def test_deleting_asks_where_somebody_can_answer(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(["topic", "create", "kept"])
+    assert run(["topic", "delete", "kept"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    monkeypatch.setattr(topic_module, "on_terminal", lambda: True)
+    for answer, status in ((False, 130), (True, 0)):
+
+        def confirm(_: str, abort: bool, err: bool, answer: bool = answer) -> None:
+            assert err, "a question is no result"
+            if not answer and abort:
+                raise topic_module.click.Abort
+
+        monkeypatch.setattr(topic_module.click, "confirm", confirm)
+        assert run(["topic", "delete", "kept"]) == status
+        capsys.readouterr()
+        run(["topic", "list", "--output", "value"])
+        assert ("kept" in capsys.readouterr().out) is not answer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["create", "bad name"], 1, "bad name"),
+        (["create", "_system"], 1, "_system"),
+        (["create", "t", "--config", "no.such=1"], 1, "no.such"),
+        (["create", "t", "--config", "retention.ms"], 2, "NAME=VALUE"),
+        (["create", "t", "--config", "retention.ms=soon"], 1, "retention.ms"),
+        (["create", "t", "--partitions", "0"], 2, "--partitions"),
+        (["describe", "nothing"], 1, "silt topic create nothing"),
+        (["delete", "nothing", "--yes"], 1, "nothing"),
+        (["describe", ".."], 1, "'..'"),
+    ],
+    ids=lambda each: "-".join(each) if isinstance(each, list) else None,
+)
+def test_mistakes_are_sentences(arguments: list[str], status: int, words: str, capsys: Capture) -> None:
+    assert run(["topic", *arguments]) == status
+    said = capsys.readouterr()
+    assert (said.out, words in said.err, "Traceback" in said.err) == ("", True, False)
+
+
+def test_health(server: ServerProcess, capsys: Capture) -> None:
+    assert run(["health", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"url": server.url, "ready": True, "reasons": []}
+    assert run(["health", "--output", "value"]) == 0
+    assert capsys.readouterr().out == "ready\n"
