@@ -1,0 +1,102 @@
+"""Durable bulk publishes: bodies of 10,000 records in Arrow from one Python process."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from benchmarks.bench import TOPIC, Bench
+from benchmarks.disk import WrittenFile
+from benchmarks.figure import Figure
+from benchmarks.posting import post
+from benchmarks.records import arrow_body, table
+from siltlog import Producer
+from siltlog.infra import names
+
+BODY_RECORDS = 10_000
+KEYLESS_TARGET = 2_500_000.0
+KEYED_TARGET = 1_500_000.0
+IN_FLIGHT_BATCHES = 16
+
+
+def arrow(bench: Bench) -> Iterator[Figure]:
+    yield from _size(bench, 100, keyed=False, target=KEYLESS_TARGET)
+    yield from _size(bench, 100, keyed=True, target=KEYED_TARGET)
+    yield from _size(bench, 1024, keyed=False, target=None)
+
+
+def _size(bench: Bench, size_bytes: int, *, keyed: bool, target: float | None) -> Iterator[Figure]:
+    records = table(BODY_RECORDS, size_bytes, keyed=keyed)
+    body = arrow_body(records)
+    what = f"{size_bytes} B, {'1,000 keys' if keyed else 'no keys'}"
+    limit = f"{what}: the same bytes written and synced, body by body"
+    for threads in (1, 2, 4):
+        with bench.server() as server:
+            before = server.cpu_seconds()
+            posted = post(
+                server,
+                [body],
+                names.MEDIA_ARROW,
+                threads=threads,
+                seconds=bench.seconds,
+                warmup_seconds=bench.warmup_seconds,
+            )
+            cpu_us = (server.cpu_seconds() - before) / (posted.posts_in_all * BODY_RECORDS) * 1e6
+        per_second = posted.per_second * BODY_RECORDS
+        yield Figure(
+            f"{what}: bodies made before, {threads} {'connection' if threads == 1 else 'connections'}",
+            per_second,
+            "records/s",
+            limit=limit,
+            at_least=target,
+            p50_ms=posted.percentile_ms(50),
+            p99_ms=posted.percentile_ms(99),
+            cpu_us=cpu_us,
+            megabytes_per_second=per_second * size_bytes / 1e6,
+        )
+    yield _producer(bench, records, what, limit, target, size_bytes)
+    yield _disk(bench.scratch, body, limit, size_bytes, bench.seconds)
+
+
+def _producer(bench: Bench, records: pa.Table, what: str, limit: str, target: float | None, size_bytes: int) -> Figure:
+    with bench.server() as server, Producer(server.url) as producer:
+        producer.send_batch(TOPIC, records).result(30)
+        cpu_before = server.cpu_seconds()
+        started = time.perf_counter()
+        batches = 0
+        waiting = []
+        while time.perf_counter() - started < bench.seconds:
+            waiting.append(producer.send_batch(TOPIC, records))
+            batches += 1
+            if len(waiting) >= IN_FLIGHT_BATCHES:
+                waiting.pop(0).result(30)
+        producer.flush(30_000)
+        seconds = time.perf_counter() - started
+        cpu_us = (server.cpu_seconds() - cpu_before) / (batches * BODY_RECORDS) * 1e6
+    per_second = batches * BODY_RECORDS / seconds
+    return Figure(
+        f"{what}: Producer.send_batch, exactly once",
+        per_second,
+        "records/s",
+        limit=limit,
+        at_least=target,
+        cpu_us=cpu_us,
+        megabytes_per_second=per_second * size_bytes / 1e6,
+    )
+
+
+def _disk(folder: Path, body: bytes, label: str, size_bytes: int, seconds: float) -> Figure:
+    written = WrittenFile(folder)
+    syncs = written.syncs(body, seconds)
+    written.close()
+    per_second = syncs.per_second * BODY_RECORDS
+    return Figure(
+        label,
+        per_second,
+        "records/s",
+        "limit",
+        p50_ms=syncs.p50_ms,
+        p99_ms=syncs.p99_ms,
+        megabytes_per_second=per_second * size_bytes / 1e6,
+    )

@@ -1,0 +1,105 @@
+"""What every benchmark is given: a folder on the disk to be measured, a duration, and servers to measure."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+
+from benchmarks.child import cpu_seconds
+from benchmarks.load import Load, http_request, run_load
+from siltlog import Admin
+from siltlog.infra import names
+from siltlog.server_process import ServerProcess
+
+TOPIC = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    scratch: Path
+    """An empty folder on the disk of the project; removed after the run."""
+    seconds: float
+    """How long one load is measured."""
+    quick: bool
+
+    @property
+    def warmup_seconds(self) -> float:
+        return min(1.0, self.seconds / 3)
+
+    @contextmanager
+    def server(
+        self, *, partitions: int = 4, config: dict[str, int | str] | None = None, **settings: Any
+    ) -> Iterator["Server"]:
+        """A new server with the topic TOPIC."""
+        folder = self.scratch / f"node-{len(list(self.scratch.iterdir()))}"
+        process = ServerProcess(folder, {"log_level": "warning", **settings})
+        try:
+            process.start()
+            server = Server(process)
+            server.admin.create_topic(TOPIC, partitions, config)
+            yield server
+        finally:
+            process.stop()
+
+    def load(self, port: int, path: str, bodies: Sequence[bytes], media: str, connections: int) -> Load:
+        requests = [http_request(port, path, body, media) for body in bodies]
+        return run_load(
+            "http",
+            port,
+            requests,
+            connections=connections,
+            seconds=self.seconds,
+            warmup_seconds=self.warmup_seconds,
+        )
+
+
+class Server:
+    """A server under measurement."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        self.process = process
+        self.url = process.url
+        self.port = urlsplit(process.url).port or 0
+        self.admin = Admin(process.url)
+        self.pool = urllib3.HTTPConnectionPool("127.0.0.1", self.port, maxsize=16, retries=False, timeout=60)
+
+    @property
+    def publish_path(self) -> str:
+        return f"/v1/topics/{TOPIC}/records"
+
+    def sample_reply(self, body: bytes, media: str) -> bytes:
+        """What it answers to a publish."""
+        reply = self.pool.urlopen("POST", self.publish_path, body=body, headers={"Content-Type": media})
+        assert reply.status == 200, reply.data
+        return reply.data
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the server so far, all its threads."""
+        return cpu_seconds(self.process.pid)
+
+    def memory_bytes(self) -> int:
+        """Resident memory that is the process's own: without the pages of files it has mapped."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError("the kernel does not say how much memory a process has")
+
+    def in_table(self) -> int:
+        """How many records of the topic are in its table."""
+        return sum(int(entry["table_offset"]) for entry in self.admin.offsets(TOPIC))
+
+    def await_table(self, seconds_max: float = 60.0) -> None:
+        """Returns once everything that is acknowledged is in the table."""
+        deadline = time.monotonic() + seconds_max
+        while any(entry["table_offset"] < entry["high_watermark"] for entry in self.admin.offsets(TOPIC)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the table was not complete within {seconds_max} s; see {self.process.log_path}")
+            time.sleep(0.02)
+
+    def wal_bytes(self) -> int:
+        return sum(path.stat().st_size for path in (self.process.data_dir / names.WAL_FOLDER).iterdir())

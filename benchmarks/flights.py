@@ -1,0 +1,87 @@
+"""Real records: 336,776 flights as JSON, over and over, published and settled in the table."""
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.bench import TOPIC, Bench, Server
+from benchmarks.figure import Figure
+from benchmarks.posting import Posted, post
+from benchmarks.records import arrow_body
+from siltlog import Producer
+from siltlog.demo.data import Flights, flights
+from siltlog.infra import names
+
+BODY_RECORDS = 500
+ARROW_RECORDS = 10_000
+CONNECTIONS = 4
+ENCODED = "the same flights encoded as Parquet (zstd) on one core"
+
+
+def flights_as_json(bench: Bench) -> Iterator[Figure]:
+    known = flights(40_000) if bench.quick else flights()
+    each = known.value_bytes / len(known)
+    seconds = bench.seconds * 3
+    with bench.server() as server:
+        yield from _posted(server, "JSON bodies of 500", _json_bodies(known), names.MEDIA_JSON, seconds, each)
+    with bench.server() as server:
+        yield from _posted(server, "Arrow bodies of 10,000", _arrow_bodies(known), names.MEDIA_ARROW, seconds, each)
+    with bench.server() as server:
+        yield _sent(server, known, each)
+    yield _encoded(known, each)
+
+
+def _posted(
+    server: Server, what: str, bodies: list[bytes], media: str, seconds: float, each: float
+) -> Iterator[Figure]:
+    records = ARROW_RECORDS if media == names.MEDIA_ARROW else BODY_RECORDS
+    started = time.perf_counter()
+    posted: Posted = post(server, bodies, media, threads=CONNECTIONS, seconds=seconds)
+    server.await_table(120)
+    settled = posted.posts * records / (time.perf_counter() - started)
+    published = posted.per_second * records
+    yield Figure(
+        f"{what}: acknowledged",
+        published,
+        "records/s",
+        p50_ms=posted.percentile_ms(50),
+        p99_ms=posted.percentile_ms(99),
+        megabytes_per_second=published * each / 1e6,
+    )
+    yield Figure(f"{what}: settled", settled, "records/s", limit=ENCODED, megabytes_per_second=settled * each / 1e6)
+
+
+def _sent(server: Server, known: Flights, each: float) -> Figure:
+    with Producer(server.url) as producer:
+        started = time.perf_counter()
+        for key, value in zip(known.keys, known.values, strict=True):
+            producer.send(TOPIC, value, key=key)
+        producer.flush(120_000)
+        seconds = time.perf_counter() - started
+    per_second = len(known) / seconds
+    return Figure("Producer.send, keyed", per_second, "records/s", megabytes_per_second=per_second * each / 1e6)
+
+
+def _json_bodies(known: Flights) -> list[bytes]:
+    bodies = []
+    for at in range(0, len(known) - BODY_RECORDS + 1, BODY_RECORDS):
+        pairs = zip(known.keys[at : at + BODY_RECORDS], known.values[at : at + BODY_RECORDS], strict=True)
+        records = b",".join(b'{"key":"%s","value":%s}' % (key.encode(), value) for key, value in pairs)
+        bodies.append(b'{"records":[' + records + b"]}")
+    return bodies
+
+
+def _arrow_bodies(known: Flights) -> list[bytes]:
+    records = pa.table({"key": pa.array(known.keys, pa.string()), "value": pa.array(known.values, pa.binary())})
+    starts = range(0, len(known) - ARROW_RECORDS + 1, ARROW_RECORDS)
+    return [arrow_body(records.slice(at, ARROW_RECORDS).combine_chunks()) for at in starts]
+
+
+def _encoded(known: Flights, each: float) -> Figure:
+    records = pa.table({"key": pa.array(known.keys, pa.string()), "value": pa.array(known.values, pa.binary())})
+    started = time.perf_counter()
+    pq.write_table(records, pa.BufferOutputStream(), compression="zstd", compression_level=1, use_dictionary=False)
+    per_second = len(known) / (time.perf_counter() - started)
+    return Figure(ENCODED, per_second, "records/s", "limit", megabytes_per_second=per_second * each / 1e6)

@@ -1,0 +1,57 @@
+"""Latency of single publishes at 64 connections: with and without flushes, alone and beside bulk publishes."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.arrow import BODY_RECORDS
+from benchmarks.bench import Bench, Server
+from benchmarks.figure import Figure
+from benchmarks.posting import post
+from benchmarks.records import arrow_body, json_body, json_record, table
+from siltlog.infra import names
+
+CONNECTIONS = 64
+BULK_TOPIC = "bulk"
+BULK_BYTES_PER_SECOND = 40_000_000
+LONG_MS = 3_600_000
+LONG_BYTES = 2**40
+SETTINGS: dict[str, dict[str, Any]] = {
+    "no flushes": {"flush_ms": LONG_MS, "flush_bytes": LONG_BYTES},
+    "flushed each second": {},
+}
+
+
+def flushing(bench: Bench) -> Iterator[Figure]:
+    for bulk in (False, True):
+        beside = f", {BULK_BYTES_PER_SECOND // 10**6} MB/s of bulk beside" if bulk else ""
+        for what, settings in SETTINGS.items():
+            with bench.server(**settings) as server:
+                server.admin.create_topic(BULK_TOPIC, 1)
+                yield _latency(bench, server, f"{what}{beside}: p99", f"no flushes{beside}: p99", bulk)
+
+
+def _latency(bench: Bench, server: Server, label: str, limit: str, bulk: bool) -> Figure:
+    body = json_body(json_record(100), 1)
+    thread = threading.Thread(target=_publish_bulk, args=(bench, server), daemon=True)
+    if bulk:
+        thread.start()
+    load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, CONNECTIONS)
+    if bulk:
+        thread.join()
+    return Figure(
+        label, load.p99_ms, "ms", limit="" if label == limit else limit, p50_ms=load.p50_ms, p99_ms=load.p99_ms
+    )
+
+
+def _publish_bulk(bench: Bench, server: Server) -> None:
+    body = arrow_body(table(BODY_RECORDS, 100, keyed=False))
+    post(
+        server,
+        [body],
+        names.MEDIA_ARROW,
+        threads=1,
+        seconds=bench.seconds + bench.warmup_seconds,
+        per_second=BULK_BYTES_PER_SECOND / len(body),
+        path=f"/v1/topics/{BULK_TOPIC}/records",
+    )

@@ -1,0 +1,61 @@
+"""Durable publishes of JSON bodies with 500 records of 100 B."""
+
+from collections.abc import Iterator
+
+from benchmarks.bench import Bench
+from benchmarks.child import bare_server
+from benchmarks.disk import WrittenFile
+from benchmarks.figure import Figure
+from benchmarks.load import Load
+from benchmarks.records import json_body, json_record
+from siltlog.infra import names
+
+BODY_RECORDS = 500
+RECORD_BYTES = 100
+CONNECTIONS = (1, 4, 16)
+SYNCED = "the same bytes written and synced, body by body"
+
+
+def json_bodies(bench: Bench) -> Iterator[Figure]:
+    body = json_body(json_record(RECORD_BYTES), BODY_RECORDS)
+    with bench.server() as server:
+        reply = server.sample_reply(body, names.MEDIA_JSON)
+        for connections in CONNECTIONS:
+            before = server.cpu_seconds()
+            load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, connections)
+            cpu_us = (server.cpu_seconds() - before) / (load.replies_in_all * BODY_RECORDS) * 1e6
+            yield _figure(f"Siltlog, {connections} connections", load, cpu_us, limit=_limit(connections))
+    with bare_server(reply, names.MEDIA_JSON) as bare:
+        for connections in CONNECTIONS:
+            yield _figure(_limit(connections), bench.load(bare.port, "/", [body], names.MEDIA_JSON, connections))
+    written = WrittenFile(bench.scratch)
+    syncs = written.syncs(body, bench.seconds)
+    written.close()
+    yield Figure(
+        SYNCED,
+        syncs.per_second * BODY_RECORDS,
+        "records/s",
+        "limit",
+        p50_ms=syncs.p50_ms,
+        p99_ms=syncs.p99_ms,
+        megabytes_per_second=syncs.per_second * BODY_RECORDS * RECORD_BYTES / 1e6,
+    )
+
+
+def _figure(label: str, load: Load, cpu_us: float | None = None, limit: str = "") -> Figure:
+    per_second = load.per_second * BODY_RECORDS
+    return Figure(
+        label,
+        per_second,
+        "records/s",
+        "siltlog" if limit else "limit",
+        limit,
+        p50_ms=load.p50_ms,
+        p99_ms=load.p99_ms,
+        cpu_us=cpu_us,
+        megabytes_per_second=per_second * RECORD_BYTES / 1e6,
+    )
+
+
+def _limit(connections: int) -> str:
+    return f"an HTTP server that answers at once, {connections} connections"
