@@ -227,7 +227,8 @@ def write_merged(
         .options(**READ_OPTIONS)
         .parquet(*paths)
         .withColumn(names.PARTITION_COLUMN, in_path.cast("int"))
-        .repartition(tasks, names.PARTITION_COLUMN)
+        # By its number, not its hash: two partitions in one task would wait for each other.
+        .repartitionById(tasks, names.PARTITION_COLUMN)
         .sortWithinPartitions(names.PARTITION_COLUMN, "offset")
         .write.partitionBy(names.PARTITION_COLUMN)
         .options(**WRITE_OPTIONS, compression=CODECS[compression])

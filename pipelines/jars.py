@@ -1,7 +1,8 @@
 """The jars that Spark lacks (Delta, S3A): resolved once into a cache folder, then only looked at.
 
-`python -m siltlog.pipelines.jars` makes sure of all of them and prints where they are. Resolution is Ivy's, which
-comes with Spark; starting a session with a folder of jars is faster than `spark.jars.packages` and needs no network.
+`python -m siltlog.pipelines.jars` makes sure of all of them, and of the archive of classes, and prints where they are.
+Resolution is Ivy's, which comes with Spark; starting a session with a folder of jars is faster than
+`spark.jars.packages` and needs no network.
 """
 
 import fcntl
@@ -21,7 +22,7 @@ from xml.sax.saxutils import quoteattr
 
 import click
 
-from siltlog.infra.errors import ConfigError
+from siltlog.infra.errors import ConfigError, SiltlogError
 from siltlog.infra.settings import variable
 from siltlog.pipelines.java import Java, find_java
 
@@ -212,6 +213,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
+    from siltlog.pipelines.class_archive import find_class_archive, make_class_archive
+
     try:
         for jar_set in (DELTA, S3A):
             if jars_of(jar_set) is None:
@@ -219,7 +222,11 @@ def main() -> int:
             jars = resolve(jar_set)
             size_mb = sum(jar.stat().st_size for jar in jars) / 1e6
             click.echo(f"{jar_set.name}: {len(jars)} jars, {size_mb:.0f} MB in {jars[0].parent}")
-    except ConfigError as error:
+        if not find_class_archive().exists():
+            click.echo("running each Spark job once on a small topic, so that it starts faster (once)", err=True)
+            make_class_archive()
+        click.echo(f"classes: {find_class_archive()}")
+    except SiltlogError as error:
         click.echo(str(error), err=True)
         return 1
     return 0

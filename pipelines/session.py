@@ -3,21 +3,23 @@
 Under `spark-submit`, or where a session is active already, that one is used as it is.
 """
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.settings import variable
 from siltlog.infra.store import ObjectStore
-from siltlog.pipelines.jars import DELTA, S3A, jars_of, resolve, spark_home
-from siltlog.pipelines.java import find_java
+from siltlog.pipelines.jars import DELTA, S3A, cache_folder, jars_of, resolve, spark_home
+from siltlog.pipelines.java import Java, find_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 DRIVER_MEMORY = "2g"
@@ -62,10 +64,13 @@ SHORT_JOB_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @contextmanager
-def spark_session(store: ObjectStore, *, short_job: bool = True) -> "Iterator[SparkSession]":
+def spark_session(
+    store: ObjectStore, *, short_job: bool = True, archive_to: Path | None = None
+) -> "Iterator[SparkSession]":
     """The active Spark session, able to reach `store`, or a local one that ends with the block.
 
-    Raises ConfigError, one sentence that says what to install, when Spark, Java or the jars are missing.
+    With `archive_to` its JVM writes the classes that it loaded there as it ends. Raises ConfigError, one sentence that
+    says what to install, when Spark, Java or the jars are missing.
     """
     spark_home()
     from pyspark import SparkContext
@@ -73,7 +78,7 @@ def spark_session(store: ObjectStore, *, short_job: bool = True) -> "Iterator[Sp
     from pyspark.sql import SparkSession
 
     ours = SparkContext._active_spark_context is None and not variable(GATEWAY_PORT)
-    spark = _start(store, short_job=short_job) if ours else SparkSession.builder.getOrCreate()
+    spark = _start(store, short_job, archive_to) if ours else SparkSession.builder.getOrCreate()
     for name in TWICE_TOLD:
         PySparkLogger.getLogger(name).disabled = True
     try:
@@ -86,11 +91,7 @@ def spark_session(store: ObjectStore, *, short_job: bool = True) -> "Iterator[Sp
         if ours:
             gateway = SparkContext._gateway
             spark.stop()
-            # The JVM ends when its standard input does; the next session starts one with its own settings.
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait()
-            SparkContext._gateway = SparkContext._jvm = None
+            _end(gateway)
 
 
 def _set(spark: "SparkSession", name: str, value: str) -> None:
@@ -134,17 +135,14 @@ def reason_of(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def _start(store: ObjectStore, *, short_job: bool) -> "SparkSession":
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
+def _start(store: ObjectStore, short_job: bool, archive_to: Path | None) -> "SparkSession":
+    from pyspark import SparkConf
 
     java = find_java()
     jars = resolve(DELTA, java)
     on_s3 = urlsplit(store.root_uri).scheme == "s3"
     more = resolve(S3A, java) if on_s3 else jars_of(S3A)
     folders = [found[0].parent for found in (jars, more) if found]
-    options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION}"', *(SHORT_JOB_OPTIONS if short_job else ())]
     conf = SparkConf(loadDefaults=False)
     for name, value in (STARTING | READING).items():
         conf.set(name, value)
@@ -153,7 +151,30 @@ def _start(store: ObjectStore, *, short_job: bool) -> "SparkSession":
     # Files are named one by one: by default the listing of 1,000 of them is a job of 1,000 tasks.
     conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", str(4 * cores))
     conf.set("spark.driver.extraClassPath", os.pathsep.join(f"{folder}/*" for folder in folders))
-    conf.set("spark.driver.extraJavaOptions", " ".join(options))
+    options = [f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}"]
+    if not short_job:
+        return _launch(java, conf, options)
+    options += SHORT_JOB_OPTIONS
+    if archive_to is not None:
+        return _launch(java, conf, [*options, f"-XX:ArchiveClassesAtExit={archive_to}"])
+    archive = class_archive(java, folders)
+    if archive.exists():
+        crash = archive.with_suffix(".crash.log")
+        try:
+            return _launch(java, conf, [*options, f"-XX:SharedArchiveFile={archive}", f"-XX:ErrorFile={crash}"])
+        except ConfigError:
+            # One that a power cut or a full disk left damaged crashes the JVM.
+            archive.unlink(missing_ok=True)
+            crash.unlink(missing_ok=True)
+    return _launch(java, conf, options)
+
+
+def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSession":
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    conf.set("spark.driver.extraJavaOptions", " ".join(f'"{option}"' for option in options))
     environment = {
         "JAVA_HOME": str(java.home) if java.home else None,
         "SPARK_HOME": str(spark_home()),
@@ -162,12 +183,33 @@ def _start(store: ObjectStore, *, short_job: bool) -> "SparkSession":
         "PYSPARK_SUBMIT_ARGS": None,
     }
     with tempfile.TemporaryFile() as output, _environment(environment):
+        gateway = None
         try:
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
             SparkContext(gateway=gateway, conf=conf)
         except Exception as error:
+            if gateway is not None:
+                _end(gateway)
             raise ConfigError(f"Spark did not start with {java.executable}: {_tail(output) or error}") from error
     return SparkSession.builder.getOrCreate()
+
+
+def _end(gateway: Any) -> None:
+    """The JVM ends when its standard input does; the next session starts one with its own settings."""
+    from pyspark import SparkContext
+
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def class_archive(java: Java, jar_folders: Sequence[Path]) -> Path:
+    """Where the classes of a session with these jars are archived (`pipelines/class_archive.py`)."""
+    executable = java.executable.resolve()
+    parts = (executable, executable.stat().st_mtime_ns, spark_home(), *jar_folders)
+    digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+    return cache_folder() / "classes" / f"{digest}.jsa"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.store import open_store
-from siltlog.pipelines import session
+from siltlog.pipelines.class_archive import find_class_archive
 from siltlog.pipelines.session import s3a_settings, spark_session
 
 
@@ -63,11 +63,16 @@ def test_a_session_is_as_the_jobs_need_it(spark: Any, tmp_path: Path) -> None:
 
 SCRIPT = """
 import os, sys
-from siltlog.infra.errors import ConfigError
+from pathlib import Path
 from siltlog.infra.store import open_store
+from siltlog.pipelines import session
 from siltlog.pipelines.session import spark_session
 before = dict(os.environ)
-for round in range(2):
+for kind in ("as it is", "with a damaged archive of classes"):
+    if kind != "as it is":
+        # One byte off, it would not be taken for an archive at all; cut, it crashes the JVM.
+        session.class_archive = lambda *_: Path(sys.argv[2])
+        Path(sys.argv[2]).write_bytes(Path(sys.argv[3]).read_bytes()[:100_000] if Path(sys.argv[3]).exists() else b"x")
     with spark_session(open_store(sys.argv[1])) as spark:
         jvm = spark.sparkContext._gateway.proc.pid
         assert spark.range(3).count() == 3
@@ -81,10 +86,11 @@ for round in range(2):
 
 @pytest.mark.spark
 def test_a_session_ends_with_its_jvm_and_says_nothing(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT, tmp_path.as_uri()], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    damaged = tmp_path / "damaged.jsa"
+    command = [sys.executable, "-c", SCRIPT, (tmp_path / "lake").as_uri(), damaged, find_class_archive()]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (run.stdout, run.stderr, run.returncode) == ("ended\nended\n", "", 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["lake"]
 
 
 @pytest.mark.spark
@@ -112,6 +118,6 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with (
         pytest.raises(ConfigError, match=r"pip install 'siltlog\[spark\]'"),
-        session.spark_session(open_store(tmp_path.as_uri())),
+        spark_session(open_store(tmp_path.as_uri())),
     ):
         pass
