@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from siltlog.infra import names
@@ -32,7 +32,7 @@ def open_handle(store: ObjectStore, topic: str, version: int | None = None) -> D
     except TableNotFoundError:
         raise problem("unknown_topic", f"there is no topic {topic!r}", topic=topic) from None
     except Exception as error:
-        if isinstance(store, LocalStore):
+        if isinstance(store, LocalStore) and isinstance(error, DeltaError) and "os error" not in str(error):
             raise damaged(topic, log_folder(topic), str(error)[:_REASON_CHARS_MAX]) from error
         raise translated(store, topic, error) from error
 
