@@ -30,13 +30,12 @@ def partitions_of(keys: pa.Array, partitions: int, keyless: int) -> npt.NDArray[
 
     Each distinct key is hashed once.
     """
-    encoded = keys.dictionary_encode()
-    by_code = np.fromiter(
-        (partition_of(key, partitions) for key in encoded.dictionary.cast(pa.binary()).to_pylist()),
-        dtype=np.int32,
-        count=len(encoded.dictionary),
-    )
-    by_code = np.append(by_code, np.int32(keyless))
-    codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-    partitions_out: npt.NDArray[np.int32] = by_code[codes]
+    encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+    distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
+    hashes = np.array([xxhash.xxh64_intdigest(key, HASH_SEED) for key in distinct], np.uint64)
+    by_code = np.append((hashes.view(np.int64) % partitions).astype(np.int32), np.int32(keyless))
+    codes = encoded.indices
+    if codes.null_count:
+        codes = codes.fill_null(len(distinct))
+    partitions_out: npt.NDArray[np.int32] = by_code[codes.to_numpy(zero_copy_only=False)]
     return partitions_out

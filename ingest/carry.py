@@ -7,7 +7,7 @@ from siltlog.ingest.log import Log
 from siltlog.ingest.log_batch import LogBatch
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.topic_log import TopicLog
-from siltlog.ingest.wal import Frame, FrameKind, Location
+from siltlog.ingest.wal import Location
 
 
 async def carry_forward(log: Log, topic: TopicLog) -> int:
@@ -43,15 +43,7 @@ async def _carry_partition(log: Log, partition: PartitionLog) -> int:
 async def _write(log: Log, partition: PartitionLog, batch: LogBatch) -> Location:
     loop = asyncio.get_running_loop()
     written: asyncio.Future[Location] = loop.create_future()
-    frame = Frame(
-        FrameKind.RECORDS,
-        partition.topic.id_bytes,
-        partition.partition,
-        partition.epoch,
-        batch.first_offset,
-        batch.rows,
-        batch.payload(),
-    )
+    frame = partition.frame(batch)
 
     def durable(locations: list[Location]) -> None:
         loop.call_soon_threadsafe(written.set_result, locations[0])

@@ -80,21 +80,9 @@ class GroupCommit:
         for topic in {partition.topic: None for partition in group.partitions}:
             topic.move_sticky()
         for partition in group.partitions:
-            batch = partition.take_pending()
-            if batch is None:
-                continue
-            group.batches.append((partition, batch))
-            group.frames.append(
-                Frame(
-                    FrameKind.RECORDS,
-                    partition.topic.id_bytes,
-                    partition.partition,
-                    partition.epoch,
-                    batch.first_offset,
-                    batch.rows,
-                    batch.payload(),
-                )
-            )
+            for batch in partition.take_pending():
+                group.batches.append((partition, batch))
+                group.frames.append(partition.frame(batch))
         # After the records, so that the frames of batches keep their places.
         group.frames += [Frame(FrameKind.CONTROL, CONTROL_TOPIC, 0, 0, 0, 0, payload) for payload in group.controls]
         self._sealed.append(group)

@@ -24,7 +24,10 @@ _FIELDS = (
 
 _SCHEMAS = [pa.schema([f for i, f in enumerate(_FIELDS) if mask >> i & 1]) for mask in range(1 << len(_FIELDS))]
 _MASKS = {tuple(schema.names): mask for mask, schema in enumerate(_SCHEMAS)}
+_SCHEMA_BYTES = [schema.serialize().size for schema in _SCHEMAS]
 _PREFIX_ALIGN = 64
+JOINED_BYTES_MAX = 64 * 1024
+"""A message up to this size is made in one piece: writing it piece by piece would cost more than copying it."""
 
 
 class ProducerRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -79,13 +82,18 @@ class LogBatch:
         skip, rows = first_offset - self.first_offset, next_offset - first_offset
         return LogBatch(first_offset, self.columns.slice(skip, rows), _slice_runs(self.runs, skip, rows))
 
-    def payload(self) -> bytes:
-        """The bytes of a frame: a length-prefixed description, then one Arrow IPC record batch message."""
+    def payload(self) -> tuple[bytes | pa.Buffer, ...]:
+        """The pieces of a frame: a length-prefixed description, then one Arrow IPC record batch message.
+
+        The buffers of a large batch are not copied.
+        """
         mask = _MASKS[tuple(self.columns.schema.names)]
         prefix = _encode_prefix(_Prefix(mask, self.rows, list(self.runs)))
         padding = -(4 + len(prefix)) % _PREFIX_ALIGN
         head = len(prefix).to_bytes(4, "little") + prefix + b"\0" * padding
-        return b"".join((head, self.columns.serialize()))
+        if self.columns.nbytes <= JOINED_BYTES_MAX:
+            return (b"".join((head, self.columns.serialize())),)
+        return (head, *_message_pieces(self.columns, mask))
 
     @classmethod
     def from_payload(cls, first_offset: int, payload: pa.Buffer) -> "LogBatch":
@@ -95,6 +103,40 @@ class LogBatch:
         message = payload.slice(4 + length + -(4 + length) % _PREFIX_ALIGN)
         columns = pa.ipc.read_record_batch(message, _SCHEMAS[prefix.mask])
         return cls(first_offset, columns, tuple(prefix.runs))
+
+
+def _message_pieces(columns: pa.RecordBatch, mask: int) -> list[bytes | pa.Buffer]:
+    """The record batch message of `columns`, as it comes out of a stream's writer after the schema."""
+    sink = _Pieces(_SCHEMA_BYTES[mask])
+    with pa.PythonFile(sink, mode="w") as out, pa.ipc.new_stream(out, _SCHEMAS[mask]) as writer:
+        writer.write_batch(columns)
+    return sink.pieces
+
+
+class _Pieces:
+    """A file for Arrow's writer that keeps what it is given; the first `skip_bytes` are dropped."""
+
+    closed = False
+
+    def __init__(self, skip_bytes: int) -> None:
+        self.pieces: list[bytes | pa.Buffer] = []
+        self._skip_bytes = skip_bytes
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        size = len(data)
+        if self._skip_bytes:
+            # The schema's message ends where one of the writer's own pieces ends.
+            self._skip_bytes -= size
+            assert self._skip_bytes >= 0
+        else:
+            self.pieces.append(data)
+        return size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """The pieces outlive the writer."""
 
 
 def record_batch(

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,10 +19,14 @@ from siltlog.ingest.body import Rows, headers_array
 from siltlog.ingest.head import Chunk, Head, load
 from siltlog.ingest.log_batch import LogBatch, ProducerRun, Runs, concat, record_batch, record_columns
 from siltlog.ingest.sequencer import ProducerBatch, Sequencer
-from siltlog.ingest.wal import Location, SegmentGone, Wal
+from siltlog.ingest.wal import Frame, FrameKind, Location, SegmentGone, Wal
 
 if TYPE_CHECKING:
     from siltlog.ingest.topic_log import TopicLog
+
+
+JOIN_BYTES_MAX = 64 * 1024
+"""Batches above it are frames of their own: joining would copy them."""
 
 
 class Piece(NamedTuple):
@@ -71,10 +76,21 @@ class PartitionLog:
         self._pending.append(piece)
         return first
 
-    def take_pending(self) -> LogBatch | None:
-        """All that was added since the last call, as one batch."""
+    def take_pending(self) -> list[LogBatch]:
+        """All that was added since the last call: small pieces joined, large ones as they are."""
         pieces, self._pending = self._pending, []
-        return _batch_of(self._pending_first, pieces) if pieces else None
+        return _batches_of(self._pending_first, pieces)
+
+    def frame(self, batch: LogBatch) -> Frame:
+        return Frame(
+            FrameKind.RECORDS,
+            self.topic.id_bytes,
+            self.partition,
+            self.epoch,
+            batch.first_offset,
+            batch.rows,
+            batch.payload(),
+        )
 
     def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         self.head.append(batch, frame, now_seconds)
@@ -181,22 +197,28 @@ class PartitionLog:
         self._high_watermark = max(self._high_watermark, reached)
 
 
-def _batch_of(first_offset: int, pieces: list[Piece]) -> LogBatch:
+def _batches_of(first_offset: int, pieces: list[Piece]) -> list[LogBatch]:
     batches: list[LogBatch] = []
-    rows: list[Piece] = []
     at = first_offset
-    for piece in pieces:
-        if isinstance(piece.records, Rows):
-            rows.append(piece)
+    for small, group in groupby(pieces, lambda piece: isinstance(piece.records, Rows)):
+        alike = list(group)
+        if small:
+            batches.append(_batch_of_rows(at, alike))
+            at = batches[-1].next_offset
             continue
-        if rows:
-            batches.append(_batch_of_rows(at, rows))
-            at, rows = batches[-1].next_offset, []
-        batches.append(LogBatch(at, piece.records, _runs([piece])))
-        at += piece.rows
-    if rows:
-        batches.append(_batch_of_rows(at, rows))
-    return concat(batches)
+        for piece in alike:
+            batches.append(LogBatch(at, piece.records, _runs([piece])))
+            at += piece.rows
+    return _joined(batches)
+
+
+def _joined(batches: list[LogBatch]) -> list[LogBatch]:
+    """Neighbours that are small together become one, so that one sync does not write a frame per request."""
+    out: list[LogBatch] = []
+    for small, group in groupby(batches, lambda batch: batch.nbytes <= JOIN_BYTES_MAX):
+        alike = list(group)
+        out += [concat(alike)] if small else alike
+    return out
 
 
 def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:

@@ -29,7 +29,7 @@ from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.sequencer import ProducerBatch
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import claim
-from siltlog.ingest.wal import Frame, FrameKind, Location, Recovery
+from siltlog.ingest.wal import FrameKind, Location, Recovery
 
 OFFSET_JUMP = 1 << 32
 """A successor that cannot know what its predecessor gave out starts at the next multiple of this."""
@@ -74,17 +74,13 @@ def read_wal(recovery: Recovery) -> Found:
     for index, (frame, location) in enumerate(recovery.frames):
         if frame.kind == FrameKind.RECORDS:
             key = (str(uuid.UUID(bytes=frame.topic_id)), frame.partition)
-            found = FoundFrame(frame.first_offset, frame.first_offset + frame.count, location, _payload(frame))
+            found = FoundFrame(frame.first_offset, frame.first_offset + frame.count, location, frame.payload_whole)
             frames[key].append(found)
             if index >= recovery.frames_before_state:
                 replays[key].append(found)
         elif index >= recovery.frames_before_state:
-            wal_state.apply(state, wal_state.decode_event(bytes(frame.payload)))
+            wal_state.apply(state, wal_state.decode_event(frame.payload_whole.to_pybytes()))
     return Found(state, frames, replays)
-
-
-def _payload(frame: Frame) -> pa.Buffer:
-    return frame.payload if isinstance(frame.payload, pa.Buffer) else pa.py_buffer(frame.payload)
 
 
 async def start_log(

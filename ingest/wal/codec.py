@@ -72,6 +72,12 @@ class Frame:
         return self.payload if isinstance(self.payload, tuple) else (self.payload,)
 
     @property
+    def payload_whole(self) -> pa.Buffer:
+        """The payload of a frame that was read."""
+        assert not isinstance(self.payload, tuple)
+        return self.payload if isinstance(self.payload, pa.Buffer) else pa.py_buffer(self.payload)
+
+    @property
     def payload_bytes(self) -> int:
         return sum(len(piece) for piece in self.payload) if isinstance(self.payload, tuple) else len(self.payload)
 

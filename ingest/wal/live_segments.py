@@ -81,6 +81,13 @@ class LiveSegments:
                 freed.append(self._by_number.pop(number))
         return freed
 
+    def unpin(self, key: Partition, before_segment: int) -> None:
+        """A partition's records in segments below `before_segment` need no longer be kept."""
+        with self._lock:
+            for number, segment in self._by_number.items():
+                if number < before_segment:
+                    segment.ends.pop(key, None)
+
     def pinning(self, below: int, table_offsets: TableOffsets | None) -> list[Partition]:
         """Which (topic id, partition) keep the oldest segment, when its number is below `below`."""
         with self._lock:

@@ -128,7 +128,7 @@ class Scan:
             newest: tuple[bytes, int] | None = None
             for frame, _ in segment.contents() if segment.has_state else ():
                 if frame.kind == FrameKind.STATE:
-                    newest = (bytes(frame.payload), before)
+                    newest = (frame.payload_whole.to_pybytes(), before)
                 before += frame.kind in (FrameKind.RECORDS, FrameKind.CONTROL)
             if newest is not None:
                 return newest

@@ -380,6 +380,10 @@ class Wal:
             self._pool.give_back(freed)
         return len(freed)
 
+    def unpin(self, topic_id: bytes, partition: int, before_segment: int) -> None:
+        """Says that every record of a partition that is still needed was written again, from `before_segment` on."""
+        self._segments.unpin((topic_id, partition), before_segment)
+
     def oldest_pinning(self, table_offsets: TableOffsets | None = None) -> list[Partition]:
         """Which (topic id, partition) keep the oldest segment from being given up; none when it is the active one.
 
