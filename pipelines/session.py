@@ -158,15 +158,17 @@ def _start(store: ObjectStore, short_job: bool, archive_to: Path | None) -> "Spa
     if archive_to is not None:
         return _launch(java, conf, [*options, f"-XX:ArchiveClassesAtExit={archive_to}"])
     archive = class_archive(java, folders)
-    if archive.exists():
-        crash = archive.with_suffix(".crash.log")
-        try:
-            return _launch(java, conf, [*options, f"-XX:SharedArchiveFile={archive}", f"-XX:ErrorFile={crash}"])
-        except ConfigError:
-            # One that a power cut or a full disk left damaged crashes the JVM.
-            archive.unlink(missing_ok=True)
-            crash.unlink(missing_ok=True)
-    return _launch(java, conf, options)
+    if not archive.exists():
+        return _launch(java, conf, options)
+    crash = archive.with_suffix(".crash.log")
+    try:
+        return _launch(java, conf, [*options, f"-XX:SharedArchiveFile={archive}", f"-XX:ErrorFile={crash}"])
+    except ConfigError:
+        spark = _launch(java, conf, options)
+    # One that a power cut or a full disk left damaged crashes the JVM: it is that, when Spark starts without.
+    archive.unlink(missing_ok=True)
+    crash.unlink(missing_ok=True)
+    return spark
 
 
 def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSession":
