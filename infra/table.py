@@ -14,7 +14,7 @@ from typing import Literal
 from deltalake.exceptions import CommitFailedError
 
 from siltlog.infra import names
-from siltlog.infra.clock import Clock, format_us
+from siltlog.infra.clock import Clock
 from siltlog.infra.data_file import DataFile
 from siltlog.infra.delta_log import (
     Torn,
@@ -28,8 +28,8 @@ from siltlog.infra.delta_log import (
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import ObjectStore
+from siltlog.infra.table_birth import deleted_properties, new_properties, reset_transactions
 from siltlog.infra.table_commit import (
-    RETENTION_PROPERTIES,
     add_action,
     commit_actions,
     commit_properties,
@@ -40,8 +40,8 @@ from siltlog.infra.table_commit import (
     translated,
 )
 from siltlog.infra.table_load import Loaded, load, recover
-from siltlog.infra.table_snapshot import FALSE, TRUE, TableSnapshot
-from siltlog.infra.table_totals import compare_totals
+from siltlog.infra.table_snapshot import TRUE, TableSnapshot
+from siltlog.infra.table_totals import check_cover, compare_totals
 from siltlog.infra.topic_config import TopicConfig
 
 Outcome = Literal["landed", "not_landed", "unknown"]
@@ -77,16 +77,7 @@ class TopicTable:
         clock: Clock,
     ) -> "TopicTable":
         """Raises TopicExists unless the name was never used or its topic is deleted."""
-        properties = {
-            **RETENTION_PROPERTIES,
-            **config.properties(),
-            names.PROPERTY_TOPIC_ID: topic_id,
-            names.PROPERTY_DELETED: FALSE,
-            names.PROPERTY_PARTITIONS: str(partitions),
-            names.PROPERTY_PARTITIONS_EVER: str(partitions),
-            names.PROPERTY_PARTITIONS_HISTORY: json.dumps([{"partitions": partitions, "first_offsets": []}]),
-            names.PROPERTY_CREATED_AT: format_us(created_us),
-        }
+        properties = new_properties(topic_id, partitions, config, created_us)
         commit_id = str(uuid.uuid4())
         try:
             table = cls.open(store, topic, clock)
@@ -201,7 +192,7 @@ class TopicTable:
         Raises Fenced when a partition's epoch or table offset is not what the caller says, OutcomeUnknown when the
         answer was lost, Unavailable when nothing was committed.
         """
-        _check_cover(files, bounds)
+        check_cover(files, bounds)
         self._settle_files(files)
 
         def checked(snapshot: TableSnapshot) -> Callable[[], None]:
@@ -240,14 +231,8 @@ class TopicTable:
         """Empties the table and marks its topic deleted; the log stays, so that a stale handle commits nowhere."""
 
         def checked(snapshot: TableSnapshot) -> Callable[[], None]:
-            properties = {
-                **RETENTION_PROPERTIES,
-                names.PROPERTY_TOPIC_ID: self.topic_id,
-                names.PROPERTY_DELETED: TRUE,
-                names.PROPERTY_PARTITIONS: str(snapshot.partitions),
-                names.PROPERTY_PARTITIONS_EVER: str(snapshot.partitions_ever),
-            }
-            transactions = _reset(snapshot, snapshot.partitions_ever)
+            properties = deleted_properties(snapshot)
+            transactions = reset_transactions(snapshot, snapshot.partitions_ever)
             return lambda: commit_table(self._store, self.topic, properties, transactions, commit_id, overwrite=True)
 
         return self._commit(commit_id, checked)
@@ -259,7 +244,7 @@ class TopicTable:
             if not snapshot.deleted:
                 raise _topic_exists(self.topic)
             ever = max(snapshot.partitions_ever, int(properties[names.PROPERTY_PARTITIONS]))
-            transactions = _reset(snapshot, ever)
+            transactions = reset_transactions(snapshot, ever)
             whole = {**properties, names.PROPERTY_PARTITIONS_EVER: str(ever)}
             return lambda: commit_properties(self._handle, whole, transactions, commit_id)
 
@@ -449,34 +434,6 @@ def topic_names(store: ObjectStore) -> list[str]:
         for name in store.folders(names.TOPICS_FOLDER)
         if names.DELTA_LOG_FOLDER in store.folders(names.topic_path(name))
     ]
-
-
-def _reset(snapshot: TableSnapshot, partitions_ever: int) -> dict[str, int]:
-    """App transactions with which a topic starts or ends; epochs of a name never go back."""
-    transactions: dict[str, int] = {}
-    for partition in range(partitions_ever):
-        transactions[names.txn_offset(partition)] = 0
-        transactions[names.txn_start(partition)] = 0
-        epoch = snapshot.transactions.get(names.txn_epoch(partition), 0) + 1
-        transactions[names.txn_epoch(partition)] = epoch
-        # Nobody owns it yet: whoever claims it first takes nothing away from anyone.
-        transactions[names.txn_released(partition)] = epoch
-    return transactions
-
-
-def _check_cover(files: Sequence[DataFile], bounds: Mapping[int, tuple[int, int]]) -> None:
-    """Raises ValueError unless the files of each partition hold exactly the offsets of its bounds."""
-    grouped: dict[int, list[DataFile]] = {partition: [] for partition in bounds}
-    for file in files:
-        grouped[file.partition].append(file)
-    for partition, (first, end) in bounds.items():
-        position = first
-        for file in sorted(grouped[partition], key=lambda file: file.first_offset):
-            if file.first_offset != position or file.last_offset - file.first_offset + 1 != file.rows:
-                raise ValueError(f"{file.path} does not hold the offsets from {position}")
-            position = file.last_offset + 1
-        if position != end:
-            raise ValueError(f"the files of partition {partition} end at {position}, not {end}")
 
 
 def _topic_exists(topic: str) -> SiltlogError:

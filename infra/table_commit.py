@@ -10,7 +10,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from siltlog.infra import names
 from siltlog.infra.data_file import DataFile
-from siltlog.infra.delta_log import RETENTION_MS, damaged, log_folder
+from siltlog.infra.delta_log import damaged, log_folder
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.schema import TABLE_SCHEMA
@@ -18,8 +18,6 @@ from siltlog.infra.store import ObjectStore
 
 # Checkpoints and log clean-up are steps of their own: inside a commit they would be neither synced nor off its path.
 _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_PERIOD = f"interval {RETENTION_MS // 3_600_000} hours"
-RETENTION_PROPERTIES = {"delta.logRetentionDuration": _PERIOD, "delta.deletedFileRetentionDuration": _PERIOD}
 _REASON_CHARS_MAX = 200
 COMPARE_AND_SET = 0
 """Retries of a commit that may only become the version after its handle's."""

@@ -1,14 +1,30 @@
-"""Whether a rewrite's output holds the records of its sources: compared before it is committed."""
+"""Whether files hold the records that their commit says: asked before every commit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 
 from siltlog.infra.data_file import DataFile, read_data_file
 from siltlog.infra.errors import problem
 from siltlog.infra.store import ObjectStore
+
+
+def check_cover(files: Sequence[DataFile], bounds: Mapping[int, tuple[int, int]]) -> None:
+    """Raises ValueError unless the files of each partition hold exactly the offsets of its bounds."""
+    grouped: dict[int, list[DataFile]] = {partition: [] for partition in bounds}
+    for file in files:
+        grouped[file.partition].append(file)
+    for partition, (first, end) in bounds.items():
+        position = first
+        for file in sorted(grouped[partition], key=lambda file: file.first_offset):
+            if file.first_offset != position or file.last_offset - file.first_offset + 1 != file.rows:
+                raise ValueError(f"{file.path} does not hold the offsets from {position}")
+            position = file.last_offset + 1
+        if position != end:
+            raise ValueError(f"the files of partition {partition} end at {position}, not {end}")
 
 
 class Totals(NamedTuple):
@@ -66,7 +82,7 @@ def _totals(store: ObjectStore, topic: str, files: Sequence[DataFile]) -> dict[i
     return totals
 
 
-def _sum(offsets: "np.typing.NDArray[np.int64]") -> int:
+def _sum(offsets: npt.NDArray[np.int64]) -> int:
     """Exact: 64 bits do not hold the sum of many large offsets."""
     base = int(offsets[0]) if len(offsets) else 0
     return int((offsets - base).sum()) + base * len(offsets)
