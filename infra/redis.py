@@ -1,5 +1,6 @@
 """The connection to Redis, and the one seam where its errors become ours."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -67,8 +68,13 @@ class RedisConnection:
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:
+        task = asyncio.current_task()
+        cancelled_before = task.cancelling() if task is not None else 0
         try:
             yield
+            # redis-py sends under asyncio.wait_for, which before Python 3.12 loses a cancellation that comes as it ends.
+            if task is not None and task.cancelling() > cancelled_before:
+                raise asyncio.CancelledError
         except exceptions.ResponseError as error:
             if type(error) is exceptions.ResponseError and not str(error).startswith(_PASSING):
                 raise problem("internal", f"Redis refused a call of this server: {error}") from error

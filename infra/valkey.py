@@ -91,9 +91,12 @@ class EmbeddedValkey:
             self._release()
 
     def alive(self) -> bool:
-        if self._process is not None:
-            self._process.poll()
-        lock = self._lock(names.VALKEY_LOCK)
+        started = self._process is not None and self._process.poll() is None
+        try:
+            lock = self._lock(names.VALKEY_LOCK)
+        except OSError:
+            # Somebody took the folder away; a Valkey that was started here may still run in what is left of it.
+            return started
         if lock is not None:
             lock.close()
         return lock is None
@@ -121,7 +124,10 @@ class EmbeddedValkey:
     def _run_until_it_answers(self) -> None:
         deadline = self._clock.monotonic() + START_S_MAX
         while True:
-            lock = self._lock(names.VALKEY_LOCK)
+            try:
+                lock = self._lock(names.VALKEY_LOCK)
+            except OSError as error:
+                raise ConfigError(f"the embedded Valkey has no folder {self.folder}: {error.strerror}") from None
             if lock is not None:
                 with lock:
                     if self._process is not None and self._process.wait() != 0:
@@ -176,11 +182,11 @@ class EmbeddedValkey:
             raise ConfigError(f"the embedded Valkey cannot be started in {self.folder}: {error}") from None
 
     def _lock(self, name: str) -> IO[bytes] | None:
-        """The open file while nobody else holds the lock."""
+        """The open file, locked; None while somebody else holds the lock."""
         file = (self.folder / name).open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.close()
             return None
         return file

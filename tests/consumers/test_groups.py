@@ -448,3 +448,26 @@ def test_closing_ends_every_wait(valkey_url: str) -> None:
             assert (await waiting).assignment is None
 
     run(scenario())
+
+
+def test_closing_in_the_middle_of_anything_ends(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("siltlog.consumers.group_runner.TICK_S", 0.0)
+    monkeypatch.setattr("siltlog.consumers.group_runner.CHECK_S", 0.0)
+
+    async def scenario() -> None:
+        for _ in range(20):
+            async with rig(valkey_url, FakeLog(flights=8)) as r:
+                r.groups.start()
+                told = await asyncio.gather(*(r.join("g", str(number), "flights") for number in range(8)))
+                waiting = [
+                    asyncio.create_task(r.beat("g", str(number), at.generation, wait_ms=15_000))
+                    for number, at in enumerate(told)
+                ]
+                await r.groups.leave("g", "0")
+                for task in waiting[4:]:
+                    task.cancel()
+                await asyncio.gather(*waiting[4:], return_exceptions=True)
+                await r.groups.close()
+                await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(scenario())

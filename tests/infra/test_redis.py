@@ -97,3 +97,27 @@ def test_what_it_refuses(embedded: EmbeddedValkey) -> None:
         await connection.close()
 
     asyncio.run(scenario())
+
+
+def test_no_cancellation_is_lost(embedded: EmbeddedValkey) -> None:
+    async def scenario() -> None:
+        connection = RedisConnection(embedded.start())
+        script = connection.script("return cmsgpack.pack(1)")
+        await script([], 1)
+
+        async def call(number: int) -> None:
+            if number % 2:
+                await connection.commands([("PING",)])
+            else:
+                await script([], 1)
+
+        for turn in range(200):
+            tasks = [asyncio.create_task(call(number)) for number in range(20)]
+            for _ in range(turn % 12):
+                await asyncio.sleep(0)
+            cancelled = [task for task in tasks if task.cancel()]
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(task.cancelled() for task in cancelled)
+        await connection.close()
+
+    asyncio.run(scenario())

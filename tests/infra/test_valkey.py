@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -169,3 +170,12 @@ def test_one_that_hangs_is_named_and_left_alone(
         os.kill(pid, signal.SIGCONT)
     embedded.start()
     assert pid_of(f"unix://{embedded._socket}") == pid
+
+
+def test_a_folder_that_was_taken_away(embedded: EmbeddedValkey) -> None:
+    pid = pid_of(embedded.start())
+    shutil.rmtree(embedded.folder)
+    assert embedded.alive()
+    embedded.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
