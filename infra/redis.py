@@ -72,7 +72,7 @@ class RedisConnection:
         cancelled_before = task.cancelling() if task is not None else 0
         try:
             yield
-            # redis-py sends under asyncio.wait_for, which before Python 3.12 loses a cancellation that comes as it ends.
+            # redis-py sends under asyncio.wait_for; before Python 3.12 that loses a cancellation that comes at its end.
             if task is not None and task.cancelling() > cancelled_before:
                 raise asyncio.CancelledError
         except exceptions.ResponseError as error:
