@@ -28,7 +28,7 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.compaction_plan import Chunk, CompactionPlan, Limits, plan
-from siltlog.pipelines.session import reason_of, spark_session
+from siltlog.pipelines.session import reason_of, spark_errors, spark_session
 from siltlog.pipelines.topics import open_live, spark_uri, store_of
 
 if TYPE_CHECKING:
@@ -260,12 +260,9 @@ def _written(store: ObjectStore, topic: str, chunk: Chunk, folder: str) -> list[
 @contextmanager
 def _failures_named(store: ObjectStore, topic: str, chunk: Chunk) -> Iterator[None]:
     """A failure of Spark becomes CorruptData when a source is damaged or gone, else Unavailable."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (Py4JError, PySparkException) as error:
+    except spark_errors() as error:
         for file in chunk.files:
             read_data_file(store, topic, file, columns=FILE_SCHEMA.names)
         raise problem(

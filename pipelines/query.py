@@ -16,7 +16,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable, topic_names
-from siltlog.pipelines.session import reason_of, spark_session
+from siltlog.pipelines.session import reason_of, spark_errors, spark_session
 from siltlog.pipelines.topics import select_of, store_of, unknown_topic
 
 if TYPE_CHECKING:
@@ -80,17 +80,13 @@ class _NoSuchView(Exception):
 @contextmanager
 def _translated(passing: str = "") -> Iterator[None]:
     """Errors of Spark SQL become Refused with Spark's own sentence."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     try:
         yield
-    except Py4JError as error:
-        raise problem("topic_unavailable", f"the query failed: {reason_of(error)}") from error
-    except PySparkException as error:
-        parameters = error.getMessageParameters() or {}
-        if error.getCondition() == passing and "relationName" in parameters:
-            raise _NoSuchView(parameters["relationName"]) from error
+    except spark_errors() as error:
+        if isinstance(error, PySparkException) and error.getCondition() == passing:
+            raise _NoSuchView((error.getMessageParameters() or {})["relationName"]) from error
         if isinstance(error, AnalysisException | ParseException):
             raise problem("invalid_request", reason_of(error)) from error
         raise problem("topic_unavailable", f"the query failed: {reason_of(error)}") from error

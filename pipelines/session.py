@@ -89,9 +89,7 @@ def spark_session(
         yield spark
     finally:
         if ours:
-            gateway = SparkContext._gateway
-            spark.stop()
-            _end(gateway)
+            _stop(spark)
 
 
 def _set(spark: "SparkSession", name: str, value: str) -> None:
@@ -126,8 +124,22 @@ def s3a_settings(store: ObjectStore) -> dict[str, str]:
     return {f"fs.s3a.bucket.{place.netloc}.{name}": value for name, value in settings.items() if value}
 
 
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What Spark raises, also when its JVM is gone."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException, ConnectionError
+
+
 def reason_of(error: Exception) -> str:
     """What an error of Spark says, as one sentence: without its SQLSTATE, plans and stacks."""
+    from py4j.protocol import Py4JNetworkError
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if isinstance(error, ConnectionError | Py4JNetworkError) or (process is not None and process.poll() is not None):
+        return "its JVM ended, perhaps for want of memory"
     java_exception = getattr(error, "java_exception", None)
     text = str(error) if java_exception is None else str(java_exception.toString())
     for end in ("JVM stacktrace", "\n\n", "\n\tat ", " SQLSTATE:"):
@@ -194,6 +206,18 @@ def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSess
                 _end(gateway)
             raise ConfigError(f"Spark did not start with {java.executable}: {_tail(output) or error}") from error
     return SparkSession.builder.getOrCreate()
+
+
+def _stop(spark: "SparkSession") -> None:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    if gateway.proc.poll() is None:
+        spark.stop()
+    else:
+        SparkContext._active_spark_context = SparkSession._instantiatedSession = None
+    _end(gateway)
 
 
 def _end(gateway: Any) -> None:

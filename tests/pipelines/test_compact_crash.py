@@ -120,6 +120,33 @@ def test_killed_and_run_again_the_result_is_the_same(spark: Any, topic: TopicWri
     assert len(run_folders(topic.store)) == 2, "what the killed run wrote stays for vacuum"
 
 
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from siltlog.infra.settings import ServerSettings
+from siltlog.pipelines import compact
+
+write_merged = compact.write_merged
+
+def dying(spark, *args):
+    os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
+    spark.sparkContext._gateway.proc.wait()
+    write_merged(spark, *args)
+
+compact.write_merged = dying
+settings = ServerSettings(root=sys.argv[1], data_dir=Path(sys.argv[2]))
+print([(report.error.detail, report.files_after) for report in compact.compact_topics(settings)])
+"""
+
+
+@pytest.mark.slow
+def test_a_jvm_that_dies_is_told_in_a_sentence(topic: TopicWriter, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DYING, topic.store.root_uri, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = f"Spark could not merge files of topic {TOPIC}: its JVM ended, perhaps for want of memory"
+    assert (run.stdout.strip(), run.returncode) == (str([(told, 10)]), 0)
+
+
 @pytest.mark.s3
 def test_the_same_on_s3(spark: Any, s3_server: S3Server) -> None:
     store = open_store(s3_server.root_uri("compaction"), s3_endpoint=s3_server.endpoint, s3_region=s3_server.region)
