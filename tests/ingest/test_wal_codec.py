@@ -1,5 +1,9 @@
 """The stored form: what goes in comes out, and what was changed does not."""
 
+import dataclasses
+import itertools
+import random
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -72,6 +76,21 @@ def decoded(data: bytes, seed: int, segment: int = SEGMENT) -> list[list[Frame]]
 def test_entries_come_back(groups: list[list[Frame]]) -> None:
     _, seed = header()
     assert decoded(image(groups, seed), seed) == groups
+
+
+@given(frames, st.randoms(use_true_random=False))
+def test_a_payload_in_pieces_is_stored_as_if_it_were_whole(group: list[Frame], rng: random.Random) -> None:
+    def cut(frame: Frame) -> Frame:
+        whole = bytes(frame.payload)
+        at = sorted(rng.randint(0, len(whole)) for _ in range(rng.randint(0, 3)))
+        pieces = tuple(whole[i:j] for i, j in itertools.pairwise([0, *at, len(whole)]))
+        return dataclasses.replace(frame, payload=pieces)
+
+    _, seed = header()
+    place = {"start": Position(SEGMENT, HEADER_BYTES), "seed": seed, "synced": Position(SEGMENT, HEADER_BYTES)}
+    buffers, length, locations = codec.encode_entry(group, **place)
+    cut_buffers, cut_length, cut_locations = codec.encode_entry([cut(frame) for frame in group], **place)
+    assert (b"".join(cut_buffers), cut_length, cut_locations) == (b"".join(buffers), length, locations)
 
 
 @given(st.lists(frames, min_size=1, max_size=4), st.data())

@@ -50,7 +50,12 @@ class Log:
     def start(self) -> "Log":
         self.wal.recover()
         self.wal.start()
+        self.until_next_is_ready()
         return self
+
+    def until_next_is_ready(self) -> None:
+        while self.wal._pool._ready is None:
+            threading.Event().wait(0.001)
 
     def _state(self) -> bytes:
         self.state_threads.append(threading.get_ident())
@@ -214,6 +219,21 @@ def test_segments_are_given_up_oldest_first_and_recycled(tmp_path: Path) -> None
     assert found == list(range(20, 39))
 
 
+def test_records_that_were_written_again_no_longer_keep_their_segment(tmp_path: Path) -> None:
+    log = Log(tmp_path).start()
+    for number in range(8):
+        log.put(bytes(6500), partition=number % 2)
+    log.offset = 0
+    again = [log.put(bytes(6500)) for _ in range(4)]
+    ends = {(TOPIC, 0): 0, (TOPIC, 1): 8}
+    assert log.wal.trim(ends) == 0
+    log.wal.unpin(TOPIC, 0, again[0].segment)
+    assert log.wal.oldest_pinning(ends) == []
+    assert log.wal.trim(ends) == 2
+    assert log.wal.read(again[0]).size == 6500
+    log.wal.close()
+
+
 def test_a_held_segment_is_not_recycled(tmp_path: Path) -> None:
     log = Log(tmp_path).start()
     locations = [log.put(bytes([number]) * 6500) for number in range(12)]
@@ -321,8 +341,7 @@ def test_a_full_disk_counts_as_a_used_budget_until_there_is_space(tmp_path: Path
     log.disk.fails = fail
     log.wal.start()
     size = log.wal.log_bytes(6500)
-    while log.wal._pool._ready is None:
-        threading.Event().wait(0.001)
+    log.until_next_is_ready()
     full.set()
     acked = 0
     while log.wal.reserve(size):
@@ -344,11 +363,7 @@ def test_a_full_disk_counts_as_a_used_budget_until_there_is_space(tmp_path: Path
 
 
 def test_closing_on_a_full_disk_ends_without_an_acknowledgement(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    log.wal.recover()
-    log.wal.start()
-    while log.wal._pool._ready is None:
-        threading.Event().wait(0.001)
+    log = Log(tmp_path).start()
     log.disk.fails = lambda operation: no_space() if operation == "create" else None
     for _ in range(30):
         log.submit(bytes(6500))
