@@ -83,6 +83,10 @@ class Head:
                 if not chunk.frames:
                     return
                 chunk.frames = ()
+            elif chunk.first_offset < table_offset:
+                # Joined while a flush was under way: what that flushed may be recycled from now on.
+                chunk.frames = tuple(_frames_above(chunk, table_offset))
+                _begin_with_frames(chunk)
 
     def evict(self, bytes_wanted: int) -> int:
         """Drops the oldest resident records until `bytes_wanted` are free; how many bytes became free."""
@@ -97,6 +101,8 @@ class Head:
             if chunk.next_offset <= self._table_offset:
                 # Nothing unflushed or resident lies before it: chunks leave the memory oldest first.
                 self.chunks.popleft()
+            else:
+                _begin_with_frames(chunk)
         self.resident_bytes -= freed
         return freed
 
@@ -126,9 +132,20 @@ class Head:
             for _ in tail:
                 self.chunks.pop()
             self.chunks.append(merged)
-            saved = sum(chunk.nbytes for chunk in tail) - merged.nbytes
-            self.resident_bytes -= saved
-            self.unflushed_bytes -= saved
+            self.resident_bytes += merged.nbytes - sum(chunk.nbytes for chunk in tail)
+            unflushed = sum(chunk.nbytes for chunk in tail if chunk.next_offset > self._table_offset)
+            self.unflushed_bytes += merged.nbytes - unflushed
+
+
+def _begin_with_frames(chunk: Chunk) -> None:
+    """What has no frames any more is in the table: once it is not in memory either, readers find it there."""
+    if chunk.batch is None:
+        chunk.first_offset = chunk.frames[0][0]
+
+
+def _frames_above(chunk: Chunk, table_offset: int) -> Iterator[tuple[int, Location]]:
+    ends = [first_offset for first_offset, _ in chunk.frames[1:]] + [chunk.next_offset]
+    return (frame for frame, end in zip(chunk.frames, ends, strict=True) if end > table_offset)
 
 
 def _merge(tail: Sequence[Chunk]) -> Chunk:

@@ -1,0 +1,103 @@
+"""The head under random appends, flushes, evictions and recycling: what it covers it gives."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from siltlog.ingest.head import COALESCE_CHUNKS, Head, load
+from siltlog.ingest.log_batch import LogBatch, record_batch
+from siltlog.ingest.wal import Location, SegmentGone
+
+
+class Frames:
+    """Stands for the WAL: frames by their place, gone once they are below the table offset."""
+
+    def __init__(self) -> None:
+        self._payloads: dict[int, tuple[int, bytes]] = {}
+
+    def write(self, batch: LogBatch) -> Location:
+        payload = b"".join(bytes(piece) for piece in batch.payload())
+        self._payloads[batch.first_offset] = (batch.next_offset, payload)
+        return Location(1, batch.first_offset, len(payload), 0)
+
+    def read(self, location: Location) -> pa.Buffer:
+        if location.position not in self._payloads:
+            raise SegmentGone
+        return pa.py_buffer(self._payloads[location.position][1])
+
+    def recycle(self, table_offset: int) -> None:
+        self._payloads = {first: item for first, item in self._payloads.items() if item[0] > table_offset}
+
+
+def batch_of(first: int, count: int) -> LogBatch:
+    values = [b"%d" % offset for offset in range(first, first + count)]
+    return LogBatch(first, record_batch(pa.array([0] * count, pa.timestamp("us", "UTC")), pa.array(values), None, None))
+
+
+def read(head: Head, frames: Frames, first: int, end: int) -> list[int]:
+    def rows() -> Iterator[int]:
+        for chunk in head.between(first, end):
+            batch = load(chunk, frames)  # type: ignore[arg-type]
+            part = batch.slice(max(first, chunk.first_offset), min(end, chunk.next_offset))
+            yield from (int(value) for value in part.columns.column("value").to_pylist())
+
+    return list(rows())
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3 * COALESCE_CHUNKS)),
+        st.tuples(st.just("begin flush"), st.just(0)),
+        st.tuples(st.just("end flush"), st.just(0)),
+        st.tuples(st.just("evict"), st.integers(1, 40_000)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS, st.integers(0, 5))
+def test_all_it_covers_can_be_read(steps: list[tuple[str, int]], restored: int) -> None:
+    head, frames, end, table_offset, flushing = Head(0), Frames(), 0, 0, 0
+    for _ in range(restored):
+        batch = batch_of(end, 2)
+        head.restore(end, batch.next_offset, frames.write(batch), 0.0)
+        end = batch.next_offset
+    for step, number in steps:
+        if step == "append":
+            for _ in range(number):
+                batch = batch_of(end, 1 + end % 3)
+                head.append(batch, frames.write(batch), 0.0)
+                end = batch.next_offset
+        elif step == "begin flush":
+            flushing = end
+        elif step == "end flush" and flushing > table_offset:
+            # Recycling comes only after the head was told.
+            table_offset = flushing
+            head.flushed(table_offset)
+            frames.recycle(table_offset)
+        elif step == "evict":
+            head.evict(number)
+        assert head.end == end
+        assert head.start <= table_offset
+        assert read(head, frames, head.start, end) == list(range(head.start, end))
+        assert read(head, frames, table_offset, end) == list(range(table_offset, end))
+        assert head.resident_bytes == sum(chunk.nbytes for chunk in head.chunks if chunk.batch is not None)
+        assert (head.unflushed_bytes > 0) == (table_offset < end)
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_chunks_joined_over_the_end_of_a_flush(evicted: bool) -> None:
+    head, frames = Head(0), Frames()
+    for offset in range(COALESCE_CHUNKS):
+        head.append(batch_of(offset, 1), frames.write(batch_of(offset, 1)), 0.0)
+    assert len(head.chunks) == 1
+    head.flushed(COALESCE_CHUNKS // 2)
+    frames.recycle(COALESCE_CHUNKS // 2)
+    if evicted:
+        head.evict(1)
+        assert head.start == COALESCE_CHUNKS // 2
+    assert read(head, frames, head.start, COALESCE_CHUNKS) == list(range(head.start, COALESCE_CHUNKS))
