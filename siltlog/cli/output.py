@@ -39,7 +39,7 @@ def show(*renderables: Any) -> None:
     terminal = sys.stdout.isatty()
     console = ResultConsole(file=sys.stdout, highlight=False, width=None if terminal else PLAIN_WIDTH)
     if terminal:
-        console.print(*renderables, sep="\n")
+        console.print(*renderables, sep="\n", crop=False)
         return
     with console.capture() as capture:
         console.print(*renderables, sep="\n")

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +13,11 @@ from siltlog.demo.stage import Counts
 from siltlog.infra.client.delivery import Delivery
 from siltlog.infra.client.producer import Producer
 from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError
 
 TICK_S = 0.01
 """The steady stream is sent in slices of this long."""
+ABANDON_MS = 1_000
 SINGLE_S = 0.005
 """Records are published alone at most this often."""
 STREAM, SINGLES = "stream", "singles"
@@ -56,12 +59,12 @@ class Publisher:
         self.deliveries: list[Delivery | None] = [None] * len(flights)
         self.singles: list[Single] = []
         self.burst_s = 0.0
-        self._url = url
         self._topic = topic
         self._flights = flights
         self._programme = programme
         self._counts = counts
         self._clock = clock
+        self._producers = Producer(url), Producer(url)
         self._taken = 0
         self._taking = threading.Lock()
         self._error: BaseException | None = None
@@ -75,6 +78,14 @@ class Publisher:
     @property
     def failed(self) -> bool:
         return self._error is not None
+
+    def abandon(self) -> None:
+        """Ends it early; what is still on its way may or may not arrive. Does nothing once it has finished."""
+        for producer in self._producers:
+            with suppress(SiltlogError):
+                producer.close(timeout_ms=ABANDON_MS)
+        self._stream.join()
+        self._alone.join()
 
     def join(self) -> None:
         self._stream.join()
@@ -100,7 +111,7 @@ class Publisher:
 
     def _run_stream(self) -> None:
         """The steady stream, then, once everything before is acknowledged, the burst."""
-        with Producer(self._url) as producer:
+        with self._producers[0] as producer:
             started = self._clock.monotonic()
             while self._taken < self._programme.steady:
                 due = int((self._clock.monotonic() - started) * self._programme.steady_per_s)
@@ -117,7 +128,7 @@ class Publisher:
 
     def _run_alone(self) -> None:
         """One record at a time, each waiting for its ack, as long as the steady stream runs."""
-        with Producer(self._url) as producer:
+        with self._producers[1] as producer:
             while True:
                 index = self._take_one()
                 if index is None:

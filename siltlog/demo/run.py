@@ -153,6 +153,7 @@ def _publish_and_read(
             _await_readers(members, counts, len(data), clock)
             _await_table(watch, publisher.singles, clock)
     finally:
+        publisher.abandon()
         for member in members:
             member.stop()
         watch.stop()
@@ -239,13 +240,13 @@ def _account(
     result.check(
         "published = acknowledged = read",
         result.published == result.acknowledged == result.read == len(data) and not errors,
-        f"{result.published:,} = {result.acknowledged:,} = {result.read:,}, as distinct (topic, partition, offset)"
+        f"{result.published:,} = {result.acknowledged:,} = {result.read:,} distinct (topic, partition, offset)"
         + (f"; {errors}" if errors else ""),
     )
     result.check(
         "once",
         written.distinct == len(data) and not difference.unknown,
-        f"every record has an offset of its own; {difference.unknown:,} read that nobody published",
+        f"each has an offset of its own; {difference.unknown:,} read that nobody published",
     )
     result.check(
         "unchanged",
@@ -255,9 +256,13 @@ def _account(
     alone = {single.index for single in publisher.singles}
     stream = [index for index in range(len(data)) if index not in alone]
     misplaced = out_of_order(publisher.ledger(stream))
-    result.check("in order", not misplaced, f"{misplaced:,} records of the stream stand before an earlier one")
+    result.check("in order", not misplaced, f"{misplaced:,} of the stream stand before an earlier one")
     lost = len(outage.acknowledged) - result.kill.recovered
-    result.check("nothing lost", not lost, f"{result.kill.recovered:,} records acknowledged before the kill are there")
+    result.check(
+        "nothing lost",
+        not lost,
+        f"{result.kill.recovered:,} of {len(outage.acknowledged):,} acknowledged before the kill are there",
+    )
 
 
 def _settle(url: str, stage: Stage, clock: Clock) -> None:
@@ -281,7 +286,7 @@ def _use_spark(server: ServerProcess, stage: Stage, clock: Clock, result: Result
     result.check(
         "table",
         table.rows == table.distinct == result.records and table.hash_sum == result.hash_sum,
-        f"Spark counts {table.rows:,} rows, {table.distinct:,} distinct (partition, offset), of the same content",
+        f"Spark counts {table.rows:,} rows, {table.distinct:,} distinct, of the same content",
     )
     result.check(
         "compaction",

@@ -53,7 +53,7 @@ def _log_lines(result: Result) -> Iterator[tuple[str, str]]:
             f"[bold]{result.read:,}[/] read"
         ),
     )
-    readers = ", ".join(f"{member} {count:,}" for member, count in result.members.items())
+    readers = ", ".join(f"{member} {count:,}" for member, count in sorted(result.members.items()))
     again = f"; {result.repeated:,} delivered again after the kill" if result.repeated else "; none delivered twice"
     yield "a group of two", f"{readers}{again}"
     if result.burst_s > 0:
@@ -78,7 +78,7 @@ def _log_lines(result: Result) -> Iterator[tuple[str, str]]:
         "in the table after",
         (
             f"p50 [bold]{fresh.p50 / 1000:.2f} s[/]  p99 [bold]{fresh.p99 / 1000:.2f} s[/]  "
-            f"(from the ack to the commit that a query sees; {fresh.count:,} of those records)"
+            f"(from the ack to the commit that a query sees; of the same records, the kill included)"
         ),
     )
 

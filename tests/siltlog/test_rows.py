@@ -44,7 +44,13 @@ def test_a_key_is_the_text_of_a_string_or_the_json_of_a_scalar(scalars: list[str
 
 @pytest.mark.parametrize(
     ("key_from", "parts"),
-    [("carrier", ["carrier"]), ("/a/b", ["a", "b"]), ("/a~1b/~0/~01", ["a/b", "~", "~1"]), ("/", [""]), ("a/b", ["a/b"])],
+    [
+        ("carrier", ["carrier"]),
+        ("/a/b", ["a", "b"]),
+        ("/a~1b/~0/~01", ["a/b", "~", "~1"]),
+        ("/", [""]),
+        ("a/b", ["a/b"]),
+    ],
 )
 def test_a_pointer_is_read_as_rfc_6901_says(key_from: str, parts: list[str]) -> None:
     assert pointer_parts(key_from) == parts

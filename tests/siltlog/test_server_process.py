@@ -1,6 +1,7 @@
 """A server of one's own: it starts, survives being killed, and leaves nothing behind."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,11 @@ from siltlog.infra.errors import ConfigError
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
-
-def processes_in(folder: Path) -> list[str]:
-    """Command lines of the processes whose working directory is in `folder`."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and (process / "cwd").readlink().is_relative_to(folder):
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
+ProcessesIn = Callable[[Path], list[str]]
 
 
 @pytest.mark.slow
-def test_a_killed_server_comes_back_where_it_was_with_everything() -> None:
+def test_a_killed_server_comes_back_where_it_was_with_everything(processes_in: ProcessesIn) -> None:
     with running_server(flush_ms=100) as server, Admin(server.url) as admin:
         admin.create_topic("events", partitions=2)
         with Producer(server.url) as producer:
@@ -48,7 +39,7 @@ def test_a_killed_server_comes_back_where_it_was_with_everything() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_was_killed_for_good_leaves_no_process(tmp_path: Path) -> None:
+def test_a_server_that_was_killed_for_good_leaves_no_process(tmp_path: Path, processes_in: ProcessesIn) -> None:
     with running_server(data_dir=tmp_path / "data") as server:
         server.kill()
         assert any("valkey" in command for command in processes_in(tmp_path)), "this test is to see it stopped"
