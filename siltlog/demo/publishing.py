@@ -9,7 +9,6 @@ import numpy as np
 
 from siltlog.demo.data import Flights
 from siltlog.demo.ledger import Integers, Ledger, value_hashes
-from siltlog.demo.stage import Counts
 from siltlog.infra.client.delivery import Delivery
 from siltlog.infra.client.producer import Producer
 from siltlog.infra.clock import Clock
@@ -20,7 +19,6 @@ TICK_S = 0.01
 ABANDON_MS = 1_000
 SINGLE_S = 0.005
 """Records are published alone at most this often."""
-STREAM, SINGLES = "stream", "singles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +53,17 @@ class Publisher:
     What goes wrong on a thread is raised by `join`.
     """
 
-    def __init__(self, url: str, topic: str, flights: Flights, programme: Programme, counts: Counts, clock: Clock):
+    def __init__(self, url: str, topic: str, flights: Flights, programme: Programme, clock: Clock):
         self.deliveries: list[Delivery | None] = [None] * len(flights)
         self.singles: list[Single] = []
         self.burst_s = 0.0
         self._topic = topic
         self._flights = flights
         self._programme = programme
-        self._counts = counts
         self._clock = clock
         self._producers = Producer(url), Producer(url)
         self._taken = 0
+        self._in_a_row = 0
         self._taking = threading.Lock()
         self._error: BaseException | None = None
         self._stream = threading.Thread(target=self._guarded, args=(self._run_stream,), name="demo-stream", daemon=True)
@@ -93,6 +91,19 @@ class Publisher:
         if self._error is not None:
             raise self._error
 
+    @property
+    def published(self) -> int:
+        return self._taken
+
+    @property
+    def acknowledged_in_a_row(self) -> int:
+        """How many flights from the first on are acknowledged; cheap enough to be asked again and again."""
+        count = self._in_a_row
+        while count < len(self.deliveries) and (delivery := self.deliveries[count]) is not None and delivery.done():
+            count += 1
+        self._in_a_row = count
+        return count
+
     def acknowledged(self) -> list[int]:
         """The flights that are acknowledged at this moment."""
         return [index for index, delivery in enumerate(self.deliveries) if delivery is not None and delivery.done()]
@@ -116,13 +127,13 @@ class Publisher:
             while self._taken < self._programme.steady:
                 due = int((self._clock.monotonic() - started) * self._programme.steady_per_s)
                 for index in self._take(min(due, self._programme.steady)):
-                    self._send(producer, index, STREAM)
+                    self._send(producer, index)
                 self._clock.sleep(TICK_S)
             producer.flush()
             self._alone.join()
             began = self._clock.monotonic()
             for index in self._take(len(self._flights)):
-                self._send(producer, index, STREAM)
+                self._send(producer, index)
             producer.flush()
             self.burst_s = self._clock.monotonic() - began
 
@@ -134,7 +145,7 @@ class Publisher:
                 if index is None:
                     return
                 sent = self._clock.monotonic()
-                metadata = self._send(producer, index, SINGLES).result()
+                metadata = self._send(producer, index).result()
                 acknowledged = self._clock.monotonic()
                 assert metadata.offset is not None
                 self.singles.append(Single(index, metadata.partition, metadata.offset, sent, acknowledged))
@@ -155,14 +166,8 @@ class Publisher:
             self._taken += 1
             return self._taken - 1
 
-    def _send(self, producer: Producer, index: int, stream: str) -> Delivery:
-        def acknowledged(_: Delivery) -> None:
-            self._counts.acknowledged[stream] += 1
-
-        self._counts.published[stream] += 1
-        delivery = producer.send(
-            self._topic, self._flights.values[index], key=self._flights.keys[index], on_delivery=acknowledged
-        )
+    def _send(self, producer: Producer, index: int) -> Delivery:
+        delivery = producer.send(self._topic, self._flights.values[index], key=self._flights.keys[index])
         self.deliveries[index] = delivery
         return delivery
 

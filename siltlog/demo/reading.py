@@ -11,7 +11,6 @@ import pyarrow as pa
 from siltlog.consumers.consumer import Consumer
 from siltlog.demo.ledger import Ledger, value_hashes
 from siltlog.demo.publishing import Single
-from siltlog.demo.stage import Counts
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
@@ -25,12 +24,12 @@ WATCH_S = 0.025
 class Member:
     """One consumer of a group, on a thread of its own: reads, notes what it read, commits, until it is stopped."""
 
-    def __init__(self, name: str, url: str, group: str, topic: str, counts: Counts, clock: Clock) -> None:
+    def __init__(self, name: str, url: str, group: str, topic: str, clock: Clock) -> None:
         self.name = name
         self._url = url
         self._group = group
         self._topic = topic
-        self._counts = counts
+        self.count = 0
         self._clock = clock
         self._parts: list[Ledger] = []
         self._stopped = threading.Event()
@@ -76,7 +75,7 @@ class Member:
                 value_hashes(records["value"].to_pylist()),
             )
         )
-        self._counts.read[self.name] += records.num_rows
+        self.count += records.num_rows
 
 
 class TableWatch:

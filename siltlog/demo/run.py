@@ -135,45 +135,46 @@ def _load_while_starting(plan: Plan, stage: Stage, server: ServerProcess) -> Fli
 def _publish_and_read(
     plan: Plan, stage: Stage, clock: Clock, server: ServerProcess, data: Flights, result: Result
 ) -> None:
-    counts = Counts()
     programme = Programme.of(len(data), steady_share=STEADY_SHARE, steady_s=plan.steady_s)
-    publisher = Publisher(server.url, TOPIC, data, programme, counts, clock)
+    publisher = Publisher(server.url, TOPIC, data, programme, clock)
     watch = TableWatch(server.url, TOPIC, clock)
-    members = [Member(name, server.url, GROUP, TOPIC, counts, clock) for name in MEMBERS]
+    members = [Member(name, server.url, GROUP, TOPIC, clock) for name in MEMBERS]
+
+    def look() -> Counts:
+        return Counts(publisher.published, publisher.acknowledged_in_a_row, sum(member.count for member in members))
+
     stage.act("Publishing over HTTP while a group of two reads")
     watch.start()
     for member in members:
         member.start()
     publisher.start()
     try:
-        with stage.counting(counts, len(data)):
-            outage = _kill_in_the_middle(stage, clock, server, publisher, counts, len(data))
+        with stage.counting(look, len(data)):
+            outage = _kill_in_the_middle(stage, clock, server, publisher, len(data))
             publisher.join()
             stage.say(f"everything is acknowledged; the last {len(data) - programme.steady:,} went flat out")
-            _await_readers(members, counts, len(data), clock)
+            _await_readers(members, len(data), clock)
             _await_table(watch, publisher.singles, clock)
     finally:
         publisher.abandon()
         for member in members:
             member.stop()
         watch.stop()
-    _account(data, programme, publisher, members, watch, outage, counts, result)
+    _account(data, programme, publisher, members, watch, outage, result)
 
 
-def _kill_in_the_middle(
-    stage: Stage, clock: Clock, server: ServerProcess, publisher: Publisher, counts: Counts, total: int
-) -> Outage:
+def _kill_in_the_middle(stage: Stage, clock: Clock, server: ServerProcess, publisher: Publisher, total: int) -> Outage:
     """Waits for its moment, kills the server by its pid, and starts it again."""
     _wait(
         clock,
-        lambda: counts.acknowledged.total() >= total * KILL_SHARE or publisher.failed,
+        lambda: publisher.acknowledged_in_a_row >= total * KILL_SHARE or publisher.failed,
         "the first acknowledgements",
     )
     if publisher.failed:
         publisher.join()
     pid = server.pid
     acknowledged = publisher.acknowledged()
-    sent, began = counts.published.total(), clock.monotonic()
+    sent, began = publisher.published, clock.monotonic()
     server.kill()
     stage.say(f"kill -9 {pid}: {len(acknowledged):,} acknowledged, {sent - len(acknowledged):,} on their way", "red")
     restarting = clock.monotonic()
@@ -183,12 +184,13 @@ def _kill_in_the_middle(
     return Outage(acknowledged, sent, began, ended, ended - restarting)
 
 
-def _await_readers(members: list[Member], counts: Counts, total: int, clock: Clock) -> None:
+def _await_readers(members: list[Member], total: int, clock: Clock) -> None:
     """Until every record was read once; gives up, for the checks to say so, when nothing comes any more."""
     last_total, last_change = -1, clock.monotonic()
     while clock.monotonic() - last_change < WAIT_S_MAX and not all(member.error for member in members):
-        if counts.read.total() != last_total:
-            last_total, last_change = counts.read.total(), clock.monotonic()
+        now_total = sum(member.count for member in members)
+        if now_total != last_total:
+            last_total, last_change = now_total, clock.monotonic()
             if last_total >= total and Ledger.concat([member.ledger() for member in members]).distinct >= total:
                 return
         clock.sleep(LOOK_S)
@@ -208,7 +210,6 @@ def _account(
     members: list[Member],
     watch: TableWatch,
     outage: Outage,
-    counts: Counts,
     result: Result,
 ) -> None:
     """Compares what was published, acknowledged and read, record by record, and notes the measurements."""
@@ -222,7 +223,7 @@ def _account(
     result.published = sum(delivery is not None for delivery in publisher.deliveries)
     result.acknowledged = len(written)
     result.read, result.repeated = read.distinct, difference.repeated
-    result.members = dict(counts.read)
+    result.members = {member.name: member.count for member in members}
     result.steady_records_per_s = programme.steady_per_s
     result.burst_records, result.burst_s = len(data) - programme.steady, publisher.burst_s
     result.burst_bytes = sum(map(len, data.values[programme.steady :]))

@@ -1,10 +1,9 @@
 """What the audience sees while the demo runs: live bars on a terminal, plain lines elsewhere. All on standard error."""
 
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -15,13 +14,12 @@ REDRAW_S = 0.1
 PLAIN_LINE_S = 2.0
 
 
-@dataclass(slots=True)
-class Counts:
-    """How far it is, for the eye: by the thread that counts. The checks count what happened, not these."""
+class Counts(NamedTuple):
+    """How far it is, for the eye; the checks count for themselves."""
 
-    published: Counter[str] = field(default_factory=Counter)
-    acknowledged: Counter[str] = field(default_factory=Counter)
-    read: Counter[str] = field(default_factory=Counter)
+    published: int
+    acknowledged: int
+    read: int
 
 
 class Stage:
@@ -38,11 +36,11 @@ class Stage:
         self._console.print(f"  {text}", style=style if self._live else "", highlight=False)
 
     @contextmanager
-    def counting(self, counts: Counts, total: int) -> Iterator[None]:
-        """Shows `counts` on their way to `total` until the block ends; drawn by a thread that only reads them."""
+    def counting(self, look: Callable[[], Counts], total: int) -> Iterator[None]:
+        """Shows the counts on their way to `total` until the block ends; a thread of its own calls `look` for them."""
         ended = threading.Event()
         draw = self._draw_bars if self._live else self._print_lines
-        thread = threading.Thread(target=draw, args=(counts, total, ended), name="demo-stage", daemon=True)
+        thread = threading.Thread(target=draw, args=(look, total, ended), name="demo-stage", daemon=True)
         thread.start()
         try:
             yield
@@ -60,7 +58,7 @@ class Stage:
             self.say(text)
             yield
 
-    def _draw_bars(self, counts: Counts, total: int, ended: threading.Event) -> None:
+    def _draw_bars(self, look: Callable[[], Counts], total: int, ended: threading.Event) -> None:
         columns = (
             TextColumn("  {task.description:<13}"),
             BarColumn(bar_width=36),
@@ -74,19 +72,19 @@ class Stage:
             last = False
             while not last:
                 last = ended.wait(REDRAW_S)
-                progress.update(published, completed=counts.published.total())
-                progress.update(acknowledged, completed=counts.acknowledged.total())
-                progress.update(read, completed=min(counts.read.total(), total))
+                counts = look()
+                progress.update(published, completed=counts.published)
+                progress.update(acknowledged, completed=counts.acknowledged)
+                progress.update(read, completed=min(counts.read, total))
                 progress.refresh()
 
-    def _print_lines(self, counts: Counts, total: int, ended: threading.Event) -> None:
+    def _print_lines(self, look: Callable[[], Counts], total: int, ended: threading.Event) -> None:
         started = self._clock.monotonic()
         last = False
         while not last:
             last = ended.wait(PLAIN_LINE_S)
-            published, acknowledged = counts.published.total(), counts.acknowledged.total()
-            read = min(counts.read.total(), total)
+            counts = look()
             self.say(
-                f"{self._clock.monotonic() - started:5.1f} s   published {published:>7,}   "
-                f"acknowledged {acknowledged:>7,}   read {read:>7,}   of {total:,}"
+                f"{self._clock.monotonic() - started:5.1f} s   published {counts.published:>7,}   "
+                f"acknowledged {counts.acknowledged:>7,}   read {min(counts.read, total):>7,}   of {total:,}"
             )
