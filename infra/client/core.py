@@ -167,12 +167,13 @@ class Endpoints:
 
 
 def _checked_url(url: Any) -> str:
-    parts = urlsplit(str(url).strip())
     try:
+        parts = urlsplit(str(url).strip())
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and not (parts.query or parts.fragment)
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment:
+    if not usable:
         raise ConfigError(f"{url!r} is not a server's URL; write it like {names.DEFAULT_URL}")
     return str(url).strip().rstrip("/")
 

@@ -118,7 +118,7 @@ def _failed(error: Exception, session: Session) -> int:
         error = _foreign(error)
     elif error.error_code == UNREACHABLE:
         error.detail = f"no server answers at {session.url}; start one with `silt serve`, or say where it is by --url"
-    elif isinstance(error, UnknownTopic) and (topic := error.members.get("topic")):
+    elif isinstance(error, UnknownTopic) and error.request_id and (topic := error.members.get("topic")):
         error.detail = f"there is no topic {topic!r}; create it with `silt topic create {topic}`"
     _print_problem(error, session)
     return EXIT_FAILED

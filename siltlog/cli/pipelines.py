@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
@@ -16,7 +17,7 @@ from siltlog.cli.output import emit, grid, plain, progress, show, waiting
 from siltlog.cli.server_options import take_settings
 from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session
 from siltlog.infra import names
-from siltlog.infra.errors import SiltlogError, problem_document
+from siltlog.infra.errors import ConfigError, SiltlogError, problem_document
 
 if TYPE_CHECKING:
     from siltlog.infra.settings import ServerSettings
@@ -151,7 +152,13 @@ def jsonable(value: Any) -> Any:
 
 
 def _settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
-    return take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+    settings = take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+    place = urlsplit(settings.root_uri)
+    if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
+        raise ConfigError(
+            f"there are no tables at {settings.root_uri}; name the server's folder by --data-dir, or the tables' by --root"
+        )
+    return settings
 
 
 def _print_reports(session: Session, what: str, reports: Sequence[Any], columns: tuple[str, ...]) -> int:

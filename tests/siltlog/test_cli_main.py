@@ -90,6 +90,12 @@ def test_an_error_in_json_mode_is_its_problem(place: str, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().err)["error_code"] == "invalid_parameter"
 
 
+@pytest.mark.parametrize("url", ["nonsense", "http://[::1", "http://h:x", "ftp://h", ""])
+def test_what_is_no_url_is_said_to_be_none(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "list", "--url", url]) == 1
+    assert "http://127.0.0.1:7070" in capsys.readouterr().err
+
+
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     raising(monkeypatch, KeyboardInterrupt())
     assert run(["health"]) == 130

@@ -58,6 +58,14 @@ def test_a_topic_that_is_not_there(command: str, data_dir: Path, capsys: Capture
     assert "absent" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["compact"], ["vacuum"], ["query", "select 1"]])
+def test_a_folder_without_tables_is_named_and_not_made(command: list[str], tmp_path: Path, capsys: Capture) -> None:
+    assert run([*command, "--data-dir", str(tmp_path / "absent")]) == 1
+    said = capsys.readouterr().err
+    assert ("absent" in said, "--data-dir" in said, "--root" in said) == (True, True, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_period_that_is_not_safe_is_refused(data_dir: Path, capsys: Capture) -> None:
     assert run(["vacuum", "--retention-hours", "0.1", "--data-dir", str(data_dir)]) == 1
     assert "hours" in capsys.readouterr().err
