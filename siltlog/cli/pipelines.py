@@ -156,7 +156,7 @@ def _settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
     place = urlsplit(settings.root_uri)
     if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
         raise ConfigError(
-            f"there are no tables at {settings.root_uri}; name the server's folder by --data-dir, or the tables' by --root"
+            f"there are no tables at {settings.root_uri}; name the server's --data-dir, or the tables' --root"
         )
     return settings
 
