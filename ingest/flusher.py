@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from siltlog.infra.data_file import DataFile, write_data_file
-from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError
+from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.ingest import producer_state, wal_state
@@ -168,9 +168,8 @@ class Flusher:
             if topic.state == "unavailable":
                 topic.state, topic.state_reason = "open", ""
             await self._recycle()
-        except Fenced as error:
-            self._logger.error("topic fenced", topic=topic.name, reason=error.detail)
-            topic.close("fenced", error.detail)
+        except (Fenced, UnknownTopic) as error:
+            self._close(topic, error)
         except SiltlogError as error:
             await self._failed(topic, error)
         except Exception as error:
@@ -233,7 +232,7 @@ class Flusher:
                 "an entry of its log cannot be read"
             )
         topic.open_commit = ""
-        self._landed(topic, await self._in_thread(topic.table.refresh))
+        self._observe(topic, await self._in_thread(topic.table.refresh))
 
     def _landed(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
         moved = {}
@@ -257,12 +256,18 @@ class Flusher:
         self._logger.warning("flush failed; will try again", topic=topic.name, seconds=pause, reason=str(error))
 
         # Where others can be flushed the fault is this topic's own, and must not cost them the WAL.
-        if self._succeeded_seconds > failures.since_seconds and self._log.wal_is_tight():
+        own_fault = self._succeeded_seconds > failures.since_seconds
+        if own_fault and self._log.wal_is_tight() and topic.state in ("open", "unavailable"):
             topic.state = "unavailable"
             topic.state_reason = f"it cannot be flushed to its table: {error}"
             carried = await carry_forward(self._log, topic)
             self._logger.warning("records carried forward in the write-ahead log", topic=topic.name, bytes=carried)
             await self._recycle()
+
+    def _close(self, topic: TopicLog, error: SiltlogError) -> None:
+        """The table is another's now; what was not flushed stays in the WAL."""
+        self._logger.error("topic fenced", topic=topic.name, reason=error.detail)
+        topic.close("fenced", error.detail)
 
     async def _recycle(self) -> None:
         freed = await self._in_thread(self._log.wal.trim, self._log.table_offset)
@@ -287,15 +292,18 @@ class Flusher:
             log.state_offset = offset
 
     async def release(self, topic: TopicLog) -> None:
-        """After the flush of a clean stop: another WAL may take over without asking."""
+        """After the flush of a clean stop: another WAL may take over without asking. A failure is only logged."""
         if topic.state != "open" or topic.open_commit:
             return
         if any(log.table_offset != log.synced_offset for log in topic.partitions):
             return
-        async with topic.table_lock:
-            await self._write_states(topic, now_only=True)
-            epochs = {log.partition: log.epoch for log in topic.partitions}
-            await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()))
+        try:
+            async with topic.table_lock:
+                await self._write_states(topic, now_only=True)
+                epochs = {log.partition: log.epoch for log in topic.partitions}
+                await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()))
+        except SiltlogError as error:
+            self._logger.warning("not released: only this data dir may go on", topic=topic.name, reason=error.detail)
 
     # --- what others commit -----------------------------------------------------------------------------
     async def _refresh(self) -> None:
@@ -309,22 +317,27 @@ class Flusher:
                     async with topic.table_lock:
                         if topic.state in ("open", "unavailable"):
                             self._observe(topic, await self._in_thread(topic.table.refresh))
+                except Fenced as error:
+                    self._close(topic, error)
                 except Exception as error:
                     self._logger.warning("refresh failed", topic=topic.name, reason=str(error))
 
     def _observe(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
+        """Takes over where the table is now. Raises Fenced when it is no more this node's."""
         if snapshot.topic_id != topic.topic_id or snapshot.deleted:
-            topic.close("fenced", "its table was deleted or made anew by another process")
-            return
+            raise _fenced("its table was deleted or made anew by another process")
         for log in topic.partitions:
             if snapshot.epochs[log.partition] != log.epoch:
-                topic.close("fenced", f"another node has claimed partition {log.partition}; stop one of them")
-                return
+                raise _fenced(f"another node has claimed partition {log.partition}; stop one of them")
         self._landed(topic, snapshot)
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _fenced(reason: str) -> Fenced:
+    return Fenced(reason, error_code="topic_unavailable", status=503, retryable="yes", retry_after_ms=1000)
 
 
 def _work_of(log: PartitionLog) -> Work | None:

@@ -7,9 +7,10 @@ an operator may accept a loss (`--accept-loss`) or take partitions over (`--take
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ import pyarrow as pa
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.schema import RECORD_SCHEMA
+from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable, topic_names
 from siltlog.infra.telemetry import Logger
 from siltlog.infra.topic_config import TopicConfig
@@ -26,7 +28,7 @@ from siltlog.ingest.head import Head
 from siltlog.ingest.log import Log
 from siltlog.ingest.log_batch import LogBatch, record_columns
 from siltlog.ingest.partition_log import PartitionLog
-from siltlog.ingest.sequencer import ProducerBatch
+from siltlog.ingest.sequencer import ProducerBatch, ProducerState
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import claim
 from siltlog.ingest.wal import FrameKind, Location, Recovery
@@ -61,7 +63,9 @@ class Plan:
     topic: TopicLog
     foreign: set[int] = field(default_factory=set)
     offsets: dict[int, int] = field(default_factory=dict)
-    gaps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of those partitions that jump."""
+    inherited: dict[int, int] = field(default_factory=dict)
+    """Of the foreign ones: below which offset the producers are known from the table."""
     frames: dict[int, list[FoundFrame]] = field(default_factory=dict)
     stranded: dict[int, list[FoundFrame]] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
@@ -96,6 +100,17 @@ async def start_log(
     for plan in plans:
         await asyncio.to_thread(_restore, log, plan, found)
         log.add_topic(plan.topic)
+        # Before anything is claimed: once it is, these frames look like any others that are done with.
+        for partition, frames in plan.stranded.items():
+            path = await asyncio.to_thread(_strand, stranded_dir, plan.topic, partition, frames)
+            logger.warning(
+                "records of a superseded epoch were set aside; they can be published anew",
+                topic=plan.topic.name,
+                partition=partition,
+                first_offset=frames[0].first_offset,
+                next_offset=frames[-1].next_offset,
+                file=str(path),
+            )
     await asyncio.to_thread(log.wal.start)
     limit = asyncio.Semaphore(TABLES_AT_ONCE)
 
@@ -107,22 +122,12 @@ async def start_log(
     for result in results:
         if isinstance(result, BaseException):
             raise result
+    await _inherit_late(log, plans)
     for plan in plans:
         _begin(plan, log.clock)
-        for partition, frames in plan.stranded.items():
-            path = await asyncio.to_thread(_strand, stranded_dir, plan.topic.name, partition, frames)
-            logger.warning(
-                "records of a superseded epoch were set aside; they can be published anew",
-                topic=plan.topic.name,
-                partition=partition,
-                first_offset=frames[0].first_offset,
-                next_offset=frames[-1].next_offset,
-                file=str(path),
-            )
-        for partition, (gap_start, gap_end) in plan.gaps.items():
-            logger.warning(
-                "offsets were jumped", topic=plan.topic.name, partition=partition, first=gap_start, next=gap_end
-            )
+        for partition in plan.offsets:
+            first, end = plan.topic.snapshot.gaps(partition)[-1]
+            logger.warning("offsets were jumped", topic=plan.topic.name, partition=partition, first=first, next=end)
     for note in recovery.notes:
         logger.info("write-ahead log", note=note)
 
@@ -173,23 +178,24 @@ def _plan_partition(
 ) -> None:
     name = plan.topic.name
     table_offset = plan.topic.snapshot.offsets[partition]
-    frames = [f for f in found.frames.get((plan.topic.topic_id, partition), ()) if f.next_offset > table_offset]
+    frames = list(_each_once(found.frames.get((plan.topic.topic_id, partition), ())))
     if partition in plan.foreign:
-        if frames:
-            plan.stranded[partition] = frames
+        gaps = plan.topic.snapshot.gaps(partition)
+        stranded = [frame for frame in frames if _is_stranded(frame, table_offset, gaps)]
+        if stranded:
+            plan.stranded[partition] = stranded
         if jump:
             plan.offsets[partition] = (table_offset // OFFSET_JUMP + 1) * OFFSET_JUMP
-            plan.gaps[partition] = (table_offset, plan.offsets[partition])
         return
-    plan.frames[partition] = list(_contiguous(name, partition, frames))
-    frames = plan.frames[partition]
+    frames = [frame for frame in frames if frame.next_offset > table_offset]
+    _check_contiguous(name, partition, frames)
+    plan.frames[partition] = frames
     recorded = known.partitions.get(partition) if known else None
     reached = frames[0].first_offset if frames else max(table_offset, recorded.next_offset if recorded else 0)
     if reached <= table_offset:
         return
     if accept_loss:
         plan.offsets[partition] = reached
-        plan.gaps[partition] = (table_offset, reached)
     else:
         plan.refusals.append(
             f"topic {name}, partition {partition}: offsets {table_offset} to {reached - 1} were acknowledged, but are "
@@ -198,22 +204,34 @@ def _plan_partition(
         )
 
 
-def _contiguous(topic: str, partition: int, frames: list[FoundFrame]) -> Iterator[FoundFrame]:
-    """Frames in order; those that were copied forward once more are left out."""
-    expected: int | None = None
-    # By offset, not by place: records of a topic that could not be flushed were written again further on.
-    for frame in sorted(frames, key=lambda frame: frame.first_offset):
-        if expected is not None and frame.first_offset > expected:
+def _is_stranded(frame: FoundFrame, table_offset: int, gaps: Sequence[tuple[int, int]]) -> bool:
+    """Whether records of this WAL, which another has superseded, never came into the table."""
+    return frame.next_offset > table_offset or any(
+        frame.first_offset < end and frame.next_offset > start for start, end in gaps
+    )
+
+
+def _each_once(frames: Iterable[FoundFrame]) -> Iterator[FoundFrame]:
+    """In order, each offset once."""
+    end = 0
+    # By offset, not by place: records of a topic that could not be flushed were written again further on, in frames
+    # that may hold several of the first ones. Of those that begin alike the longest holds the others.
+    for frame in sorted(frames, key=lambda frame: (frame.first_offset, -frame.next_offset)):
+        if frame.next_offset > end:
+            yield frame
+            end = frame.next_offset
+
+
+def _check_contiguous(topic: str, partition: int, frames: Sequence[FoundFrame]) -> None:
+    for before, after in pairwise(frames):
+        if after.first_offset != before.next_offset:
             raise problem(
                 "corrupt_data",
-                f"the write-ahead log lacks offsets {expected} to {frame.first_offset - 1} of topic {topic}, "
+                f"the write-ahead log lacks offsets {before.next_offset} to {after.first_offset - 1} of topic {topic}, "
                 f"partition {partition}",
                 topic=topic,
                 partition=partition,
             )
-        if expected is None or frame.next_offset > expected:
-            yield frame
-            expected = frame.next_offset
 
 
 def _missing_tables(store: ObjectStore, found: Found, opened: set[str]) -> list[str]:
@@ -238,6 +256,7 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
         if number in plan.foreign:
             producers = producer_state.read(log.store, topic.name, topic.snapshot, number)
             partition.sequencer.load(producers.items())
+            plan.inherited[number] = topic.snapshot.offsets[number]
         elif known is not None and number in known.partitions:
             partition.sequencer.load(known.partitions[number].producers.items())
         for frame in found.replays.get((topic.topic_id, number), ()):
@@ -246,6 +265,24 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
         next_offset = _next_offset(plan, number)
         partition.sequencer.next_offset = next_offset
         partition.submitted_offset = next_offset
+
+
+async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
+    """What a server that was taken over from still flushed between our look at the table and our claim."""
+    for plan in plans:
+        topic = plan.topic
+        late: dict[int, dict[str, ProducerState]] = {}
+        for partition, known_offset in plan.inherited.items():
+            jumped = topic.snapshot.gaps(partition) if partition in plan.offsets else []
+            if (jumped[-1][0] if jumped else topic.snapshot.offsets[partition]) == known_offset:
+                continue
+            late[partition] = await asyncio.to_thread(
+                producer_state.read, log.store, topic.name, topic.snapshot, partition
+            )
+            topic.partitions[partition].sequencer.load(late[partition].items())
+        if late:
+            log.group_commit.add_control(wal_state.encode(wal_state.Inherited(topic.topic_id, late)))
+            await log.group_commit.commit()
 
 
 def _replay(partition: PartitionLog, batch: LogBatch, now_us: int) -> None:
@@ -278,13 +315,15 @@ def _begin(plan: Plan, clock: Clock) -> None:
         partition.begin(_next_offset(plan, number), table_offset, snapshot.starts[number], topic.epochs[-1])
 
 
-def _strand(folder: Path, topic: str, partition: int, frames: list[FoundFrame]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{topic}-{partition}-{frames[0].first_offset}-{uuid.uuid4()}.arrow"
-    batches = [record_columns(LogBatch.from_payload(f.first_offset, f.payload), partition) for f in frames]
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+def _strand(folder: Path, topic: TopicLog, partition: int, frames: list[FoundFrame]) -> Path:
+    """Durable, and the same file when a start is repeated."""
+    inner = f"{folder.name}/{topic.name}/{topic.topic_id}/{partition}-{frames[0].first_offset}.arrow"
+    path = folder.parent / inner
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, RECORD_SCHEMA) as writer:
+        for frame in frames:
+            writer.write_batch(record_columns(LogBatch.from_payload(frame.first_offset, frame.payload), partition))
+    open_store(folder.parent.as_uri()).sync([inner])
     return path
 
 

@@ -11,7 +11,7 @@ from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.wal import Wal
 
-State = Literal["open", "fenced", "unavailable", "deleted"]
+State = Literal["creating", "open", "fenced", "unavailable", "deleted"]
 
 
 class TopicLog:

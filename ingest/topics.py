@@ -1,11 +1,12 @@
 """The life of a topic: created, claimed, deleted. Each is one commit on the topic's table."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Mapping
 
 from siltlog.infra import names
-from siltlog.infra.errors import TopicExists, problem
+from siltlog.infra.errors import SiltlogError, TopicExists, UnknownTopic, problem
 from siltlog.infra.table import TopicTable
 from siltlog.infra.telemetry import Logger
 from siltlog.infra.topic_config import TopicConfig, Value, validated_partitions
@@ -30,31 +31,57 @@ class Topics:
         validated_partitions(partitions)
         own = TopicConfig(config)
         async with self._lock:
-            self._check_free(name)
-            table = await asyncio.to_thread(
-                TopicTable.create,
-                self._log.store,
+            topic = self._begun(name)
+            if topic is None:
+                self._check_free(name)
+                topic = TopicLog(
+                    name,
+                    await asyncio.to_thread(self._make_table, name, partitions, own),
+                    TopicConfig(own.own, self._log.server_config),
+                    self._log.wal,
+                )
+                # Known before it is claimed: the WAL's state must never lack a topic whose epoch the WAL has taken.
+                topic.state, topic.state_reason = "creating", "its creation is not finished; create it again"
+                self._log.add_topic(topic)
+            elif len(topic.partitions) != partitions or topic.config.own != own.own:
+                raise _exists(name)
+            async with topic.table_lock:
+                if topic.epochs:
+                    # A claim before this one may have landed without an answer.
+                    await asyncio.to_thread(topic.table.refresh)
+                await claim(self._log, topic)
+                for log in topic.partitions:
+                    log.begin(0, 0, 0, topic.epochs[-1])
+                topic.state, topic.state_reason = "open", ""
+        self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
+        return topic
+
+    def _make_table(self, name: str, partitions: int, own: TopicConfig) -> TopicTable:
+        """Raises TopicExists unless the name is free, or has just what was asked for and nobody has used it yet."""
+        log = self._log
+        try:
+            return TopicTable.create(
+                log.store,
                 name,
                 topic_id=str(uuid.uuid4()),
                 partitions=partitions,
                 config=own,
-                created_us=self._log.clock.now_us(),
-                clock=self._log.clock,
+                created_us=log.clock.now_us(),
+                clock=log.clock,
             )
-            topic = TopicLog(name, table, TopicConfig(own.own, self._log.server_config), self._log.wal)
-            # Known before it is claimed: the WAL's state must never lack a topic whose epoch the WAL has taken.
-            topic.state, topic.state_reason = "unavailable", "it is being created"
-            self._log.add_topic(topic)
-            try:
-                await claim(self._log, topic)
-            except BaseException:
-                self._log.remove_topic(topic)
+        except TopicExists:
+            # It may have been made by an attempt that got no answer.
+            table = TopicTable.open(log.store, name, log.clock)
+            found = table.snapshot
+            unused = not found.deleted and not any(found.offsets.values())
+            untaken = all(epoch in (0, found.released[partition]) for partition, epoch in found.epochs.items())
+            if not (unused and untaken and found.partitions == partitions and found.config.own == own.own):
                 raise
-            for log in topic.partitions:
-                log.begin(0, 0, 0, topic.epochs[-1])
-            topic.state, topic.state_reason = "open", ""
-        self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
-        return topic
+            return table
+
+    def _begun(self, name: str) -> TopicLog | None:
+        """The topic, when it was made and could not be claimed."""
+        return next((topic for topic in self._log.topics() if topic.name == name and topic.state == "creating"), None)
 
     async def find_or_create(self, name: str, partitions: int, config: Mapping[str, Value]) -> tuple[TopicLog, bool]:
         """The topic and whether it is new; TopicExists when it is there with other partitions."""
@@ -80,7 +107,8 @@ class Topics:
             if names.topic_name_problem(name) is not None:
                 raise problem("forbidden", f"the topic {name} is the system's and cannot be deleted")
             async with topic.table_lock:
-                await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
+                with contextlib.suppress(UnknownTopic):  # deleted already, by an attempt that got no answer
+                    await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
                 topic.close("deleted", "it was deleted")
                 self._log.remove_topic(topic)
             self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))
@@ -90,11 +118,15 @@ class Topics:
     def _check_free(self, name: str) -> None:
         for topic in self._log.topics():
             if topic.name == name:
-                raise problem("topic_exists", f"there is a topic {name} already", topic=name)
+                raise _exists(name)
             if topic.name.lower() == name.lower():
                 raise problem(
                     "topic_exists", f"there is a topic {topic.name}, which differs from {name} only by case", topic=name
                 )
+
+
+def _exists(name: str) -> SiltlogError:
+    return problem("topic_exists", f"there is a topic {name} already", topic=name)
 
 
 async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None) -> None:

@@ -58,7 +58,14 @@ class Deleted(msgspec.Struct, tag=True, array_like=True):
     topic_id: str
 
 
-Event = Union[Claiming, Flushing, Flushed, Deleted]  # noqa: UP007 (msgspec builds its decoder from it)
+class Inherited(msgspec.Struct, tag=True, array_like=True):
+    """What a former owner's producers had done by the time of our claim, by partition."""
+
+    topic_id: str
+    producers: dict[int, dict[str, ProducerState]]
+
+
+Event = Union[Claiming, Flushing, Flushed, Deleted, Inherited]  # noqa: UP007 (msgspec builds its decoder from it)
 
 encode = msgspec.msgpack.Encoder().encode
 decode_state = msgspec.msgpack.Decoder(WalState).decode
@@ -75,6 +82,9 @@ def apply(state: WalState, event: Event) -> None:
     elif (known := state.topics.get(event.topic_id)) is not None:
         if isinstance(event, Flushing):
             known.open_commit = event.commit_id
+        elif isinstance(event, Inherited):
+            for partition, producers in event.producers.items():
+                known.partitions.setdefault(partition, PartitionState()).producers = producers
         else:
             known.open_commit = ""
             known.table_version = event.version

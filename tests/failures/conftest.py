@@ -2,26 +2,14 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from failure_rig import NO_REDIS, SMALL, StartServer
 
 from siltlog.server_process import ServerProcess
-
-SMALL: dict[str, Any] = {
-    "flush_ms": 40,
-    "flush_bytes": 100_000,
-    "wal_bytes_max": 6 * 1024 * 1024,
-    "head_bytes_max": 1024 * 1024,
-    "log_level": "info",
-}
-"""Budgets so small that flushes, recycling, eviction and checkpoints go on all the time."""
-NO_REDIS = {"redis_url": "redis://127.0.0.1:1/0"}
-"""For tests without groups: nothing answers there, and publishing must not care."""
-
-StartServer = Callable[..., ServerProcess]
 
 
 @pytest.fixture

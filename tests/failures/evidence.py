@@ -1,4 +1,4 @@
-"""What is really there: in the API, and in the table as any Delta reader sees it; and whether it is what was promised."""
+"""What is really there, in the API and in the table as any reader sees it; and whether it is what was promised."""
 
 from collections import defaultdict
 from collections.abc import Iterator

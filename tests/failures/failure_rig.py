@@ -1,0 +1,32 @@
+"""What the failure tests start their servers with, and how they look at what a server refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from siltlog.infra.errors import ConfigError
+from siltlog.server_process import ServerProcess
+
+MIB = 1024 * 1024
+SMALL: dict[str, Any] = {
+    "flush_ms": 40,
+    "flush_bytes": 100_000,
+    "wal_bytes_max": 6 * MIB,
+    "head_bytes_max": MIB,
+}
+"""Budgets so small that flushes, recycling, eviction and checkpoints go on all the time."""
+NO_REDIS = {"redis_url": "redis://127.0.0.1:1/0"}
+"""For tests without groups: nothing answers there, and publishing must not care."""
+NEVER_FLUSHED = {"flush_ms": 3_600_000, "flush_bytes": 1 << 30, "wal_bytes_max": 64 * MIB}
+
+StartServer = Callable[..., ServerProcess]
+
+
+def refused(server: ServerProcess, *arguments: str) -> str:
+    """What the server says instead of starting; never a traceback."""
+    with pytest.raises(ConfigError) as error:
+        server.start(*arguments)
+    said = error.value.detail
+    assert "Traceback" not in said, said
+    return said
