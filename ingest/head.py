@@ -38,6 +38,7 @@ class Head:
         self._table_offset = offset
         self.resident_bytes = 0
         self.unflushed_bytes = 0
+        self._appended_since_merge = 0
 
     @property
     def start(self) -> int:
@@ -121,6 +122,10 @@ class Head:
         return takewhile(lambda chunk: chunk.next_offset > self._table_offset, reversed(self.chunks))
 
     def _coalesce(self) -> None:
+        self._appended_since_merge += 1
+        if self._appended_since_merge < COALESCE_CHUNKS:
+            return
+        self._appended_since_merge = 0
         for level in range(COALESCE_LEVELS):
             tail = [self.chunks[-1 - i] for i in range(min(COALESCE_CHUNKS, len(self.chunks)))]
             if len(tail) < COALESCE_CHUNKS or any(chunk.level != level or chunk.batch is None for chunk in tail):

@@ -151,7 +151,9 @@ class Log:
                 acks.append(PartitionAck(slice_.partition, verdict.first_offset, slice_.count, True))
                 ends.append((log, _end(log, verdict.first_offset, slice_.count)))
                 continue
-            first = log.add(Piece(slice_.count, slice_.records, batch), now_us)
+            first = log.add(
+                Piece(slice_.count, slice_.records, body.nbytes * slice_.count // body.count, batch), now_us
+            )
             self.group_commit.add(log, share)
             acks.append(PartitionAck(slice_.partition, first, slice_.count, False))
             ends.append((log, first + slice_.count))

@@ -59,6 +59,8 @@ class LogBatch:
 
     first_offset: int
     columns: pa.RecordBatch
+    nbytes: int
+    """About what the records take; kept, because asking Arrow costs as much as making a small batch."""
     runs: Runs = ()
 
     @property
@@ -70,17 +72,13 @@ class LogBatch:
     def next_offset(self) -> int:
         return self.first_offset + self.rows
 
-    @property
-    def nbytes(self) -> int:
-        nbytes: int = self.columns.nbytes
-        return nbytes
-
     def slice(self, first_offset: int, next_offset: int) -> "LogBatch":
         """The records in [first_offset, next_offset), which must lie within the batch."""
         if first_offset == self.first_offset and next_offset == self.next_offset:
             return self
         skip, rows = first_offset - self.first_offset, next_offset - first_offset
-        return LogBatch(first_offset, self.columns.slice(skip, rows), _slice_runs(self.runs, skip, rows))
+        nbytes = self.nbytes * rows // self.rows
+        return LogBatch(first_offset, self.columns.slice(skip, rows), nbytes, _slice_runs(self.runs, skip, rows))
 
     def payload(self) -> tuple[bytes | pa.Buffer, ...]:
         """The pieces of a frame: a length-prefixed description, then one Arrow IPC record batch message.
@@ -91,7 +89,7 @@ class LogBatch:
         prefix = _encode_prefix(_Prefix(mask, self.rows, list(self.runs)))
         padding = -(4 + len(prefix)) % _PREFIX_ALIGN
         head = len(prefix).to_bytes(4, "little") + prefix + b"\0" * padding
-        if self.columns.nbytes <= JOINED_BYTES_MAX:
+        if self.nbytes <= JOINED_BYTES_MAX:
             return (b"".join((head, self.columns.serialize())),)
         return (head, *_message_pieces(self.columns, mask))
 
@@ -102,7 +100,7 @@ class LogBatch:
         prefix = _decode_prefix(payload.slice(4, length).to_pybytes())
         message = payload.slice(4 + length + -(4 + length) % _PREFIX_ALIGN)
         columns = pa.ipc.read_record_batch(message, _SCHEMAS[prefix.mask])
-        return cls(first_offset, columns, tuple(prefix.runs))
+        return cls(first_offset, columns, payload.size, tuple(prefix.runs))
 
 
 def _message_pieces(columns: pa.RecordBatch, mask: int) -> list[bytes | pa.Buffer]:
@@ -165,7 +163,8 @@ def concat(batches: Sequence[LogBatch]) -> LogBatch:
         mask |= _MASKS[tuple(batch.columns.schema.names)]
     schema = _SCHEMAS[mask]
     table = pa.concat_batches([_with_columns(batch.columns, schema) for batch in batches])
-    return LogBatch(batches[0].first_offset, table, _concat_runs(batches))
+    nbytes = sum(batch.nbytes for batch in batches)
+    return LogBatch(batches[0].first_offset, table, nbytes, _concat_runs(batches))
 
 
 def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:

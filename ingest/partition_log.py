@@ -10,7 +10,6 @@ from copy import copy
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from siltlog.infra.bounds import Bounds
@@ -34,6 +33,7 @@ class Piece(NamedTuple):
 
     rows: int
     records: Rows | pa.RecordBatch
+    nbytes: int
     producer: ProducerBatch | None
 
 
@@ -207,7 +207,7 @@ def _batches_of(first_offset: int, pieces: list[Piece]) -> list[LogBatch]:
             at = batches[-1].next_offset
             continue
         for piece in alike:
-            batches.append(LogBatch(at, piece.records, _runs([piece])))
+            batches.append(LogBatch(at, piece.records, piece.nbytes, _runs([piece])))
             at += piece.rows
     return _joined(batches)
 
@@ -236,13 +236,13 @@ def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:
             rows.sequences += piece.records.sequences
     with_gaps = any(piece.producer is not None and piece.producer.gaps for piece in pieces)
     columns = record_batch(
-        pa.array(np.array(rows.timestamps, np.int64)).view(TIMESTAMP),
+        pa.array(rows.timestamps, TIMESTAMP),
         pa.array(rows.values, pa.binary()),
         pa.array(rows.keys, pa.binary()) if any(key is not None for key in rows.keys) else None,
         headers_array(rows.headers),
         pa.array(rows.sequences, pa.int64()) if with_gaps else None,
     )
-    return LogBatch(first_offset, columns, _runs(pieces))
+    return LogBatch(first_offset, columns, sum(piece.nbytes for piece in pieces), _runs(pieces))
 
 
 def _runs(pieces: list[Piece]) -> Runs:
