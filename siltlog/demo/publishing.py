@@ -14,7 +14,7 @@ from siltlog.infra.client.producer import Producer
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 
-TICK_S = 0.01
+TICK_S = 0.05
 """The steady stream is sent in slices of this long."""
 ABANDON_MS = 1_000
 SINGLE_S = 0.005

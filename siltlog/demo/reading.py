@@ -18,7 +18,7 @@ from siltlog.infra.errors import SiltlogError
 POLL_RECORDS_MAX = 50_000
 POLL_MS = 500
 RETRY_S = 0.2
-WATCH_S = 0.025
+WATCH_S = 0.05
 
 
 class Member:
@@ -82,7 +82,7 @@ class TableWatch:
     """Asks the server again and again how far the table is; notes when each offset was first seen to be in it."""
 
     def __init__(self, url: str, topic: str, clock: Clock) -> None:
-        self._admin = Admin(url)
+        self._admin = Admin(url, retry_timeout_ms=0)
         self._topic = topic
         self._clock = clock
         self._stopped = threading.Event()
