@@ -1,13 +1,19 @@
 """Time, as an argument: the only module that reads a clock or sleeps."""
 
+import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
 MICROS_PER_SECOND = 1_000_000
+TIME_MIN_US = -62_135_596_800_000_000
+TIME_MAX_US = 253_402_300_799_999_999
+"""Years 1 to 9999: what RFC 3339, and every reader of the tables, can name."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_MILLISECONDS = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
 class Clock(Protocol):
@@ -53,21 +59,23 @@ def format_us(micros: int) -> str:
 def parse_us(text: str) -> int:
     """Microseconds of an RFC 3339 time with an offset, or of integer milliseconds.
 
-    Raises ValueError, with a sentence for the caller, for anything else (RFC 3339 section 5.6).
+    Raises ValueError, with a sentence for the caller, for anything else (RFC 3339 section 5.6), and beyond the years
+    1 to 9999.
     """
-    try:
-        return int(text) * 1000
-    except ValueError:
-        pass
-    moment: datetime | None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    if _MILLISECONDS.fullmatch(text):
+        micros = int(text) * 1000
+    else:
         moment = None
-    if moment is None or moment.tzinfo is None or "T" not in text.upper():
-        raise ValueError(
-            f"{text[:60]!r} is not a time: use RFC 3339 with an offset, such as 2026-11-21T07:36:00Z "
-            "(a '+' in a query is written %2B), or integer milliseconds"
-        )
-    delta = moment - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * MICROS_PER_SECOND + delta.microseconds
+        if _RFC_3339.fullmatch(upper := text.upper()):
+            with suppress(ValueError):
+                moment = datetime.fromisoformat(upper)
+        if moment is None:
+            raise ValueError(
+                f"{text[:60]!r} is not a time: use RFC 3339 with an offset, such as 2026-11-21T07:36:00Z "
+                "(a '+' in a query is written %2B), or integer milliseconds"
+            )
+        delta = moment - _EPOCH
+        micros = (delta.days * 86_400 + delta.seconds) * MICROS_PER_SECOND + delta.microseconds
+    if not TIME_MIN_US <= micros <= TIME_MAX_US:
+        raise ValueError(f"{text[:60]!r} is beyond the years 1 to 9999")
+    return micros

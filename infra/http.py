@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -20,6 +21,8 @@ T = TypeVar("T")
 INTEGER_MAX = 2**53 - 1
 BODY_TIMEOUT_MS = 30_000
 BODY_LOOK_SECONDS = 0.05
+_DIGITS_MAX = 20
+_LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
 _JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
@@ -47,6 +50,9 @@ def problem_reply(error: SiltlogError, request_id: str | None) -> Response:
     headers = dict(_NO_STORE)
     if error.retry_after_ms is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    if error.error_code == "request_timeout":
+        # The rest of the body is still to come, and nothing behind it could be read.
+        headers["Connection"] = "close"
     return Response(_JSON.encode(document), document["status"], headers, names.MEDIA_PROBLEM)
 
 
@@ -58,7 +64,13 @@ class Query:
         if not (text := request.scope["query_string"]):
             return
         known = frozenset(allowed)
-        for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        try:
+            pairs = parse_qsl(text.decode("utf-8"), keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError:
+            raise problem(
+                "invalid_parameter", "the query is not UTF-8; send bytes that are no text as base64", parameter=""
+            ) from None
+        for name, value in pairs:
             if name not in known:
                 there = ", ".join(sorted(known)) or "none"
                 raise problem(
@@ -83,13 +95,14 @@ class Query:
         text = self._values.get(name)
         if text is None:
             return default
-        if not text.isascii() or not text.isdigit() or int(text) < minimum or (int(text) > maximum and not cut):
+        number = whole_number(text)
+        if number is None or number < minimum or (number > maximum and not cut):
             raise problem(
                 "invalid_parameter",
                 f"{name} must be a whole number from {minimum} to {maximum}, not {text[:80]!r}",
                 parameter=name,
             )
-        return min(int(text), maximum)
+        return min(number, maximum)
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         value = self._values.get(name, default)
@@ -110,6 +123,14 @@ class Query:
             return parse_us(text)
         except ValueError as error:
             raise problem("invalid_request", f"{name}: {error}") from None
+
+
+def whole_number(text: str) -> int | None:
+    """The number that `text` is the ASCII digits of; None for anything else."""
+    if not text.isascii() or not text.isdigit():
+        return None
+    # Beyond any number here; int() refuses thousands of digits with an error of its own.
+    return int(text) if len(text) <= _DIGITS_MAX else 10**_DIGITS_MAX
 
 
 class BodyReader:
@@ -197,4 +218,20 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     except msgspec.ValidationError as error:
         raise problem("invalid_request", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise problem("malformed_body", f"the body is not valid JSON: {error}") from None
+        raise malformed_json(body, error) from None
+
+
+def malformed_json(body: bytes, error: Exception) -> SiltlogError:
+    """400 for a body that `msgspec` cannot read as JSON; it names the byte, but where nesting was too deep."""
+    if isinstance(error, RecursionError):
+        return problem("malformed_body", "the body is not taken: its JSON is nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        return problem("malformed_body", f"the body is not UTF-8 at byte {error.start}", byte=error.start)
+    what, _, place = str(error).removeprefix("JSON is malformed: ").rpartition(" (byte ")
+    if what:
+        byte = int(place.rstrip(")"))
+    elif surrogate := _LONE_SURROGATE.search(body):
+        what, byte = "lone surrogate", surrogate.start(1)
+    else:
+        what, byte = "it ends too early", len(body)
+    return problem("malformed_body", f"the body is not valid JSON at byte {byte}: {what}", byte=byte)

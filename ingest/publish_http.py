@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 from siltlog.infra import names
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.http import INTEGER_MAX, BodyReader, JsonReply, Query
-from siltlog.ingest.body import Body, HeaderList, decode_base64, one_record, parse_arrow, parse_json, timestamp_us
+from siltlog.ingest.arrow_body import parse_arrow
+from siltlog.ingest.body import Body, HeaderList, decode_base64, one_record, parse_json, timestamp_us
 from siltlog.ingest.log import Appended, Log, Producer
 from siltlog.ingest.topic_log import TopicLog
 

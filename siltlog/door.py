@@ -129,7 +129,10 @@ class Door:
             )
 
     def _may_be_called(self, host: str) -> bool:
-        name = (urlsplit(f"//{host}").hostname or "").lower()
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
         if name in ("localhost", "") or name in self._hosts:
             # HTTP/1.0 has no Host; a browser always sends one.
             return True

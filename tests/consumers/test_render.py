@@ -16,7 +16,8 @@ from siltlog.consumers.timestamp_text import timestamp_texts
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import Refused
 from siltlog.infra.schema import FETCH_SCHEMA, RECORD_SCHEMA, TIMESTAMP
-from siltlog.ingest.body import from_rows, parse_arrow, parse_json
+from siltlog.ingest.arrow_body import parse_arrow
+from siltlog.ingest.body import from_rows, parse_json
 
 JSON_TEXTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
