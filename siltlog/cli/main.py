@@ -5,6 +5,7 @@
 
 import importlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ COMMANDS = {
 }
 """Command -> module and attribute in this package; a module is imported when its command is asked for."""
 
+SERVE = "serve"
+"""The one command that logs by itself, and whose log is its business."""
 UNREACHABLE = "unreachable"
 EPILOG = """\b
 First steps:
@@ -66,6 +69,18 @@ class LazyGroup(click.Group):
 def silt(ctx: click.Context, debug: bool) -> None:
     """A log that settles into Delta: publish over HTTP, consume in order, query as tables."""
     ctx.ensure_object(Session).debug = debug
+    if ctx.invoked_subcommand != SERVE:
+        _take_logs(debug)
+
+
+def _take_logs(debug: bool) -> None:
+    """Warnings of our libraries become sentences; what others log (py4j: tracebacks on Ctrl-C) is for --debug."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("silt: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    if not debug:
+        handler.addFilter(logging.Filter("siltlog"))
+    logging.basicConfig(handlers=[handler], force=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

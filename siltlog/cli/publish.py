@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from siltlog.cli.location import Location
 from siltlog.cli.output import grid, progress
 from siltlog.cli.publish_input import Input, from_arguments, from_file, from_lines, keyed
 from siltlog.cli.session import Session, client_options, pass_session
@@ -34,8 +34,9 @@ Examples:
     "--file",
     "-f",
     "file",
-    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
-    help="Publish the lines of an .ndjson or .jsonl file, or the rows of a .csv or .parquet file as JSON objects.",
+    type=Location(),
+    help="Publish the lines of an .ndjson or .jsonl file, or the rows of a .csv or .parquet file as JSON objects: "
+    "a path, or a location such as s3://bucket/day.parquet.",
 )
 @click.option("--key", "-k", help="The key of every record.")
 @click.option(
@@ -52,7 +53,7 @@ def publish(
     session: Session,
     topic: str,
     values: tuple[str, ...],
-    file: Path | None,
+    file: str | None,
     key: str | None,
     key_from: str | None,
     header: tuple[str, ...],
@@ -115,7 +116,7 @@ class Tally:
         return [self._partitions[number] for number in sorted(self._partitions)]
 
 
-def _source(values: tuple[str, ...], file: Path | None) -> Input:
+def _source(values: tuple[str, ...], file: str | None) -> Input:
     if file is not None:
         if values:
             raise click.UsageError("give values or a --file, not both")

@@ -1,12 +1,12 @@
 """Where `silt publish` takes its records from: arguments, lines of standard input, a file."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import click
 import msgspec
 
+from siltlog.cli.location import ending, opened
 from siltlog.infra.errors import Refused, problem
 from siltlog.rows import json_values, keys_of, pointer_parts
 
@@ -31,9 +31,9 @@ def from_lines(stream: BinaryIO) -> Input:
     return Input(([value] for _, value in _lines(stream)), None)
 
 
-def from_file(path: Path) -> Input:
+def from_file(path: str) -> Input:
     """Lines of NDJSON, or rows of CSV or Parquet as JSON objects. Raises UsageError for any other ending."""
-    kind = FILE_KINDS.get(path.suffix.lower())
+    kind = FILE_KINDS.get(ending(path))
     if kind is None:
         endings = ", ".join(FILE_KINDS)
         raise click.UsageError(f"{path}: files that can be published end in {endings}; for lines of text: `- < {path}`")
@@ -59,10 +59,10 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield number, value
 
 
-def _checked_lines(path: Path) -> Iterator[list[bytes]]:
+def _checked_lines(path: str) -> Iterator[list[bytes]]:
     """The lines of an NDJSON file, each valid JSON, byte for byte."""
     run: list[bytes] = []
-    with path.open("rb") as stream:
+    with opened(path) as stream:
         for number, value in _lines(stream):
             try:
                 _RAW.decode(value)
@@ -76,36 +76,33 @@ def _checked_lines(path: Path) -> Iterator[list[bytes]]:
         yield run
 
 
-def _csv_rows(path: Path) -> Input:
+def _csv_rows(path: str) -> Input:
     import pyarrow as pa
     import pyarrow.csv
 
     def rows() -> Iterator[list[bytes]]:
         try:
-            with pyarrow.csv.open_csv(path) as batches:
+            with opened(path) as stream, pyarrow.csv.open_csv(stream) as batches:
                 for batch in batches:
                     yield json_values(batch)
         except pa.ArrowInvalid as error:
             raise _unreadable(path, str(error)) from None
 
-    with path.open("rb"):
-        return Input(rows(), None)
+    return Input(rows(), None)
 
 
-def _parquet_rows(path: Path) -> Input:
+def _parquet_rows(path: str) -> Input:
     import pyarrow as pa
     import pyarrow.parquet
 
-    with path.open("rb"):
-        pass
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(opened(path))
     except pa.ArrowInvalid as error:
         raise _unreadable(path, str(error)) from None
     return Input((json_values(batch) for batch in file.iter_batches()), file.metadata.num_rows)
 
 
-def _unreadable(path: Path, why: str) -> Refused:
+def _unreadable(path: str, why: str) -> Refused:
     error = problem("invalid_record", f"{path}: {why}")
     assert isinstance(error, Refused)
     return error

@@ -1,6 +1,7 @@
 """The frame of the command line: help, exit codes, errors as sentences or problems, missing parts."""
 
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -127,6 +128,21 @@ def test_what_nobody_foresaw_is_a_sentence_too(
     assert "Traceback" not in said
     with pytest.raises(type(error)):
         run(["--debug", "health"])
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], "silt: mind\n"), (["--debug"], "silt: mind\nsilt: trace\n")])
+def test_warnings_of_ours_are_sentences_and_logs_of_others_are_for_debugging(
+    flags: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def log(**_: Any) -> None:
+        logging.getLogger("siltlog.consumer").warning("mind")
+        logging.getLogger().error("trace")
+
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(health.health, "callback", log)
+    assert run([*flags, "health"]) == 0
+    assert capsys.readouterr().err == expected
 
 
 def test_a_closed_pipe_is_no_error() -> None:
