@@ -311,6 +311,7 @@ class Flusher:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             for topic in list(self._log.topics()):
+                topic.expire_producers(self._clock.now_us())
                 if topic.open_commit or topic in self._running:
                     continue
                 try:

@@ -169,9 +169,12 @@ class Log:
         refusals: list[tuple[int, Refusal]] = []
         for slice_ in parts.slices:
             batch = _producer_batch(slice_, producer)
-            verdict = topic.partitions[slice_.partition].sequencer.check(batch)
+            sequencer = topic.partitions[slice_.partition].sequencer
+            verdict = sequencer.check(batch)
             if not isinstance(verdict, Refusal) and not _rise_by_one(slice_):
-                verdict = Refusal("out_of_order_sequence", batch.first_sequence, producer.epoch)
+                verdict = Refusal(
+                    "out_of_order_sequence", sequencer.next_sequence(producer.producer_id), producer.epoch
+                )
             if isinstance(verdict, Refusal):
                 refusals.append((slice_.partition, verdict))
             verdicts.append((batch, verdict))

@@ -70,7 +70,7 @@ class PartitionLog:
     # --- appending --------------------------------------------------------------------------------------
     def add(self, piece: Piece, now_us: int) -> int:
         """Sequences a piece and keeps it for the next group commit; its first offset."""
-        first = self.sequencer.append(piece.rows, piece.producer, now_us)
+        first = self.sequencer.append(piece.rows, piece.producer, now_us, self.submitted_offset)
         if not self._pending:
             self._pending_first = first
         self._pending.append(piece)

@@ -1,7 +1,7 @@
 """`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import UnknownTopic, problem
-from siltlog.infra.http import INTEGER_MAX, BodyReader, JsonReply, Query
+from siltlog.infra.http import INTEGER_MAX, BodyReader, JsonReply, Query, whole_number
 from siltlog.ingest.arrow_body import parse_arrow
 from siltlog.ingest.body import Body, HeaderList, decode_base64, one_record, parse_json, timestamp_us
 from siltlog.ingest.log import Appended, Log, Producer
 from siltlog.ingest.topic_log import TopicLog
 
 ACKS = ("none", "wal", "table")
+_ACKS_LATER = ("object",)
 TIMEOUT_MS = 10_000
 TIMEOUT_MS_MAX = 60_000
 FORM_MEDIA = "application/x-www-form-urlencoded"
@@ -25,6 +26,7 @@ Headers = Mapping[str, str]
 _PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
 _PRODUCER_EPOCH = names.HEADER_PRODUCER_EPOCH.lower()
 _SEQUENCE = names.HEADER_SEQUENCE.lower()
+_RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower().encode()
 _NOT_OFFERED = ("idempotency-key", names.HEADER_SEQUENCE_MODE.lower())
 _QUERY = ("acks", "partition", "timeout_ms")
 _ONE_RECORD_QUERY = (*_QUERY, "key", "key_base64", "timestamp")
@@ -43,9 +45,9 @@ class Publish:
         request_bytes_max: int,
         request_timeout_ms: int,
         wake_flusher: Callable[[], None],
-        topic_for: Callable[[str], Awaitable[TopicLog]],
+        topic_for: Callable[[str], Awaitable[TopicLog]] | None,
     ) -> None:
-        """`topic_for` answers for a topic that is not there: creates it, or raises UnknownTopic."""
+        """`topic_for` creates a topic that is not there; None where publishing creates none."""
         self._log = log
         self._request_bytes_max = request_bytes_max
         self._bodies = BodyReader(request_bytes_max, request_timeout_ms)
@@ -60,16 +62,21 @@ class Publish:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
         media = headers.get("content-type", "").partition(";")[0].strip().lower()
         query = Query(request, _ONE_RECORD_QUERY if media == names.MEDIA_BYTES else _QUERY)
-        asked = query.choice("acks", ACKS, "none") if "acks" in query else None
+        asked = _acks(query)
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
-        topic = await self._topic(request.path_params["topic"])
+        name = request.path_params["topic"]
+        topic = self._known(name)
         _check_encoding(headers)
         _check_media(media)
         content = await self._bodies.read(request.receive, headers.get("content-length", ""))
-        body = self._parse(media, content, headers, query)
+        body = self._parse(media, content, request, query)
         if "partition" in query:
             _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
         producer = _producer(headers, body)
+        if topic is None:
+            assert self._topic_for is not None
+            # Made only now: a request that is refused has no effect.
+            topic = await self._topic_for(name)
         acks = asked or str(topic.config["acks"])
         if acks == "none" and producer is not None:
             raise problem(
@@ -84,18 +91,21 @@ class Publish:
         topic.bytes_total += body.nbytes
         return _reply(topic, appended, acks, positions=body.positions)
 
-    async def _topic(self, name: str) -> TopicLog:
+    def _known(self, name: str) -> TopicLog | None:
+        """None where publishing may create it."""
         try:
             return self._log.topic(name)
         except UnknownTopic:
-            return await self._topic_for(name)
+            if self._topic_for is None:
+                raise
+            return None
 
-    def _parse(self, media: str, content: bytes, headers: Headers, query: Query) -> Body:
+    def _parse(self, media: str, content: bytes, request: Request, query: Query) -> Body:
         if media == names.MEDIA_JSON:
             return parse_json(content)
         if media == names.MEDIA_ARROW:
             return parse_arrow(content, self._request_bytes_max)
-        return _parse_one(content, headers, query)
+        return _parse_one(content, request.scope["headers"], query)
 
     async def _acknowledged(self, topic: TopicLog, appended: Appended, acks: str, timeout_seconds: float) -> None:
         """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached."""
@@ -130,6 +140,16 @@ def _expire(future: "asyncio.Future[None]", topic: TopicLog, acks: str, reached:
         )
 
 
+def _acks(query: Query) -> str | None:
+    if "acks" not in query:
+        return None
+    if query.text("acks") in _ACKS_LATER:
+        raise problem(
+            "unsupported_acks", f"acks={query.text('acks')} is not offered by this server; ask for wal or table"
+        )
+    return query.choice("acks", ACKS, "")
+
+
 def _check_media(media: str) -> None:
     if media in (names.MEDIA_JSON, names.MEDIA_BYTES, names.MEDIA_ARROW):
         return
@@ -153,7 +173,7 @@ def _check_encoding(headers: Headers) -> None:
         )
 
 
-def _parse_one(content: bytes, headers: Headers, query: Query) -> Body:
+def _parse_one(content: bytes, fields: Iterable[tuple[bytes, bytes]], query: Query) -> Body:
     if "key" in query and "key_base64" in query:
         raise problem("invalid_parameter", "key and key_base64 are both given; send one", parameter="key_base64")
     key = query.text("key").encode() if "key" in query else None
@@ -164,11 +184,10 @@ def _parse_one(content: bytes, headers: Headers, query: Query) -> Body:
     except ValueError as error:
         name = "key_base64" if "key_base64" in str(error) else "timestamp"
         raise problem("invalid_parameter" if name == "key_base64" else "invalid_request", str(error)) from None
-    prefix = names.HEADER_RECORD_PREFIX.lower()
     own: HeaderList = [
-        (name.removeprefix(prefix), value.encode("latin-1"))
-        for name, value in headers.items()
-        if name.startswith(prefix)
+        (name.removeprefix(_RECORD_PREFIX).decode("latin-1"), value)
+        for name, value in fields
+        if name.startswith(_RECORD_PREFIX)
     ]
     return one_record(content, key, own or None, timestamp)
 
@@ -242,11 +261,12 @@ def _header_integer(headers: Headers, name: str, maximum: int) -> int | None:
     text = headers.get(name.lower())
     if text is None:
         return None
-    if not text.isascii() or not text.isdigit() or int(text) > maximum:
+    number = whole_number(text)
+    if number is None or number > maximum:
         raise problem(
             "invalid_parameter", f"{name} must be a whole number from 0 to {maximum}, not {text[:40]!r}", parameter=name
         )
-    return int(text)
+    return number
 
 
 def _reply(topic: TopicLog, appended: Appended, acks: str, *, positions: bool) -> JsonReply:

@@ -4,6 +4,7 @@ The rules are those of Kafka's idempotent producer (KIP-98), with sequences that
 """
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -88,24 +89,32 @@ class Sequencer:
             return Duplicate(_original_offset(state, batch))
         return Refusal("out_of_order_sequence", state.last_sequence + 1, state.epoch)
 
-    def append(self, count: int, producer: ProducerBatch | None, now_us: int) -> int:
-        """The first of `count` new offsets. A producer's batch must have been answered `Append` just before."""
+    def next_sequence(self, producer_id: str) -> int:
+        state = self.producers.get(producer_id)
+        return 0 if state is None else state.last_sequence + 1
+
+    def append(self, count: int, producer: ProducerBatch | None, now_us: int, dump_offset: int) -> int:
+        """The first of `count` new offsets. A producer's batch must have been answered `Append` just before.
+
+        `dump` will not be asked for an offset below `dump_offset`.
+        """
         first = self.next_offset
         self.next_offset += count
         if producer is not None:
-            self._remember(producer, first, now_us)
+            self._remember(producer, first, now_us, dump_offset)
         return first
 
     def replay(self, producer: ProducerBatch, first_offset: int, now_us: int) -> None:
         """Learns a stored batch again (restart); what is known already changes nothing."""
         state = self.producers.get(producer.producer_id)
         if state is None or producer.last_sequence > state.last_sequence:
-            self._remember(producer, first_offset, now_us)
+            self._remember(producer, first_offset, now_us, first_offset + 1)
 
     def expire(self, before_us: int) -> int:
         """Forgets producers unused since before `before_us`; how many."""
-        old = [producer_id for producer_id, state in self.producers.items() if state.used_us < before_us]
-        for producer_id in old:
+        # In order of use: the first that is young enough ends the search.
+        old = list(takewhile(lambda item: item[1].used_us < before_us, self.producers.items()))
+        for producer_id, _ in old:
             del self.producers[producer_id]
         return len(old)
 
@@ -123,7 +132,7 @@ class Sequencer:
     def load(self, producers: Iterable[tuple[str, ProducerState]]) -> None:
         self.producers.update(producers)
 
-    def _remember(self, producer: ProducerBatch, first_offset: int, now_us: int) -> None:
+    def _remember(self, producer: ProducerBatch, first_offset: int, now_us: int, dump_offset: int) -> None:
         # Popped and put back so that the dict stays in order of use and the first one is the longest unused.
         state = self.producers.pop(producer.producer_id, None)
         if state is None:
@@ -134,7 +143,8 @@ class Sequencer:
         state.last_sequence = producer.last_sequence
         state.used_us = now_us
         state.batches.append(SequencedBatch(producer.first_sequence, producer.last_sequence, first_offset))
-        if len(state.batches) > REQUESTS_REMEMBERED:
+        # The newest below `dump_offset` stays, or a dump would not know this producer.
+        while len(state.batches) > REQUESTS_REMEMBERED and state.batches[1].first_offset < dump_offset:
             del state.batches[0]
         self.producers[producer.producer_id] = state
 

@@ -60,6 +60,12 @@ class TopicLog:
     def move_sticky(self) -> None:
         self._sticky = (self._sticky + 1) % len(self.partitions)
 
+    def expire_producers(self, now_us: int) -> None:
+        """Forgets those that were not heard of for `producer.expiration.ms`."""
+        before_us = now_us - self.config.integer("producer.expiration.ms") * 1000
+        for partition in self.partitions:
+            partition.sequencer.expire(before_us)
+
     def check_open(self) -> None:
         """Raises Unavailable or UnknownTopic when the topic takes no records."""
         if self.state == "open":

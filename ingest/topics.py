@@ -14,6 +14,8 @@ from siltlog.ingest import wal_state
 from siltlog.ingest.log import Log
 from siltlog.ingest.topic_log import TopicLog
 
+PARTITIONS_DEFAULT = 1
+
 
 class Topics:
     """Creates and deletes topics, one at a time."""
@@ -83,15 +85,22 @@ class Topics:
         """The topic, when it was made and could not be claimed."""
         return next((topic for topic in self._log.topics() if topic.name == name and topic.state == "creating"), None)
 
-    async def find_or_create(self, name: str, partitions: int, config: Mapping[str, Value]) -> tuple[TopicLog, bool]:
-        """The topic and whether it is new; TopicExists when it is there with other partitions."""
+    async def find_or_create(
+        self, name: str, partitions: int | None, config: Mapping[str, Value]
+    ) -> tuple[TopicLog, bool]:
+        """The topic and whether it is new; TopicExists when it is there and is not as asked for."""
         try:
-            return await self.create(name, partitions, config), True
+            return await self.create(name, PARTITIONS_DEFAULT if partitions is None else partitions, config), True
         except TopicExists:
             topic = next((topic for topic in self._log.topics() if topic.name == name), None)
-            if topic is None or len(topic.partitions) != partitions:
+            if topic is None:
                 raise
-            return topic, False
+        if partitions not in (None, len(topic.partitions)):
+            raise _exists(name, f" with {len(topic.partitions)} partitions, not {partitions}")
+        for setting, value in config.items():
+            if topic.config.own.get(setting) != value:
+                raise _exists(name, f" with another {setting} than {value!r}")
+        return topic, False
 
     async def ensure(self, name: str, partitions: int) -> TopicLog:
         """The topic, made with `partitions` when it is not there."""
@@ -125,8 +134,8 @@ class Topics:
                 )
 
 
-def _exists(name: str) -> SiltlogError:
-    return problem("topic_exists", f"there is a topic {name} already", topic=name)
+def _exists(name: str, how: str = "") -> SiltlogError:
+    return problem("topic_exists", f"there is a topic {name} already{how}", topic=name)
 
 
 async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None) -> None:

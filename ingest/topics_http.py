@@ -9,19 +9,19 @@ from starlette.routing import Route
 
 from siltlog.infra import names
 from siltlog.infra.clock import format_us
+from siltlog.infra.errors import problem
 from siltlog.infra.http import Query, body_of, decode, json_reply
 from siltlog.ingest.log import Log
 from siltlog.ingest.topic_log import TopicLog
-from siltlog.ingest.topics import Topics
+from siltlog.ingest.topics import PARTITIONS_DEFAULT, Topics
 
 BODY_BYTES_MAX = 1024 * 1024
-PARTITIONS_DEFAULT = 1
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 
 
 class _Put(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: int = PARTITIONS_DEFAULT
+    partitions: int | None = None
     config: dict[str, Any] = {}
     name: str | None = None
 
@@ -70,6 +70,8 @@ class TopicsHttp:
         Query(request, ())
         wanted = decode(await self._body(request) or b"{}", _decode_put)
         name = request.path_params["topic"]
+        if wanted.name not in (None, name):
+            raise problem("invalid_request", f"the path names the topic {name}, the body {wanted.name}; send one name")
         topic, new = await self._topics.find_or_create(name, wanted.partitions, wanted.config)
         return json_reply(self._document(topic), 201 if new else 200)
 

@@ -7,14 +7,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
 from starlette.exceptions import HTTPException
-from starlette.routing import Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from siltlog.consumers import http as reading_http
@@ -211,13 +211,9 @@ class _Server:
                 return
         self.logger.warning("not everything was flushed in time; the write-ahead log keeps it for the next start")
 
-    def _auto_create(self, topics: Topics) -> Callable[[str], Any]:
-        async def topic_for(name: str) -> TopicLog:
-            if not self.settings.auto_create_partitions:
-                return self._log.topic(name)
-            return await topics.ensure(name, self.settings.auto_create_partitions)
-
-        return topic_for
+    def _auto_create(self, topics: Topics) -> Callable[[str], Awaitable[TopicLog]] | None:
+        partitions = self.settings.auto_create_partitions
+        return partial(topics.ensure, partitions=partitions) if partitions else None
 
     def _fatal(self, error: BaseException) -> None:
         """The page cache can no longer be trusted: only a new process may say what is on the disk."""
@@ -279,20 +275,37 @@ def _uvicorn_config(app: Door) -> uvicorn.Config:
     )
 
 
-def _publish_first(publish: Publish, router: ASGIApp) -> ASGIApp:
+def _publish_first(publish: Publish, router: Router) -> ASGIApp:
     """Sends publishes past the router, whose matching would be a good part of their time."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        if scope["method"] == "POST" and path.endswith("/records") and path.startswith("/v1/topics/"):
+        if path.endswith("/records") and path.startswith("/v1/topics/"):
             topic = path[len("/v1/topics/") : -len("/records")]
             if "/" not in topic:
+                if scope["method"] != "POST":
+                    raise HTTPException(405, headers={"Allow": "POST"})
                 scope["path_params"] = {"topic": topic}
                 await publish(scope, receive, send)
                 return
-        await router(scope, receive, send)
+        try:
+            await router(scope, receive, send)
+        except HTTPException as error:
+            if error.status_code != 405:
+                raise
+            # The router names the methods of the first route of that path only.
+            raise HTTPException(405, headers={"Allow": ", ".join(_methods(router.routes, scope))}) from None
 
     return app
+
+
+def _methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
+    """What may be done at the path of `scope`."""
+    found: set[str] = set()
+    for route in routes:
+        if isinstance(route, Route) and route.matches(scope)[0] != Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,0 +1,72 @@
+"""What is due: by bytes, by age, and within a budget of files."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siltlog.ingest.batcher import (
+    EARLY_BYTES,
+    FILES_PER_SECOND_BUDGET,
+    LINGER_SECONDS_MAX,
+    Load,
+    due,
+    due_at,
+    linger_seconds,
+)
+
+NOW = 1_000.0
+LOADS = st.builds(
+    Load,
+    topic=st.sampled_from(["a", "b"]),
+    partition=st.integers(0, 9),
+    bytes=st.integers(1, 4 * EARLY_BYTES),
+    oldest_seconds=st.floats(NOW - 200, NOW),
+    flush_ms=st.integers(1, 120_000),
+    flush_bytes=st.integers(1, 4 * EARLY_BYTES),
+    pins_oldest_segment=st.booleans(),
+    awaited=st.booleans(),
+)
+
+
+def load(nbytes: int = 1, age: float = 0.0, *, partition: int = 0, pins: bool = False, awaited: bool = False) -> Load:
+    return Load("t", partition, nbytes, NOW - age, 1_000, 16 * EARLY_BYTES, pins, awaited)
+
+
+@given(st.lists(LOADS, max_size=20), st.floats(0, 200))
+def test_what_is_due_stays_due(loads: list[Load], later: float) -> None:
+    now = due(loads, NOW)
+    assert set(now) <= set(due(loads, NOW + later))
+    assert set(now) == {item for item in loads if due_at(item, len(loads)) <= NOW}
+    keys = [(not item.pins_oldest_segment, item.oldest_seconds) for item in now]
+    assert keys == sorted(keys)
+
+
+@given(LOADS, st.integers(1, 100_000))
+def test_bytes_pins_and_age_each_suffice(item: Load, active: int) -> None:
+    at = due_at(item, active)
+    assert at >= item.oldest_seconds
+    assert at <= item.oldest_seconds + max(item.flush_ms / 1000, LINGER_SECONDS_MAX)
+    if item.bytes >= item.flush_bytes or item.pins_oldest_segment:
+        assert at == item.oldest_seconds
+    elif item.bytes >= EARLY_BYTES or item.awaited:
+        assert at == item.oldest_seconds + item.flush_ms / 1000
+    else:
+        assert at >= item.oldest_seconds + item.flush_ms / 1000
+
+
+@given(st.integers(1, 600_000), st.integers(1, 100_000), st.integers(1, 100_000))
+def test_more_active_partitions_wait_no_less_and_no_longer_than_the_most(flush_ms: int, few: int, more: int) -> None:
+    low, high = sorted((few, more))
+    assert flush_ms / 1000 <= linger_seconds(flush_ms, low) <= linger_seconds(flush_ms, high)
+    assert linger_seconds(flush_ms, high) <= max(flush_ms / 1000, LINGER_SECONDS_MAX)
+
+
+def test_many_small_partitions_stay_within_the_budget_of_files() -> None:
+    partitions = 50 * FILES_PER_SECOND_BUDGET
+    loads = [load(partition=p, age=49.0) for p in range(partitions)]
+    assert due(loads, NOW) == []
+    assert len(due(loads, NOW + 1.5)) == partitions
+    assert due([*loads, load(EARLY_BYTES, 1.0, partition=-1)], NOW)[0].partition == -1
+
+
+def test_what_pins_the_oldest_segment_goes_first() -> None:
+    assert due([load(age=50.0), load(age=2.0, partition=1, pins=True)], NOW)[0].partition == 1
