@@ -5,7 +5,9 @@ Under `spark-submit`, or where a session is active already, that one is used as 
 
 import hashlib
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -199,13 +201,32 @@ def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSess
     with tempfile.TemporaryFile() as output, _environment(environment):
         gateway = None
         try:
-            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
+            with _interrupt_held():
+                gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
             SparkContext(gateway=gateway, conf=conf)
-        except Exception as error:
+        except BaseException as error:
             if gateway is not None:
                 _end(gateway)
+            if not isinstance(error, Exception):
+                raise
             raise ConfigError(f"Spark did not start with {java.executable}: {_tail(output) or error}") from error
     return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def _interrupt_held() -> Iterator[None]:
+    """Ctrl-C is answered at the end of the block: a JVM that is left while it starts would stay for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
 
 
 def _stop(spark: "SparkSession") -> None:

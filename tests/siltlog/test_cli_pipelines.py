@@ -1,7 +1,11 @@
 """`silt compact`, `silt vacuum` and `silt query` on the tables of a server that is stopped."""
 
 import json
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from siltlog.cli.pipelines import jsonable
 from siltlog.infra import names
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.producer import Producer
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.store import open_store
 from siltlog.pipelines.session import spark_session
 from siltlog.testing import running_server
@@ -110,6 +115,22 @@ def test_compact_and_query(data_dir: Path, capsys: Capture) -> None:
     assert "no_such_column" in capsys.readouterr().err
     assert run(["query", "drop table events", *place]) == 1
     assert "queries only read" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_an_interrupt_while_spark_starts_leaves_no_jvm(
+    data_dir: Path, tmp_path: Path, processes_in: Callable[[Path], list[str]]
+) -> None:
+    command = [sys.executable, "-m", "siltlog.cli", "query", "select 1", "--data-dir", str(data_dir)]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as query:
+        assert query.stderr is not None
+        while query.poll() is None and not any("SparkSubmit" in line for line in processes_in(tmp_path)):
+            SystemClock().sleep(0.01)
+        os.killpg(query.pid, signal.SIGINT)
+        said = query.stderr.read()
+        assert (query.wait(), "Traceback" in said) == (130, False)
+    assert processes_in(tmp_path) == []
 
 
 def test_what_spark_gives_becomes_json() -> None:
