@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from evidence import check, read_api, read_table
 from failure_rig import NEVER_FLUSHED, StartServer, refused
-from publishers import ARROW, FILLER, Ledger, PlainPublisher, Wire, arrow_body
+from publishers import ARROW, FILLER, Ledger, Wire, arrow_body
 
 from siltlog.infra import names
 from siltlog.server_process import ServerProcess
@@ -236,28 +236,3 @@ def test_a_data_dir_of_another_root_is_refused(make_server: StartServer) -> None
     moved = make_server(root=f"file://{server.data_dir.parent}/elsewhere")
     said = refused(moved)
     assert "belongs to another root" in said and "SILT_ROOT" in said
-
-
-def test_a_publisher_is_not_told_lies_by_a_table_that_fails(make_server: StartServer, rng: random.Random) -> None:
-    """The log's folder cannot be written for a while: nothing is lost, nothing is doubled."""
-    server = make_server()
-    server.start()
-    wire = Wire(server.url)
-    wire.create("logs", 1)
-    ledger = Ledger()
-    publisher = PlainPublisher(server.url, "logs", 1, ledger, rng.getrandbits(32), "plain")
-    publisher.pause_s = 0.01
-    publisher.start()
-    for _ in range(3):
-        hidden = log_folder(server).with_name("hidden")
-        log_folder(server).rename(hidden)
-        publisher.join(0.4)
-        if log_folder(server).exists():
-            shutil.rmtree(log_folder(server))
-        hidden.rename(log_folder(server))
-        publisher.join(0.4)
-    publisher.finish()
-    found = read_api(wire, "logs", 1)
-    check(found, ledger)
-    assert server.stop() == 0
-    assert read_table(server.root, "logs") == sorted(found)

@@ -1,0 +1,141 @@
+"""A topic whose table cannot be written: the others go on, its own records stay readable, and land in the end."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from evidence import check, read_api, read_table
+from failure_rig import StartServer
+from publishers import ARROW, FILLER, Ledger, Wire, arrow_body, start_publishers
+
+from siltlog.infra import names
+from siltlog.server_process import ServerProcess
+
+RECORDS_PER_REQUEST = 60
+
+
+class Obstacle:
+    """A file where the folder of a topic's data files belongs."""
+
+    def __init__(self, server: ServerProcess, topic: str) -> None:
+        folder = server.data_dir / names.LAKE_FOLDER / names.topic_path(topic)
+        self._path: Path = folder / names.partition_folder(0)
+        self._aside = folder / "aside"
+
+    def put(self) -> None:
+        if self._path.exists():
+            self._path.rename(self._aside)
+        self._path.touch()
+
+    def remove(self) -> None:
+        self._path.unlink()
+        if self._aside.exists():
+            self._aside.rename(self._path)
+
+
+def publish_until(wire: Wire, topic: str, ledger: Ledger, refusal: str | None, bytes_max: int) -> None:
+    """Publishes until refused with that code, or until so many bytes were taken."""
+    taken = 0
+    while taken < bytes_max:
+        first = len(ledger.acked)
+        values = [f"{topic}:{first + n} {FILLER}" for n in range(RECORDS_PER_REQUEST)]
+        reply = wire.call("POST", f"/v1/topics/{topic}/records", arrow_body(values), **ARROW)
+        if reply.status == 200:
+            at = reply.document["partitions"][0]["first_offset"]
+            ledger.acked.update({value: (0, at + n) for n, value in enumerate(values)})
+            taken += sum(map(len, values))
+        elif reply.error_code == refusal:
+            return
+        else:
+            # A full log says so and passes: the flushes of this topic make room.
+            assert (reply.status, reply.error_code) == (503, "wal_full"), reply
+            assert reply.document["retry_after_ms"] > 0
+            time.sleep(0.05)
+    assert refusal is None, f"{taken} bytes were taken"
+
+
+@pytest.mark.slow
+def test_the_others_go_on(make_server: StartServer) -> None:
+    server = make_server()
+    server.start()
+    wire = Wire(server.url)
+    ledgers = {"bad": Ledger(), "good": Ledger()}
+    for topic in ledgers:
+        wire.create(topic, 1)
+    obstacle = Obstacle(server, "bad")
+    obstacle.put()
+    publish_until(wire, "bad", ledgers["bad"], None, 2 << 20)
+    deadline = time.monotonic() + 60
+    while True:
+        publish_until(wire, "good", ledgers["good"], None, 1 << 20)
+        value = f"bad:{len(ledgers['bad'].acked)} x"
+        reply = wire.call("POST", "/v1/topics/bad/records", {"records": [{"value": value}]})
+        if reply.status == 503 and reply.error_code == "topic_unavailable":
+            break
+        if reply.status == 200:
+            ((partition, offset),) = reply.document["records"]
+            ledgers["bad"].acked[value] = (partition, offset)
+        assert time.monotonic() < deadline
+    # Several times the log's budget of the others' records goes through beside it.
+    publish_until(wire, "good", ledgers["good"], None, 20 << 20)
+    assert wire.ready().status == 200
+    for topic, ledger in ledgers.items():
+        check(read_api(wire, topic, 1), ledger)
+
+    server.kill()
+    server.start()
+    publish_until(wire, "good", ledgers["good"], None, 8 << 20)
+    for topic, ledger in ledgers.items():
+        check(read_api(wire, topic, 1), ledger)
+
+    obstacle.remove()
+    deadline = time.monotonic() + 60
+    while wire.offsets("bad")[0]["table_offset"] < len(ledgers["bad"].acked):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    publish_until(wire, "bad", ledgers["bad"], None, 1 << 20)
+    found = {topic: read_api(wire, topic, 1) for topic in ledgers}
+    assert server.stop() == 0
+    for topic, ledger in ledgers.items():
+        check(found[topic], ledger)
+        assert read_table(server.root, topic) == found[topic]
+
+
+def test_a_table_that_fails_now_and_then(make_server: StartServer, rng: random.Random) -> None:
+    """Nothing is lost, nothing is doubled, and publishing hardly notices."""
+    server = make_server()
+    server.start()
+    wire = Wire(server.url)
+    wire.create("logs", 1)
+    ledger = Ledger()
+    publishers = start_publishers(server.url, "logs", 1, ledger, rng, plain=1, idempotent=1)
+    obstacle = Obstacle(server, "logs")
+    for _ in range(3):
+        obstacle.put()
+        time.sleep(0.3)
+        obstacle.remove()
+        time.sleep(0.5)
+    for publisher in publishers:
+        publisher.finish()
+    found = read_api(wire, "logs", 1)
+    check(found, ledger)
+    assert server.stop() == 0
+    assert read_table(server.root, "logs") == sorted(found)
+
+
+def test_a_stop_while_the_table_fails_keeps_everything(make_server: StartServer) -> None:
+    server = make_server()
+    server.start()
+    wire = Wire(server.url)
+    wire.create("logs", 1)
+    ledger = Ledger()
+    obstacle = Obstacle(server, "logs")
+    obstacle.put()
+    publish_until(wire, "logs", ledger, None, 1 << 20)
+    assert server.stop() == 0
+    server.start()
+    check(read_api(wire, "logs", 1), ledger)
+    obstacle.remove()
+    assert server.stop() == 0
+    assert len(read_table(server.root, "logs")) == len(ledger.acked)
