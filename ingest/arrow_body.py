@@ -37,9 +37,13 @@ def parse_arrow(body: bytes, bytes_max: int) -> Body:
     """
     batch = _read(body, bytes_max)
     try:
-        names = batch.schema.names
+        return _body_of(batch, bytes_max)
     except UnicodeDecodeError:
-        raise problem("malformed_body", "the Arrow schema has a column whose name is not UTF-8", byte=0) from None
+        raise problem("malformed_body", "the Arrow schema has a name that is not UTF-8", byte=0) from None
+
+
+def _body_of(batch: pa.RecordBatch, bytes_max: int) -> Body:
+    names = batch.schema.names
     unknown = [name for name in names if name not in _COLUMNS and name not in _IGNORED]
     if unknown or len(set(names)) < len(names) or "value" not in names:
         raise problem(

@@ -1,0 +1,256 @@
+"""JSON and single-record bodies: what is stored is what was sent, and a refusal says where it is wrong."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, format_us
+from siltlog.infra.errors import Refused
+from siltlog.infra.http import INTEGER_MAX
+from siltlog.ingest.body import ROWS_MAX, Body, HeaderList, one_record, parse_json
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+JSON_VALUES = st.recursive(
+    st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=10,
+)
+ESCAPING = st.booleans()
+
+
+@st.composite
+def records(draw: st.DrawFn) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
+    """A record without its value, the text of its value, and what is to be stored."""
+    record: dict[str, Any] = {}
+    stored: dict[str, Any] = {"key": None, "headers": None, "timestamp": None, "partition": -1, "sequence": None}
+    match draw(st.sampled_from(["none", "text", "base64"])):
+        case "text":
+            record["key"] = draw(TEXT)
+            stored["key"] = record["key"].encode()
+        case "base64":
+            stored["key"] = draw(st.binary(max_size=20))
+            record["key_base64"] = base64.b64encode(stored["key"]).decode()
+    kinds = ["json", "base64", *(["tombstone"] if stored["key"] is not None else [])]
+    match draw(st.sampled_from(kinds)):
+        case "json":
+            value = draw(JSON_VALUES)
+            text = json.dumps(value, ensure_ascii=draw(ESCAPING), indent=draw(st.sampled_from([None, 2]))).encode()
+            stored["value"] = value.encode() if isinstance(value, str) else text
+        case "base64":
+            stored["value"] = draw(st.binary(max_size=40))
+            record["value_base64"] = base64.b64encode(stored["value"]).decode()
+            text = b""
+        case _:
+            text, stored["value"] = b"null", None
+    headers: HeaderList = draw(st.lists(st.tuples(TEXT, st.none() | TEXT.map(str.encode)), max_size=3))
+    form = draw(st.sampled_from(["none", "list", "base64", "object"]))
+    if form != "none":
+        if form == "object":
+            headers = list(dict(headers).items())
+            record["headers"] = {name: None if value is None else value.decode() for name, value in headers}
+        else:
+            record["headers"] = [_header(name, value, form) for name, value in headers]
+        stored["headers"] = headers or None
+    micros = draw(st.none() | st.integers(TIME_MIN_US, TIME_MAX_US))
+    if micros is not None:
+        whole = draw(st.booleans())
+        stored["timestamp"] = micros // 1000 * 1000 if whole else micros
+        record["timestamp"] = micros // 1000 if whole else format_us(micros)
+    if draw(st.booleans()):
+        record["partition"] = stored["partition"] = draw(st.integers(0, 2**31 - 1))
+    if draw(st.booleans()):
+        record |= {"topic": draw(TEXT), "offset": draw(st.integers(0, INTEGER_MAX))}
+    return record, text, stored
+
+
+def _header(name: str, value: bytes | None, form: str) -> dict[str, Any]:
+    if form == "base64" and value is not None:
+        return {"key": name, "value_base64": base64.b64encode(value).decode()}
+    return {"key": name, "value": None if value is None else value.decode()}
+
+
+def encoded(record: dict[str, Any], value: bytes) -> bytes:
+    """The value last, as it is."""
+    head = json.dumps(record).encode()
+    if not value:
+        return head
+    return head[:-1] + (b", " if record else b"") + b'"value" : ' + value + b" }"
+
+
+def body_of(*parts: bytes) -> bytes:
+    return b'{"records": [' + b", ".join(parts) + b"]}"
+
+
+def stored_in(body: Body) -> list[dict[str, Any]]:
+    """The records of a body, whichever form they have."""
+    if body.rows is not None:
+        rows = body.rows
+        columns = (rows.timestamps, rows.keys, rows.values, rows.headers, rows.partitions, rows.sequences)
+        names = ("timestamp", "key", "value", "headers", "partition", "sequence")
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    assert body.value is not None
+    assert body.timestamp is not None
+    out = []
+    for index in range(body.count):
+        headers = None if body.headers is None else body.headers[index].as_py()
+        out.append(
+            {
+                "timestamp": body.timestamp[index].value,
+                "key": None if body.key is None else body.key[index].as_py(),
+                "value": body.value[index].as_py(),
+                "headers": headers and [(header["key"], header["value"]) for header in headers],
+                "partition": int(body.partition[index]) if body.partition is not None else -1,
+                "sequence": int(body.sequence[index]) if body.sequence is not None else None,
+            }
+        )
+    return out
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(records(), min_size=1, max_size=4), st.sampled_from([1, ROWS_MAX]))
+def test_any_record_is_stored_byte_for_byte(given: list[tuple[dict[str, Any], bytes, dict[str, Any]]], n: int) -> None:
+    """Few records stay lists, many become columns: the same comes out."""
+    body = parse_json(body_of(*(encoded(record, value) for record, value, _ in given for _ in range(n))))
+    assert stored_in(body) == [stored for _, _, stored in given for _ in range(n)]
+    assert (body.rows is not None) == (body.count <= ROWS_MAX)
+    assert body.positions
+    content = sum(len(stored["value"] or b"") + len(stored["key"] or b"") for _, _, stored in given)
+    assert body.nbytes >= content * n
+
+
+@pytest.mark.parametrize("count", [2, ROWS_MAX + 1])
+def test_sequences(count: int) -> None:
+    body = parse_json(body_of(*(encoded({"sequence": 5 + i, "partition": 0}, b"1") for i in range(count))))
+    assert [row["sequence"] for row in stored_in(body)] == list(range(5, 5 + count))
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"b" :1,  "a":[1.0,1e5]}', b"-0", b"1E400", b"0.10", b"true", b'["\\u00e9"]', b"[ ]"]
+)
+def test_what_is_no_string_keeps_its_text(text: bytes) -> None:
+    assert stored_in(parse_json(body_of(encoded({}, text))))[0]["value"] == text
+
+
+def refusal(body: bytes) -> Refused:
+    with pytest.raises(Refused) as caught:
+        parse_json(body)
+    return caught.value
+
+
+GOOD = b'{"value": 1}'
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (b"{}", "value is missing"),
+        (b'{"value": null}', "tombstone"),
+        (b'{"value": 1, "value_base64": "YQ=="}', "both given"),
+        (b'{"value_base64": "Y!=="}', "value_base64 is not base64"),
+        (b'{"value_base64": "YQ"}', "value_base64 is not base64"),
+        (b'{"value": 1, "key": "a", "key_base64": "YQ=="}', "both given"),
+        (b'{"value": 1, "key_base64": "\xc3\xa9"}', "key_base64 is not base64"),
+        (b'{"value": 1, "key": 7}', "key"),
+        (b'{"value": 1, "valu": 2}', "valu"),
+        (b"7", "Expected `object`"),
+        (b'{"value": 1, "timestamp": "yesterday"}', "RFC 3339"),
+        (b'{"value": 1, "timestamp": "2026-11-21T07:36:00"}', "RFC 3339"),
+        (b'{"value": 1, "timestamp": 253402300800000}', "years 1 to 9999"),
+        (b'{"value": 1, "timestamp": -99999999999999999999}', "not a time"),
+        (b'{"value": 1, "timestamp": 1.5}', "timestamp"),
+        (b'{"value": 1, "partition": -1}', "partition must be from 0"),
+        (b'{"value": 1, "partition": 2147483648}', "partition must be from 0"),
+        (b'{"value": 1, "sequence": 9007199254740992}', "sequence must be from 0"),
+        (b'{"value": 1, "headers": {"a": 1}}', "headers"),
+        (b'{"value": 1, "headers": [{"value": "b"}]}', "key"),
+        (b'{"value": 1, "headers": [{"key": "a", "value": "b", "value_base64": "YQ=="}]}', "value_base64"),
+        (b'{"value": 1, "headers": [{"key": "a", "value_base64": "?"}]}', "value_base64 is not base64"),
+    ],
+)
+def test_a_bad_record_is_refused_with_its_index(record: bytes, words: str) -> None:
+    error = refusal(body_of(GOOD, record, GOOD))
+    assert (error.error_code, error.status, error.members["index"]) == ("invalid_record", 422, 1)
+    assert error.detail.startswith("record 1: ")
+    assert words in error.detail
+
+
+def test_a_sequence_that_some_records_lack() -> None:
+    error = refusal(body_of(*[b'{"value": 1, "sequence": 1}'] * ROWS_MAX, GOOD))
+    assert (error.error_code, error.members["index"]) == ("invalid_record", ROWS_MAX)
+
+
+@pytest.mark.parametrize(
+    ("body", "byte"),
+    [
+        (b"", 0),
+        (b"x", 0),
+        (b'\xef\xbb\xbf{"records": []}', 0),
+        (b'{"records": [{"value": 01}]}', 24),
+        (b'{"records": [{"value": {"a": nul}}]}', 30),
+        (b'{"records": [{"value": "a\xff"}]}', 25),
+        (b'{"records": [{"value": {"a": "\xed\xa0\x80"}}]}', 30),
+        (b'{"records": [{"value": "\\ud800"}]}', 24),
+        (b'{"records": [{"value": {"a\\\\": "\\ud8FFx"}}]}', 38),
+        (b'{"records": [{"value": 1, "headers": {"\\udc00": "a"}}]}', 45),
+        (b'{"records": [{"value": "a\nb"}]}', 25),
+        (b'{"records": [{"value": 1}', 25),
+        (b'{"records": [{"value": 1}]} {}', 29),
+    ],
+)
+def test_what_is_no_json_is_refused_with_the_byte(body: bytes, byte: int) -> None:
+    error = refusal(body)
+    assert (error.error_code, error.status) == ("malformed_body", 400)
+    assert error.members["byte"] == byte
+    assert f"byte {byte}" in error.detail
+
+
+def test_deep_nesting_is_refused() -> None:
+    for depth in (5_000, 100_000):
+        error = refusal(body_of(encoded({}, b"[" * depth + b"]" * depth)))
+        assert (error.error_code, "nested" in error.detail) == ("malformed_body", True)
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"records": {}}', b'{"records": []}', b'{"records": [], "acks": 1}'])
+def test_another_document_is_refused(body: bytes) -> None:
+    assert refusal(body).error_code == "invalid_request"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+@example(data=None)
+def test_a_damaged_body_is_read_or_refused_and_nothing_else(data: st.DataObject | None) -> None:
+    whole = body_of(
+        encoded({"key": "k", "headers": [{"key": "h", "value": "é"}], "timestamp": 5}, b'{"a": [1, "\\n"]}')
+    )
+    if data is None:
+        assert stored_in(parse_json(whole))
+        return
+    body = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    body = body[: data.draw(st.integers(0, len(body)))]
+    try:
+        parse_json(bytes(body))
+    except Refused as error:
+        assert error.error_code in ("malformed_body", "invalid_record", "invalid_request")
+        if error.error_code == "malformed_body":
+            assert 0 <= error.members["byte"] <= len(body)
+
+
+def test_one_record_keeps_every_byte() -> None:
+    body = one_record(b"\0\xff", b"k", [("a", b"\xff"), ("a", None)], 5)
+    assert stored_in(body) == [
+        {
+            "timestamp": 5,
+            "key": b"k",
+            "value": b"\0\xff",
+            "headers": [("a", b"\xff"), ("a", None)],
+            "partition": -1,
+            "sequence": None,
+        }
+    ]
+    assert stored_in(one_record(b"", None, None, None))[0]["value"] == b"", "empty is no tombstone"
