@@ -9,15 +9,11 @@ from siltlog.cli.session import needs
 from siltlog.infra.errors import ConfigError
 
 
-class Location(click.ParamType[str]):
-    """The parameter type; a path must be a file that is there, a location is tried when it is opened."""
-
-    name = "file"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if "://" not in value:
-            click.Path(exists=True, dir_okay=False, readable=True).convert(value, param, ctx)
-        return value
+def checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """An option's callback: a path must be a file that is there, a location is tried when it is opened."""
+    if value is not None and "://" not in value:
+        click.Path(exists=True, dir_okay=False, readable=True).convert(value, param, ctx)
+    return value
 
 
 def ending(location: str) -> str:

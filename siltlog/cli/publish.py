@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from siltlog.cli.location import Location
+from siltlog.cli.location import checked
 from siltlog.cli.output import grid, progress
 from siltlog.cli.publish_input import Input, from_arguments, from_file, from_lines, keyed
 from siltlog.cli.session import Session, client_options, pass_session
@@ -34,7 +34,8 @@ Examples:
     "--file",
     "-f",
     "file",
-    type=Location(),
+    metavar="FILE",
+    callback=checked,
     help="Publish the lines of an .ndjson or .jsonl file, or the rows of a .csv or .parquet file as JSON objects: "
     "a path, or a location such as s3://bucket/day.parquet.",
 )
