@@ -18,6 +18,9 @@ from siltlog.ingest.log_batch import record_batch
 SECONDS_LOOK_MAX_MS = 100_000_000_000
 """Milliseconds below this are before 1973-03-03: whoever sent them meant seconds."""
 
+MICROS_LOOK_TIMES_MIN = 100
+"""Milliseconds that are so many times the present: whoever sent them meant microseconds."""
+
 
 @dataclass(slots=True)
 class Slice:
@@ -161,7 +164,8 @@ def _timestamp_problem(given_us: int, config: TopicConfig, now_us: int) -> str |
     after_ms = config.integer("timestamp.after.max.ms")
     before_ms = config.integer("timestamp.before.max.ms")
     if after_ms != UNLIMITED and given_us > now_us + after_ms * 1000:
-        return f"its timestamp is more than timestamp.after.max.ms ({after_ms}) ahead of the server's clock"
+        micros = " (it looks like microseconds; send milliseconds)" if given_us > now_us * MICROS_LOOK_TIMES_MIN else ""
+        return f"its timestamp is more than timestamp.after.max.ms ({after_ms}) ahead of the server's clock{micros}"
     if before_ms != UNLIMITED and given_us < now_us - before_ms * 1000:
         seconds = " (it looks like seconds; send milliseconds)" if 0 < given_us // 1000 < SECONDS_LOOK_MAX_MS else ""
         return f"its timestamp is more than timestamp.before.max.ms ({before_ms}) behind the server's clock{seconds}"
