@@ -226,7 +226,9 @@ def malformed_json(body: bytes, error: Exception) -> SiltlogError:
     if isinstance(error, RecursionError):
         return problem("malformed_body", "the body is not taken: its JSON is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
-        return problem("malformed_body", f"the body is not UTF-8 at byte {error.start}", byte=error.start)
+        # The error may be of a text within the body, and count from there.
+        byte = _text_end(body)
+        return problem("malformed_body", f"the body is not UTF-8 at byte {byte}", byte=byte)
     what, _, place = str(error).removeprefix("JSON is malformed: ").rpartition(" (byte ")
     if what:
         byte = int(place.rstrip(")"))
@@ -235,3 +237,12 @@ def malformed_json(body: bytes, error: Exception) -> SiltlogError:
     else:
         what, byte = "it ends too early", len(body)
     return problem("malformed_body", f"the body is not valid JSON at byte {byte}: {what}", byte=byte)
+
+
+def _text_end(body: bytes) -> int:
+    """Where `body` stops being UTF-8."""
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(body)

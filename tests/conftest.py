@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from s3_server import S3Server, start_s3_server
+
+hypothesis.settings.register_profile("siltlog", deadline=None)
+hypothesis.settings.load_profile("siltlog")
 
 
 @pytest.fixture(scope="session")

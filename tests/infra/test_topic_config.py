@@ -1,0 +1,99 @@
+"""A topic's settings: what is valid, what holds, and how the table keeps it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError, Refused
+from siltlog.infra.topic_config import PARTITIONS_MAX, SETTINGS, TopicConfig, Value, validated_partitions
+
+DEFAULTS: dict[str, Value] = {
+    "acks": "wal",
+    "compression": "zstd",
+    "cleanup.policy": "delete",
+    "retention.ms": 604_800_000,
+    "retention.bytes": -1,
+    "retention.records": -1,
+    "delete.retention.ms": 86_400_000,
+    "min.compaction.lag.ms": 0,
+    "max.record.bytes": 8_388_608,
+    "flush.ms": 1_000,
+    "flush.bytes": 16_777_216,
+    "timestamp.type": "create",
+    "timestamp.after.max.ms": 3_600_000,
+    "timestamp.before.max.ms": -1,
+    "producer.expiration.ms": 86_400_000,
+    "idempotency.expiration.ms": 600_000,
+}
+"""The contract with users, written once more."""
+
+
+def values_of(name: str) -> st.SearchStrategy[Value]:
+    setting = SETTINGS[name]
+    return st.integers(setting.minimum, 2**53 - 1) if setting.kind == "int" else st.sampled_from(setting.choices)
+
+
+CONFIGS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in SETTINGS})
+
+
+def test_the_defaults_are_the_contract() -> None:
+    described = TopicConfig({}).describe()
+    assert {name: entry["value"] for name, entry in described.items()} == DEFAULTS
+    assert {entry["source"] for entry in described.values()} == {"default"}
+
+
+@given(CONFIGS, CONFIGS)
+def test_a_topics_own_over_the_servers_over_the_defaults(own: dict[str, Value], server: dict[str, Value]) -> None:
+    config = TopicConfig(own, server)
+    for name, default in DEFAULTS.items():
+        value = own.get(name, server.get(name, default))
+        source = "topic" if name in own else "server" if name in server else "default"
+        assert config[name] == value
+        assert config.describe()[name] == {"value": value, "source": source}
+        if isinstance(value, int):
+            assert config.integer(name) == value
+
+
+@given(CONFIGS)
+def test_the_tables_properties_keep_what_is_the_topics_own(own: dict[str, Value]) -> None:
+    properties = TopicConfig(own, {"acks": "table"}).properties()
+    assert all(isinstance(value, str) for value in properties.values())
+    others = {names.PROPERTY_TOPIC_ID: "x", "delta.appendOnly": "false", names.PROPERTY_CONFIG_PREFIX + "newer": "1"}
+    assert TopicConfig.from_properties(properties | others).own == own
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"retention.hours": 1}, "there is no setting 'retention.hours'; there are: acks"),
+        ({"flush.ms": "1000"}, "flush.ms must be a whole number from 1"),
+        ({"flush.ms": 0}, "flush.ms must be a whole number from 1"),
+        ({"flush.ms": 1.5}, "whole number"),
+        ({"flush.ms": True}, "whole number"),
+        ({"flush.ms": None}, "whole number"),
+        ({"flush.ms": 2**53}, "whole number"),
+        ({"retention.ms": -2}, "(-1 is unlimited)"),
+        ({"acks": "none"}, "acks must be one of wal, table"),
+        ({"acks": 1}, "acks must be one of"),
+        ({"cleanup.policy": ["delete"]}, "one of delete, compact"),
+    ],
+)
+def test_what_is_not_valid_is_told_with_what_is(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TopicConfig(config)
+    assert (caught.value.error_code, caught.value.status) == ("invalid_config", 422)
+    assert words in caught.value.detail
+
+
+@pytest.mark.parametrize("count", [1, PARTITIONS_MAX])
+def test_partition_counts(count: int) -> None:
+    assert validated_partitions(count) == count
+
+
+@pytest.mark.parametrize("count", [0, -1, PARTITIONS_MAX + 1, True, 1.0, "1", None])
+def test_partition_counts_that_are_none(count: Any) -> None:
+    with pytest.raises(Refused, match="from 1 to 10000"):
+        validated_partitions(count)
