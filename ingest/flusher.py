@@ -7,9 +7,9 @@ import asyncio
 import copy
 import functools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from siltlog.infra.data_file import DataFile, write_data_file
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
@@ -34,6 +34,8 @@ RETRY_SECONDS_BASE = 0.25
 RETRY_SECONDS_MAX = 15.0
 REFRESH_SECONDS = 5.0
 STATE_OBJECT_SECONDS = 30.0
+CARRIED_PART_MAX = 0.5
+"""A topic that has more than this part of the WAL's bytes is not carried forward: it would free too little."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,6 +114,7 @@ class Flusher:
         for name, partitions in by_topic.items():
             topic = self._log.topic(name)
             self._start(topic, [topic.partitions[p] for p in partitions])
+        self._start_carries()
         waits = [due_at(item, len(loads)) - now for item in loads]
         return min([IDLE_SECONDS, *(wait for wait in waits if wait > 0)])
 
@@ -147,9 +150,12 @@ class Flusher:
 
     def _start(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         if topic not in self._running:
-            task = asyncio.create_task(self._flush(topic, partitions))
-            self._running[topic] = task
-            task.add_done_callback(lambda _: self._running.pop(topic, None))
+            self._run(topic, self._flush(topic, partitions))
+
+    def _run(self, topic: TopicLog, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running[topic] = task
+        task.add_done_callback(lambda _: self._running.pop(topic, None))
 
     # --- one flush --------------------------------------------------------------------------------------
     async def _flush(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
@@ -171,10 +177,10 @@ class Flusher:
         except (Fenced, UnknownTopic) as error:
             self._close(topic, error)
         except SiltlogError as error:
-            await self._failed(topic, error)
+            self._failed(topic, error)
         except Exception as error:
             self._logger.exception("flush failed", topic=topic.name)
-            await self._failed(topic, error)
+            self._failed(topic, error)
 
     async def _commit(self, topic: TopicLog, work: list[Work]) -> None:
         commit_id = str(uuid.uuid4())
@@ -246,7 +252,7 @@ class Flusher:
                 wal_state.encode(wal_state.Flushed(topic.topic_id, snapshot.version, moved))
             )
 
-    async def _failed(self, topic: TopicLog, error: Exception) -> None:
+    def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()
         failures = self._failures.get(topic) or Failures(now, 0, 0.0)
         attempts = failures.attempts + 1
@@ -255,14 +261,44 @@ class Flusher:
         self._metrics.flush_failed(topic.name)
         self._logger.warning("flush failed; will try again", topic=topic.name, seconds=pause, reason=str(error))
 
-        # Where others can be flushed the fault is this topic's own, and must not cost them the WAL.
-        own_fault = self._succeeded_seconds > failures.since_seconds
-        if own_fault and self._log.wal_is_tight() and topic.state in ("open", "unavailable"):
+        if self._is_own_fault(topic, failures):
             topic.state = "unavailable"
             topic.state_reason = f"it cannot be flushed to its table: {error}"
+            self._wake.set()
+
+    def _is_own_fault(self, topic: TopicLog, failures: Failures) -> bool:
+        """Whether others can be flushed where this topic cannot; then it must not cost them the WAL."""
+        log = self._log
+        if not log.wal_is_tight() or topic.state not in ("open", "unavailable"):
+            return False
+        if self._succeeded_seconds > failures.since_seconds:
+            return True
+        # Nobody else has anything to flush, and nobody will: the log is full.
+        others = [other for other in log.topics() if other is not topic and other.state != "fenced"]
+        waiting = any(partition.head.unflushed_bytes for other in others for partition in other.partitions)
+        return bool(others) and not waiting and log.wal_refused_seconds > failures.since_seconds
+
+    def _start_carries(self) -> None:
+        """Topics that cannot be flushed and keep the oldest segment are carried forward while the WAL is tight."""
+        log = self._log
+        if not log.wal_is_tight():
+            return
+        pinning = {topic_id for topic_id, _ in log.wal.oldest_pinning(log.table_offset)}
+        for topic in log.topics():
+            if topic.state != "unavailable" or topic in self._running or topic.id_bytes not in pinning:
+                continue
+            unflushed = sum(partition.head.unflushed_bytes for partition in topic.partitions)
+            if unflushed <= log.wal.used_bytes * CARRIED_PART_MAX:
+                self._run(topic, self._carry(topic))
+
+    async def _carry(self, topic: TopicLog) -> None:
+        try:
             carried = await carry_forward(self._log, topic)
-            self._logger.warning("records carried forward in the write-ahead log", topic=topic.name, bytes=carried)
-            await self._recycle()
+        except SiltlogError as error:
+            self._logger.error("records cannot be carried forward", topic=topic.name, reason=error.detail)
+            return
+        self._logger.info("records carried forward in the write-ahead log", topic=topic.name, bytes=carried)
+        await self._recycle()
 
     def _close(self, topic: TopicLog, error: SiltlogError) -> None:
         """The table is another's now; what was not flushed stays in the WAL."""

@@ -86,6 +86,8 @@ class Log:
         self.draining = False
         self.on_due: Callable[[], None] = lambda: None
         """Called when a partition has enough for a flush."""
+        self.wal_refused_seconds = 0.0
+        """When a request was last refused because the WAL is full, on the monotonic clock."""
         self._head_bytes_max = head_bytes_max
         self._observe_group = on_group
         self._head_bytes_since_check = 0
@@ -187,6 +189,7 @@ class Log:
         return self.wal.used_bytes > self.wal.free_bytes
 
     def _wal_full(self) -> SiltlogError:
+        self.wal_refused_seconds = self.clock.monotonic()
         if self.wal.disk_full:
             return problem(
                 "disk_full", "the disk of the write-ahead log is full; free some space", retry_after_ms=5_000
