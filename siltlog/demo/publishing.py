@@ -92,6 +92,11 @@ class Publisher:
             raise self._error
 
     @property
+    def slice_records(self) -> int:
+        """How many records of the steady stream are sent at once."""
+        return int(self._programme.steady_per_s * TICK_S)
+
+    @property
     def published(self) -> int:
         return self._taken
 

@@ -32,6 +32,8 @@ KILL_SHARE = 0.3
 WAIT_S_MAX = 90.0
 """For anything that takes a second when all is well."""
 LOOK_S = 0.02
+KILL_LOOK_S = 0.0005
+"""Records are on their way for milliseconds."""
 SWITCH_INTERVAL_S = 0.0005
 """Publishers, readers and a watch share this process: with the default of 5 ms the acks would wait for each other."""
 
@@ -164,12 +166,15 @@ def _publish_and_read(
 
 
 def _kill_in_the_middle(stage: Stage, clock: Clock, server: ServerProcess, publisher: Publisher, total: int) -> Outage:
-    """Waits for its moment, kills the server by its pid, and starts it again."""
-    _wait(
-        clock,
-        lambda: publisher.acknowledged_in_a_row >= total * KILL_SHARE or publisher.failed,
-        "the first acknowledgements",
-    )
+    """Waits for its moment, when records are on their way; kills the server by its pid, and starts it again."""
+    on_their_way = publisher.slice_records // 2
+
+    def due() -> bool:
+        acknowledged = publisher.acknowledged_in_a_row
+        in_the_middle = acknowledged >= total * KILL_SHARE and publisher.published - acknowledged > on_their_way
+        return in_the_middle or publisher.failed
+
+    _wait(clock, due, "the moment of the kill", look_s=KILL_LOOK_S)
     if publisher.failed:
         publisher.join()
     pid = server.pid
@@ -296,10 +301,10 @@ def _use_spark(server: ServerProcess, stage: Stage, clock: Clock, result: Result
     )
 
 
-def _wait(clock: Clock, ready: Callable[[], bool], what: str) -> None:
+def _wait(clock: Clock, ready: Callable[[], bool], what: str, look_s: float = LOOK_S) -> None:
     """Raises SiltlogError when `ready` stays False."""
     deadline = clock.monotonic() + WAIT_S_MAX
     while not ready():
         if clock.monotonic() > deadline:
             raise SiltlogError(f"the demo waited {WAIT_S_MAX:.0f} s in vain for {what}")
-        clock.sleep(LOOK_S)
+        clock.sleep(look_s)
