@@ -164,7 +164,7 @@ GROUP_PARTS = (
     "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms (msgpack)
     "refused",  # sorted set: member that left, expired or was fenced -> until when it is refused, Redis ms
 )
-"""The keys of a group, in the order in which every script takes them. A partition is `{topic}/{topic id}/{partition}`."""
+"""The keys of a group, in the order in which scripts take them. A partition is `{topic}/{topic id}/{partition}`."""
 
 GROUPS_KEY = "silt:groups"
 """Sorted set of every group, all with score 0."""
