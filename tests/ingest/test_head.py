@@ -34,7 +34,8 @@ class Frames:
 
 def batch_of(first: int, count: int) -> LogBatch:
     values = [b"%d" % offset for offset in range(first, first + count)]
-    return LogBatch(first, record_batch(pa.array([0] * count, pa.timestamp("us", "UTC")), pa.array(values), None, None))
+    columns = record_batch(pa.array([0] * count, pa.timestamp("us", "UTC")), pa.array(values), None, None)
+    return LogBatch(first, columns, columns.nbytes)
 
 
 def read(head: Head, frames: Frames, first: int, end: int) -> list[int]:
