@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -80,18 +80,20 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     ours = SparkContext._active_spark_context is None and not variable(GATEWAY_PORT)
-    spark = _start(store, short_job, archive_to) if ours else SparkSession.builder.getOrCreate()
-    for name in TWICE_TOLD:
-        PySparkLogger.getLogger(name).disabled = True
-    try:
+    with ExitStack() as stack:
+        if ours:
+            scratch = tempfile.TemporaryDirectory(prefix="silt-spark-", ignore_cleanup_errors=True)
+            spark = _start(store, short_job, archive_to, Path(stack.enter_context(scratch)))
+            stack.callback(_stop, spark)
+        else:
+            spark = SparkSession.builder.getOrCreate()
+        for name in TWICE_TOLD:
+            PySparkLogger.getLogger(name).disabled = True
         for name, value in READING.items():
             _set(spark, name, value)
         for name, value in s3a_settings(store).items():
             _set(spark, f"spark.hadoop.{name}", value)
         yield spark
-    finally:
-        if ours:
-            _stop(spark)
 
 
 def _set(spark: "SparkSession", name: str, value: str) -> None:
@@ -149,7 +151,7 @@ def reason_of(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def _start(store: ObjectStore, short_job: bool, archive_to: Path | None) -> "SparkSession":
+def _start(store: ObjectStore, short_job: bool, archive_to: Path | None, scratch: Path) -> "SparkSession":
     from pyspark import SparkConf
 
     java = find_java()
@@ -160,6 +162,8 @@ def _start(store: ObjectStore, short_job: bool, archive_to: Path | None) -> "Spa
     conf = SparkConf(loadDefaults=False)
     for name, value in (STARTING | READING).items():
         conf.set(name, value)
+    # Made with the first query, by default in the working directory of whoever asks.
+    conf.set("spark.sql.warehouse.dir", str(scratch))
     cores = os.cpu_count() or 1
     conf.set("spark.sql.shuffle.partitions", str(cores))
     # Files are named one by one: by default the listing of 1,000 of them is a job of 1,000 tasks.
