@@ -23,7 +23,7 @@ from benchmarks.memory import memory
 from benchmarks.producing import producer
 from benchmarks.publish import publish
 from benchmarks.reading import read
-from benchmarks.report import machine, print_machine, table
+from benchmarks.report import machine, sentences, table
 
 TOP = Path(__file__).parents[1]
 SECONDS = 4.0
@@ -52,23 +52,24 @@ def main(names: tuple[str, ...], runs: int, quick: bool, json_path: Path | None,
     # Not the folder for temporary files: on many machines that is memory, where a sync means nothing.
     folder = folder or TOP / ".cache"
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, list[Summary]] = {}
-    usage = _Usage()
+    document: dict[str, Any] = {"machine": machine(), "runs": runs, "quick": quick, "benchmarks": {}}
+    most = 0.0
     for name in names or tuple(BENCHMARKS):
         benchmark, sentence = BENCHMARKS[name]
-        figures = [_run(console, name, benchmark, folder, quick, run, runs) for run in range(runs)]
-        found[name] = summaries(figures)
-        console.print(table(name, sentence, found[name]))
-    others = usage.others()
-    print_machine(console, others)
-    again = " ".join([*names, *(["--quick"] if quick else []), f"--runs {runs}"])
-    console.print(f'Medians of {runs}. Again: make bench ARGS="{again}"')
-    if json_path is not None:
-        json_path.write_text(json.dumps(_document(found, runs, quick, others), indent=1) + "\n")
+        usage = _Usage()
+        found = summaries([_run(name, benchmark, folder, quick, run, runs) for run in range(runs)])
+        others = usage.others()
+        most = max(most, others)
+        console.print(table(name, sentence, found, others))
+        document["benchmarks"][name] = _document(found, others)
+        if json_path is not None:
+            json_path.write_text(json.dumps(document, indent=1) + "\n")
+    commands = " ".join([*names, *(["--quick"] if quick else []), f"--runs {runs}"])
+    for sentence in sentences(commands, runs, most):
+        console.print(sentence)
 
 
 def _run(
-    console: Console,
     name: str,
     benchmark: Callable[[Bench], Iterator[Figure]],
     folder: Path,
@@ -108,14 +109,8 @@ class _Usage:
         return busy / os.sysconf("SC_CLK_TCK"), own, time.monotonic()
 
 
-def _document(found: dict[str, list[Summary]], runs: int, quick: bool, others: float) -> dict[str, Any]:
-    return {
-        "machine": machine(),
-        "runs": runs,
-        "quick": quick,
-        "used_by_others": round(others, 3),
-        "benchmarks": {name: [summary.document() for summary in each] for name, each in found.items()},
-    }
+def _document(found: list[Summary], others: float) -> dict[str, Any]:
+    return {"used_by_others": round(others, 3), "figures": [summary.document() for summary in found]}
 
 
 if __name__ == "__main__":

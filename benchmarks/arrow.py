@@ -5,16 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from urllib3 import HTTPConnectionPool
 
-from benchmarks.bench import TOPIC, Bench
+from benchmarks.bench import TOPIC, Bench, connection_pool
+from benchmarks.child import bare_server
 from benchmarks.disk import WrittenFile
 from benchmarks.figure import Figure
-from benchmarks.posting import post
+from benchmarks.load import counted
+from benchmarks.posting import Posted, post
 from benchmarks.records import arrow_body, table
 from siltlog import Producer
 from siltlog.infra import names
 
 BODY_RECORDS = 10_000
+THREADS = (1, 2, 4)
 KEYLESS_TARGET = 2_500_000.0
 KEYED_TARGET = 1_500_000.0
 IN_FLIGHT_BATCHES = 16
@@ -30,33 +34,57 @@ def _size(bench: Bench, size_bytes: int, *, keyed: bool, target: float | None) -
     records = table(BODY_RECORDS, size_bytes, keyed=keyed)
     body = arrow_body(records)
     what = f"{size_bytes} B, {'1,000 keys' if keyed else 'no keys'}"
-    limit = f"{what}: the same bytes written and synced, body by body"
-    for threads in (1, 2, 4):
+    limit = f"{what}: an HTTP server that only writes and syncs, {counted(THREADS[-1])}"
+    for threads in THREADS:
         with bench.server() as server:
             before = server.cpu_seconds()
-            posted = post(
-                server,
-                [body],
-                names.MEDIA_ARROW,
-                threads=threads,
-                seconds=bench.seconds,
-                warmup_seconds=bench.warmup_seconds,
-            )
+            posted = _post(bench, server.pool, server.publish_path, body, threads)
             cpu_us = (server.cpu_seconds() - before) / (posted.posts_in_all * BODY_RECORDS) * 1e6
-        per_second = posted.per_second * BODY_RECORDS
-        yield Figure(
-            f"{what}: bodies made before, {threads} {'connection' if threads == 1 else 'connections'}",
-            per_second,
-            "records/s",
-            limit=limit,
-            at_least=target,
-            p50_ms=posted.percentile_ms(50),
-            p99_ms=posted.percentile_ms(99),
-            cpu_us=cpu_us,
-            megabytes_per_second=per_second * size_bytes / 1e6,
-        )
+        label = f"{what}: bodies made before, {counted(threads)}"
+        yield _posted(label, posted, size_bytes, limit=limit, at_least=target, cpu_us=cpu_us)
     yield _producer(bench, records, what, limit, target, size_bytes)
-    yield _disk(bench.scratch, body, limit, size_bytes, bench.seconds)
+    with bare_server(b"{}", names.MEDIA_JSON, bench.scratch) as bare:
+        posted = _post(bench, connection_pool(bare.port), "/", body, THREADS[-1])
+    yield _posted(limit, posted, size_bytes)
+    yield _disk(
+        bench.scratch, body, f"{what}: bodies written and synced, one after the other", size_bytes, bench.seconds
+    )
+
+
+def _post(bench: Bench, pool: HTTPConnectionPool, path: str, body: bytes, threads: int) -> Posted:
+    return post(
+        pool,
+        path,
+        [body],
+        names.MEDIA_ARROW,
+        threads=threads,
+        seconds=bench.seconds,
+        warmup_seconds=bench.warmup_seconds,
+    )
+
+
+def _posted(
+    label: str,
+    posted: Posted,
+    size_bytes: int,
+    *,
+    limit: str = "",
+    at_least: float | None = None,
+    cpu_us: float | None = None,
+) -> Figure:
+    per_second = posted.per_second * BODY_RECORDS
+    return Figure(
+        label,
+        per_second,
+        "records/s",
+        "siltlog" if limit else "limit",
+        limit,
+        at_least,
+        p50_ms=posted.percentile_ms(50),
+        p99_ms=posted.percentile_ms(99),
+        cpu_us=cpu_us,
+        megabytes_per_second=per_second * size_bytes / 1e6,
+    )
 
 
 def _producer(bench: Bench, records: pa.Table, what: str, limit: str, target: float | None, size_bytes: int) -> Figure:

@@ -1,22 +1,82 @@
-"""What is left of an HTTP server when it does nothing: uvicorn as Siltlog runs it, a body read, a fixed reply.
+"""What is left of an HTTP server when it does almost nothing: uvicorn as Siltlog runs it, a body read, a fixed reply.
 
-Run as `python -m benchmarks.bare_server MEDIA`; the reply's body comes on stdin, the port goes to stdout.
+Run as `python -m benchmarks.bare_server MEDIA [FOLDER]`; the reply's body comes on stdin, the port goes to stdout. With
+a folder each body is in a file there, synced, before it is answered: many of them share one sync.
 """
 
+import asyncio
+import os
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import uvicorn
+
+from benchmarks.disk import written_file
+
+FILE_BYTES = 64 * 1024 * 1024
+SWITCH_INTERVAL_SECONDS = 0.0005
+
+
+class GroupedFile:
+    """Bodies written over a file, those that come while one sync runs together."""
+
+    def __init__(self, folder: Path) -> None:
+        self._fd = written_file(folder / "grouped", FILE_BYTES)
+        self._thread = ThreadPoolExecutor(1)
+        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._busy = False
+        self._at = 0
+
+    async def keep(self, body: bytes) -> None:
+        """Returns once `body` is on the disk."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((body, future))
+        if not self._busy:
+            self._busy = True
+            loop.call_soon(self._begin)
+        await future
+
+    def _begin(self) -> None:
+        group, self._waiting = self._waiting, []
+        self._busy = bool(group)
+        if group:
+            data = b"".join(body for body, _ in group)
+            written = asyncio.get_running_loop().run_in_executor(self._thread, self._write, data)
+            written.add_done_callback(lambda _: self._done(group))
+
+    def _write(self, data: bytes) -> None:
+        if self._at + len(data) > FILE_BYTES:
+            self._at = 0
+        os.pwrite(self._fd, data, self._at)
+        os.fdatasync(self._fd)
+        self._at += len(data)
+
+    def _done(self, group: list[tuple[bytes, "asyncio.Future[None]"]]) -> None:
+        for _, future in group:
+            if not future.done():
+                future.set_result(None)
+        self._begin()
 
 
 def main() -> None:
     body = sys.stdin.buffer.read()
     headers = [(b"content-type", sys.argv[1].encode()), (b"content-length", b"%d" % len(body))]
+    file = GroupedFile(Path(sys.argv[2])) if len(sys.argv) > 2 else None
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
-        while (await receive()).get("more_body"):
-            pass
+        chunks = []
+        more = True
+        while more:
+            message = await receive()
+            chunks.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        if file is not None:
+            await file.keep(b"".join(chunks))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,10 @@ class Bench:
         )
 
 
+def connection_pool(port: int) -> urllib3.HTTPConnectionPool:
+    return urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=16, retries=False, timeout=60)
+
+
 class Server:
     """A server under measurement."""
 
@@ -66,7 +70,7 @@ class Server:
         self.url = process.url
         self.port = urlsplit(process.url).port or 0
         self.admin = Admin(process.url)
-        self.pool = urllib3.HTTPConnectionPool("127.0.0.1", self.port, maxsize=16, retries=False, timeout=60)
+        self.pool = connection_pool(self.port)
 
     @property
     def publish_path(self) -> str:
@@ -102,4 +106,10 @@ class Server:
             time.sleep(0.02)
 
     def wal_bytes(self) -> int:
-        return sum(path.stat().st_size for path in (self.process.data_dir / names.WAL_FOLDER).iterdir())
+        """What the log takes on the disk."""
+        total = 0
+        for path in (self.process.data_dir / names.WAL_FOLDER).iterdir():
+            # Segments are renamed when they are recycled.
+            with suppress(FileNotFoundError):
+                total += path.stat().st_size
+        return total

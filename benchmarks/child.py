@@ -31,11 +31,10 @@ class BareServer(NamedTuple):
 
 
 @contextmanager
-def bare_server(reply: bytes, media: str) -> Iterator[BareServer]:
-    """An HTTP server that reads each request and answers at once (`benchmarks.bare_server`)."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.bare_server", media], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+def bare_server(reply: bytes, media: str, folder: Path | None = None) -> Iterator[BareServer]:
+    """An HTTP server that reads each request and answers it, with a folder once its body is synced there."""
+    arguments = [sys.executable, "-m", "benchmarks.bare_server", media, *([str(folder)] if folder else [])]
+    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with _ending(process):
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(reply)

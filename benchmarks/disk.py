@@ -3,33 +3,34 @@
 import os
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 WRITTEN_BYTES = 256 * 1024 * 1024
-"""Of the file that is written over: blocks that were written before sync faster than fresh ones, as in the log."""
 _PIECE_BYTES = 4 * 1024 * 1024
 
 
+class Syncs(NamedTuple):
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+
+
 class WrittenFile:
-    """A file whose blocks are all written and synced."""
+    """A file to write over, in a folder of the disk to measure."""
 
-    def __init__(self, folder: Path, size_bytes: int = WRITTEN_BYTES) -> None:
+    def __init__(self, folder: Path) -> None:
         self._path = folder / "written"
-        self._size_bytes = size_bytes
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        piece = os.urandom(_PIECE_BYTES)
-        for at in range(0, size_bytes, _PIECE_BYTES):
-            os.pwrite(self._fd, piece, at)
-        os.fsync(self._fd)
+        self._fd = written_file(self._path, WRITTEN_BYTES)
 
-    def syncs(self, data: bytes, seconds: float) -> "Syncs":
+    def syncs(self, data: bytes, seconds: float) -> Syncs:
         """Writes `data` and waits until it is on the disk, again and again for about `seconds`."""
         took: list[float] = []
         at = 0
         started = before = time.perf_counter()
         while before - started < seconds:
-            if at + len(data) > self._size_bytes:
+            if at + len(data) > WRITTEN_BYTES:
                 at = 0
             os.pwrite(self._fd, data, at)
             os.fdatasync(self._fd)
@@ -45,8 +46,11 @@ class WrittenFile:
         self._path.unlink()
 
 
-class Syncs:
-    def __init__(self, per_second: float, p50_ms: float, p99_ms: float) -> None:
-        self.per_second = per_second
-        self.p50_ms = p50_ms
-        self.p99_ms = p99_ms
+def written_file(path: Path, size_bytes: int) -> int:
+    """Opens a file all of whose blocks are written and synced: such blocks sync faster than fresh ones."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    piece = os.urandom(_PIECE_BYTES)
+    for at in range(0, size_bytes, _PIECE_BYTES):
+        os.pwrite(fd, piece, at)
+    os.fsync(fd)
+    return fd

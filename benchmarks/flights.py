@@ -38,7 +38,7 @@ def _posted(
 ) -> Iterator[Figure]:
     records = ARROW_RECORDS if media == names.MEDIA_ARROW else BODY_RECORDS
     started = time.perf_counter()
-    posted: Posted = post(server, bodies, media, threads=CONNECTIONS, seconds=seconds)
+    posted: Posted = post(server.pool, server.publish_path, bodies, media, threads=CONNECTIONS, seconds=seconds)
     server.await_table(120)
     settled = posted.posts * records / (time.perf_counter() - started)
     published = posted.per_second * records

@@ -47,11 +47,11 @@ def _latency(bench: Bench, server: Server, label: str, limit: str, bulk: bool) -
 def _publish_bulk(bench: Bench, server: Server) -> None:
     body = arrow_body(table(BODY_RECORDS, 100, keyed=False))
     post(
-        server,
+        server.pool,
+        f"/v1/topics/{BULK_TOPIC}/records",
         [body],
         names.MEDIA_ARROW,
         threads=1,
         seconds=bench.seconds + bench.warmup_seconds,
         per_second=BULK_BYTES_PER_SECOND / len(body),
-        path=f"/v1/topics/{BULK_TOPIC}/records",
     )

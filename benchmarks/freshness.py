@@ -42,7 +42,6 @@ def freshness(bench: Bench) -> Iterator[Figure]:
             "acks=table, 1 connection: median",
             load.p50_ms / 1000,
             "s",
-            limit=APPEND,
             p50_ms=load.p50_ms,
             p99_ms=load.p99_ms,
         )

@@ -6,7 +6,7 @@ from benchmarks.bench import Bench
 from benchmarks.child import bare_server
 from benchmarks.disk import WrittenFile
 from benchmarks.figure import Figure
-from benchmarks.load import Load
+from benchmarks.load import Load, counted
 from benchmarks.records import json_body, json_record
 from siltlog.infra import names
 
@@ -24,7 +24,7 @@ def json_bodies(bench: Bench) -> Iterator[Figure]:
             before = server.cpu_seconds()
             load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, connections)
             cpu_us = (server.cpu_seconds() - before) / (load.replies_in_all * BODY_RECORDS) * 1e6
-            yield _figure(f"Siltlog, {connections} connections", load, cpu_us, limit=_limit(connections))
+            yield _figure(f"Siltlog, {counted(connections)}", load, cpu_us, limit=_limit(connections))
     with bare_server(reply, names.MEDIA_JSON) as bare:
         for connections in CONNECTIONS:
             yield _figure(_limit(connections), bench.load(bare.port, "/", [body], names.MEDIA_JSON, connections))
@@ -58,4 +58,4 @@ def _figure(label: str, load: Load, cpu_us: float | None = None, limit: str = ""
 
 
 def _limit(connections: int) -> str:
-    return f"an HTTP server that answers at once, {connections} connections"
+    return f"an HTTP server that answers at once, {counted(connections)}"

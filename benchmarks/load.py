@@ -41,6 +41,10 @@ class Load:
         return self.replies / self.seconds
 
 
+def counted(connections: int) -> str:
+    return "1 connection" if connections == 1 else f"{connections} connections"
+
+
 def http_request(port: int, path: str, body: bytes, media: str) -> bytes:
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: {media}\r\nContent-Length: {len(body)}"
     return f"{head}\r\n\r\n".encode() + body

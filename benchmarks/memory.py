@@ -30,7 +30,9 @@ def memory(bench: Bench) -> Iterator[Figure]:
         sampler = _Sampler(server)
         reader = _Reader(server)
         started = time.perf_counter()
-        post(server, [body], names.MEDIA_ARROW, threads=2, seconds=SECONDS_MAX, posts_max=posts)
+        post(
+            server.pool, server.publish_path, [body], names.MEDIA_ARROW, threads=2, seconds=SECONDS_MAX, posts_max=posts
+        )
         published = time.perf_counter() - started
         server.await_table(SECONDS_MAX)
         settled = time.perf_counter() - started

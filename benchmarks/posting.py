@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-
-from benchmarks.bench import Server
+import urllib3
 
 FULL_PAUSE_SECONDS = 0.02
 
@@ -33,7 +32,8 @@ class Posted:
 
 
 def post(
-    server: Server,
+    pool: urllib3.HTTPConnectionPool,
+    path: str,
     bodies: Sequence[bytes],
     media: str,
     *,
@@ -42,7 +42,6 @@ def post(
     warmup_seconds: float = 0.0,
     posts_max: int | None = None,
     per_second: float | None = None,
-    path: str | None = None,
 ) -> Posted:
     """Posts for `seconds`, or until `posts_max` were acknowledged; with `per_second` so many and no more.
 
@@ -64,7 +63,7 @@ def post(
             if before >= end or (posts_max is not None and turn >= posts_max):
                 return
             try:
-                refused = _post_one(server, path or server.publish_path, bodies[turn % len(bodies)], media, end)
+                refused = _post_one(pool, path, bodies[turn % len(bodies)], media, end)
             except Exception as error:
                 problems.append(str(error))
                 return
@@ -87,11 +86,11 @@ def post(
     return posted
 
 
-def _post_one(server: Server, path: str, body: bytes, media: str, end: float) -> int:
+def _post_one(pool: urllib3.HTTPConnectionPool, path: str, body: bytes, media: str, end: float) -> int:
     """How often it was refused before it was acknowledged."""
     refused = 0
     while True:
-        reply = server.pool.urlopen("POST", path, body=body, headers={"Content-Type": media})
+        reply = pool.urlopen("POST", path, body=body, headers={"Content-Type": media})
         if reply.status == 200:
             return refused
         if reply.status != 503 or time.perf_counter() > end + 60:

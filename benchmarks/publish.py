@@ -6,7 +6,7 @@ from benchmarks.bench import Bench, Server
 from benchmarks.child import BareServer, bare_server, cpu_seconds, valkey_server
 from benchmarks.disk import WrittenFile
 from benchmarks.figure import Figure, Kind
-from benchmarks.load import Load, resp_request, run_load
+from benchmarks.load import Load, counted, resp_request, run_load
 from benchmarks.records import json_body, json_record
 from siltlog.infra import names
 
@@ -22,14 +22,17 @@ def publish(bench: Bench) -> Iterator[Figure]:
         reply = server.sample_reply(body, names.MEDIA_JSON)
         for connections in CONNECTIONS:
             yield _silt(bench, server, body, connections)
+    with bare_server(reply, names.MEDIA_JSON, bench.scratch) as bare:
+        for connections in CONNECTIONS:
+            yield _bare(bench, bare, body, connections, _limit(connections))
     with bare_server(reply, names.MEDIA_JSON) as bare:
-        echoes = {connections: _echo(bench, bare, body, connections) for connections in CONNECTIONS}
-    yield from echoes.values()
+        for connections in CONNECTIONS:
+            label = f"an HTTP server that answers at once, {counted(connections)}"
+            yield _bare(bench, bare, body, connections, label)
     written = WrittenFile(bench.scratch)
     syncs = written.syncs(json_record(RECORD_BYTES), bench.seconds)
     written.close()
     yield Figure(SYNCS, syncs.per_second, "syncs/s", "limit", p50_ms=syncs.p50_ms, p99_ms=syncs.p99_ms)
-    yield Figure(_limit(1), 1 / (1 / echoes[1].value + 1 / syncs.per_second), "records/s", "limit")
     yield from _valkey(bench)
 
 
@@ -37,7 +40,7 @@ def _silt(bench: Bench, server: Server, body: bytes, connections: int) -> Figure
     before = server.cpu_seconds()
     load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, connections)
     return _figure(
-        f"Siltlog, {_connections(connections)}",
+        f"Siltlog, {counted(connections)}",
         "siltlog",
         load,
         server.cpu_seconds() - before,
@@ -46,10 +49,10 @@ def _silt(bench: Bench, server: Server, body: bytes, connections: int) -> Figure
     )
 
 
-def _echo(bench: Bench, bare: BareServer, body: bytes, connections: int) -> Figure:
+def _bare(bench: Bench, bare: BareServer, body: bytes, connections: int, label: str) -> Figure:
     before = cpu_seconds(bare.pid)
     load = bench.load(bare.port, "/", [body], names.MEDIA_JSON, connections)
-    return _figure(_echo_label(connections), "limit", load, cpu_seconds(bare.pid) - before)
+    return _figure(label, "limit", load, cpu_seconds(bare.pid) - before)
 
 
 def _valkey(bench: Bench) -> Iterator[Figure]:
@@ -64,7 +67,7 @@ def _valkey(bench: Bench) -> Iterator[Figure]:
                 seconds=bench.seconds,
                 warmup_seconds=bench.warmup_seconds,
             )
-            yield _figure(f"Valkey stream, always synced, {_connections(connections)}", "peer", load)
+            yield _figure(f"Valkey stream, always synced, {counted(connections)}", "peer", load)
 
 
 def _figure(
@@ -90,14 +93,4 @@ def _figure(
 
 
 def _limit(connections: int) -> str:
-    if connections == 1:
-        return "such a reply, then such a sync, 1 connection"
-    return _echo_label(connections)
-
-
-def _echo_label(connections: int) -> str:
-    return f"an HTTP server that answers at once, {_connections(connections)}"
-
-
-def _connections(count: int) -> str:
-    return "1 connection" if count == 1 else f"{count} connections"
+    return f"an HTTP server that only writes and syncs, {counted(connections)}"

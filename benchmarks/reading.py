@@ -39,7 +39,15 @@ def read(bench: Bench) -> Iterator[Figure]:
     records = RECORDS // 4 if bench.quick else RECORDS
     with bench.server(partitions=1, head_bytes_max=HEAD_BYTES) as server:
         body = arrow_body(table(BODY_RECORDS, RECORD_BYTES, keyed=False))
-        post(server, [body], names.MEDIA_ARROW, threads=2, seconds=60, posts_max=records // BODY_RECORDS)
+        post(
+            server.pool,
+            server.publish_path,
+            [body],
+            names.MEDIA_ARROW,
+            threads=2,
+            seconds=60,
+            posts_max=records // BODY_RECORDS,
+        )
         server.await_table()
         path = f"/v1/topics/{TOPIC}/partitions/0/records"
         large = "&max_records=1000000&max_bytes=67108864"

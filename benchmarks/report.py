@@ -5,10 +5,11 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.figure import Figure, Summary
+
+OTHERS_MIN = 0.05
 
 
 def machine() -> dict[str, str | int | float]:
@@ -27,8 +28,11 @@ def machine() -> dict[str, str | int | float]:
     }
 
 
-def table(name: str, sentence: str, found: Sequence[Summary]) -> Table:
-    shown = Table(title=f"{name}: {sentence}", title_justify="left", title_style="bold", expand=False)
+def table(name: str, sentence: str, found: Sequence[Summary], others: float) -> Table:
+    """`others` is the share of the processors that other programs used meanwhile."""
+    caption = f"Other programs used {others:.0%} of the processors meanwhile." if others >= OTHERS_MIN else None
+    shown = Table(title=f"{name}: {sentence}", title_justify="left", title_style="bold", caption=caption)
+    shown.caption_justify = "left"
     shown.add_column("")
     for heading in ("median", "lowest to highest", "MB/s", "p50 / p99 ms", "server µs", "target", "of limit"):
         shown.add_column(heading, justify="right", no_wrap=True)
@@ -62,17 +66,17 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
 
 
-def print_machine(console: Console, others: float) -> None:
+def sentences(commands: str, runs: int, others: float) -> list[str]:
+    """What to know of the tables above: the machine, and how to have them again."""
     described = machine()
-    console.print(
+    said = [
         f"{described['cpu']}, {described['cores']} cores, {described['memory_gib']} GiB, {described['system']}, "
-        f"Python {described['python']}; clients, server and peers share it over loopback."
-    )
-    if others >= 0.05:
-        console.print(
-            f"[yellow]Other programs used {others:.0%} of the processors meanwhile: compare with the limits, which "
-            "were measured beside, and repeat on an idle machine.[/]"
-        )
+        f"Python {described['python']}; clients, server and peers share it over loopback.",
+        f"Medians of {runs}; 'of limit' is the median of the runs' own ratios. Again: make bench ARGS=\"{commands}\"",
+    ]
+    if others >= OTHERS_MIN:
+        said.append("The machine was busy: go by the ratios, or repeat when it is idle.")
+    return said
 
 
 def _lines(path: str) -> list[str]:
