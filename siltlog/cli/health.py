@@ -1,13 +1,11 @@
 """`silt health`."""
 
-from typing import Any
-
 import click
 
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.session import EXIT_FOUND_WRONG, Session, client_options, pass_session
-from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import SiltlogError
+
+ANSWERS = (200, 503)
 
 
 @click.command(epilog="Example:  silt health && echo ready")
@@ -15,24 +13,33 @@ from siltlog.infra.errors import SiltlogError
 @pass_session
 def health(session: Session) -> int:
     """Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot."""
-    from siltlog.infra.client.core import Endpoints, json_request
-    from siltlog.infra.client.transport import Caller, HttpTransport
+    from siltlog.infra.client.core import ConnectionFailed, Endpoints, connection_error, error_of, json_request
+    from siltlog.infra.client.transport import HttpTransport
 
-    caller = Caller(Endpoints(session.url), HttpTransport(), SystemClock(), retry_timeout_ms=0)
-    reasons: list[Any] = []
+    url = Endpoints(session.url).current
+    transport = HttpTransport()
     try:
-        caller.call(json_request("GET", "/readyz"))
-    except SiltlogError as error:
-        if error.status is None:
-            raise
-        reasons = error.members.get("reasons") or [error.detail]
-    document = {"url": session.url, "ready": not reasons, "reasons": reasons}
+        reply = transport.send(url, json_request("GET", "/readyz"))
+    except ConnectionFailed as failed:
+        raise connection_error(failed, url) from None
+    finally:
+        transport.close()
+    if reply.status not in ANSWERS:
+        error = error_of(reply)
+        assert error is not None
+        raise error
+    told = reply.json()
+    reasons, warnings = told.get("reasons", []), told.get("warnings", [])
+    ready = reply.status == 200
+    said = [{"what": "not ready", "why": why} for why in reasons] + [
+        {"what": "warning", "why": why} for why in warnings
+    ]
     session.output.document(
-        document,
-        value=["ready" if not reasons else "not ready"],
+        {"url": url, "ready": ready, "reasons": reasons, "warnings": warnings},
+        value=["ready" if ready else "not ready"],
         tables=[
-            pairs({"server": session.url, "ready": "yes" if not reasons else "no"}),
-            *([grid([{"reason": reason} for reason in reasons], ("reason",))] if reasons else []),
+            pairs({"server": url, "ready": "yes" if ready else "no"}),
+            *([grid(said, ("what", "why"))] if said else []),
         ],
     )
-    return EXIT_FOUND_WRONG if reasons else 0
+    return 0 if ready else EXIT_FOUND_WRONG

@@ -7,6 +7,8 @@ import pytest
 
 from siltlog.cli import topic as topic_module
 from siltlog.cli.main import run
+from siltlog.infra.client.core import Response
+from siltlog.infra.client.transport import HttpTransport
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -99,6 +101,20 @@ def test_mistakes_are_sentences(arguments: list[str], status: int, words: str, c
 
 def test_health(server: ServerProcess, capsys: Capture) -> None:
     assert run(["health", "--output", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"url": server.url, "ready": True, "reasons": []}
+    assert json.loads(capsys.readouterr().out) == {"url": server.url, "ready": True, "reasons": [], "warnings": []}
     assert run(["health", "--output", "value"]) == 0
     assert capsys.readouterr().out == "ready\n"
+
+
+def test_a_server_that_cannot_acknowledge_says_why(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"status": "not_ready", "reasons": ["draining"], "warnings": ["groups: Redis does not answer"]}
+    reply = Response(503, {"content-type": "application/json"}, json.dumps(told).encode())
+    monkeypatch.setattr(HttpTransport, "send", lambda *_: reply)
+    assert run(["health", "--output", "json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ready"], found["reasons"], found["warnings"]) == (False, told["reasons"], told["warnings"])
+    assert run(["health"]) == 3
+    assert "draining" in capsys.readouterr().out
+    monkeypatch.setattr(HttpTransport, "send", lambda *_: Response(404, {}, b"<html>"))
+    assert run(["health"]) == 1
+    assert "is the URL that of a Siltlog server?" in capsys.readouterr().err
