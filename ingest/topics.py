@@ -107,7 +107,10 @@ class Topics:
         try:
             return await self.create(name, partitions, {})
         except TopicExists:
-            return self._log.topic(name)
+            # There may be one whose name differs by case only.
+            with contextlib.suppress(UnknownTopic):
+                return self._log.topic(name)
+            raise
 
     async def delete(self, name: str) -> None:
         """Removes the topic's records; its name may be used again. Raises UnknownTopic."""
