@@ -76,16 +76,22 @@ class Flusher:
             before = {topic: topic.snapshot.version for topic in topics}
             for topic in topics:
                 self._start(topic, [p for p in topic.partitions if p.head.unflushed_bytes])
-            await asyncio.gather(*(self._running[topic] for topic in topics if topic in self._running))
+            # Not gathered: a drain that runs out of time must not cut off the flushes themselves.
+            await asyncio.wait([self._running[topic] for topic in topics if topic in self._running])
             if all(topic.snapshot.version == before[topic] for topic in topics):
                 return
 
-    async def stop(self) -> None:
+    async def stop(self, seconds_max: float) -> bool:
+        """False when a thread still waits for the object store by then: it is left alone."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._running.values(), return_exceptions=True)
-        self._pool.shutdown()
-        self._threads.shutdown()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        waiting = set(self._running.values())
+        if waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=seconds_max)
+        self._pool.shutdown(wait=False)
+        self._threads.shutdown(wait=False)
+        return not waiting
 
     # --- deciding ---------------------------------------------------------------------------------------
     async def _decide(self) -> None:

@@ -51,6 +51,8 @@ GROUP_SHARE_OF_SEGMENT = 8
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 75
 DRAIN_POLL_SECONDS = 0.01
+STOP_SECONDS_MAX = 2.0
+"""How long a flush that is under way may take to end once the drain is over."""
 
 
 def serve(settings: ServerSettings, *, take_over: bool = False, accept_loss: bool = False) -> int:
@@ -79,6 +81,7 @@ class _Server:
         self._stop = asyncio.Event()
         self._log: Log
         self._cluster_id = ""
+        self._threads_hang = False
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -93,8 +96,12 @@ class _Server:
             try:
                 await self._serve(listener, url, data_dir, log, flusher, coordination, row_groups)
             finally:
-                row_groups.close()
+                if not self._threads_hang:
+                    row_groups.close()
                 await coordination.stop()
+        if self._threads_hang:
+            # They wait for an object store that does not answer, and the interpreter would wait for them.
+            os._exit(0)
         return 0
 
     async def _open(self, data_dir: DataDir) -> tuple[Log, Flusher]:
@@ -179,11 +186,12 @@ class _Server:
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         watching.cancel()
-        await self._drain(log, flusher, door, [fetcher.wake, coordination.groups.wake])
+        drained = await self._drain(log, flusher, door, [fetcher.wake, coordination.groups.wake])
         server.should_exit = True
         await serving
-        await flusher.stop()
-        await asyncio.to_thread(log.wal.close)
+        stopped = await flusher.stop(STOP_SECONDS_MAX)
+        log.wal.close()
+        self._threads_hang = not (drained and stopped)
 
     async def _announce(self, server: _Uvicorn, data_dir: DataDir, url: str) -> None:
         while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
@@ -194,8 +202,11 @@ class _Server:
         data_dir.announce(url)
         print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
 
-    async def _drain(self, log: Log, flusher: Flusher, door: Door, wakes: Sequence[Callable[[], None]]) -> None:
-        """`/readyz` says so first, waiting polls return, what was taken is acknowledged and flushed."""
+    async def _drain(self, log: Log, flusher: Flusher, door: Door, wakes: Sequence[Callable[[], None]]) -> bool:
+        """`/readyz` says so first, waiting polls return, what was taken is acknowledged and flushed.
+
+        False when there was not enough time for that.
+        """
         self.logger.info("draining", seconds_max=self.settings.drain_ms / 1000)
         log.draining = True
         for wake in wakes:
@@ -208,8 +219,9 @@ class _Server:
                 await flusher.drain()
                 for topic in log.topics():
                     await flusher.release(topic)
-                return
+                return True
         self.logger.warning("not everything was flushed in time; the write-ahead log keeps it for the next start")
+        return False
 
     def _auto_create(self, topics: Topics) -> Callable[[str], Awaitable[TopicLog]] | None:
         partitions = self.settings.auto_create_partitions
