@@ -213,10 +213,11 @@ class _Server:
             wake()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain_ms / 1000):
-                while door.in_flight:  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
-                    await asyncio.sleep(DRAIN_POLL_SECONDS)
+                # Nothing more is taken from here on; who waits for the table is answered by this flush.
                 await log.group_commit.commit()
                 await flusher.drain()
+                while door.in_flight:  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
+                    await asyncio.sleep(DRAIN_POLL_SECONDS)
                 for topic in log.topics():
                     await flusher.release(topic)
                 return True
