@@ -137,13 +137,16 @@ class Log:
             body, len(topic.partitions), topic.sticky_partition(), topic.config, self.record_bytes_max, now_us
         )
         verdicts = self._verdicts(topic, parts, producer)
-        if partition_count not in (None, len(topic.partitions)) and any(v is APPEND for _, v in verdicts):
-            raise _partition_count_changed(topic)
-        reserved = body.nbytes + RECORD_OVERHEAD_BYTES * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
-        if reserved > self.append_bytes_max:
-            raise too_large(self.append_bytes_max)
-        if not self.wal.reserve(reserved):
-            raise self._wal_full()
+        reserved = 0
+        # A request that was seen before, all of it, is answered however little room there is.
+        if producer is None or any(verdict is APPEND for _, verdict in verdicts):
+            if partition_count not in (None, len(topic.partitions)):
+                raise _partition_count_changed(topic)
+            reserved = body.nbytes + RECORD_OVERHEAD_BYTES * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
+            if reserved > self.append_bytes_max:
+                raise too_large(self.append_bytes_max)
+            if not self.wal.reserve(reserved):
+                raise self._wal_full()
         acks: list[PartitionAck] = []
         ends: list[tuple[PartitionLog, int]] = []
         share = reserved // len(parts.slices)

@@ -87,8 +87,9 @@ class Publish:
         )
         if acks != "none":
             await self._acknowledged(topic, appended, acks, timeout_ms / 1000)
-        topic.records_total += body.count
-        topic.bytes_total += body.nbytes
+        new = body.count if producer is None else sum(ack.count for ack in appended.acks if not ack.duplicate)
+        topic.records_total += new
+        topic.bytes_total += body.nbytes * new // body.count
         return _reply(topic, appended, acks, positions=body.positions)
 
     def _known(self, name: str) -> TopicLog | None:
