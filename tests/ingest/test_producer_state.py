@@ -1,0 +1,96 @@
+"""Producers, as a successor without the log learns them: an object beside the table, and the rows after it."""
+
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from record_tables import CLOCK, claimed, new_id, records
+
+from siltlog.infra import names
+from siltlog.infra.data_file import write_data_file
+from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.table import TopicTable
+from siltlog.ingest import producer_state
+from siltlog.ingest.sequencer import APPEND, ProducerBatch, Sequencer
+
+REQUESTS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "p", "q"]),
+        st.integers(1, 4),
+        st.integers(0, 1),
+        st.sampled_from(["", "", "flush", "save"]),
+    ),
+    max_size=30,
+)
+
+
+def flushed(store: ObjectStore, table: TopicTable, requests: list[tuple[ProducerBatch | None, int]]) -> None:
+    """One file of the requests' records; their sequences are columns, as in any table."""
+    first = table.snapshot.offsets[0]
+    rows = records(first, sum(count for _, count in requests))
+    ids = [batch.producer_id if batch else None for batch, count in requests for _ in range(count)]
+    epochs = [batch.producer_epoch if batch else None for batch, count in requests for _ in range(count)]
+    sequences = [batch.first_sequence + i if batch else None for batch, count in requests for i in range(count)]
+    for name, column in (("producer_id", ids), ("producer_epoch", epochs), ("sequence", sequences)):
+        index = rows.schema.get_field_index(name)
+        rows = rows.set_column(index, rows.schema.field(name), pa.array(column, rows.schema.field(name).type))
+    file = write_data_file(store, table.topic, 0, rows, compression="zstd", now_ms=CLOCK.now_us() // 1000)
+    table.append([file], {0: (first, first + rows.num_rows)}, {0: 1}, new_id())
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(REQUESTS)
+def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tuple[str, int, int, str]]) -> None:
+    store = open_store((tmp_path / new_id()).as_uri())
+    table = claimed(store, partitions=1)
+    sequencer, below = Sequencer(), Sequencer()
+    waiting: list[tuple[ProducerBatch | None, int]] = []
+    for producer, count, epoch, then in steps:
+        batch = None
+        if producer:
+            known = sequencer.producers.get(producer)
+            raised = max(epoch, known.epoch if known else 0)
+            batch = ProducerBatch(producer, raised, sequencer.next_sequence(producer), count)
+            assert sequencer.check(batch) is APPEND
+        sequencer.append(count, batch, 0, 0)
+        waiting.append((batch, count))
+        if then:
+            flushed(store, table, waiting)
+            for one, rows in waiting:
+                below.append(rows, one, 0, 0)
+            waiting = []
+        if then == "save":
+            offset = table.snapshot.offsets[0]
+            producer_state.write(store, table.topic, table.snapshot.topic_id, 0, offset, sequencer.dump(offset))
+    found = producer_state.read(store, table.topic, table.snapshot, 0)
+    assert {name: (state.epoch, state.last_sequence) for name, state in found.items()} == {
+        name: (state.epoch, state.last_sequence) for name, state in below.producers.items()
+    }
+    successor = Sequencer(table.snapshot.offsets[0])
+    successor.load(found.items())
+    for name, state in below.producers.items():
+        for known in state.batches:
+            retried = ProducerBatch(
+                name, state.epoch, known.first_sequence, known.last_sequence - known.first_sequence + 1
+            )
+            # Neighbouring requests may have become one, never another offset.
+            assert successor.check(retried) == below.check(retried)
+
+
+def test_older_objects_go_and_those_above_the_table_are_not_believed(tmp_path: Path) -> None:
+    """A table that was restored to an earlier version must not meet a state of its future."""
+    store = open_store(tmp_path.as_uri())
+    table = claimed(store, partitions=1)
+    sequencer = Sequencer()
+    for number in range(4):
+        batch = ProducerBatch("p", 0, number, 1)
+        sequencer.append(1, batch, 0, 0)
+        flushed(store, table, [(batch, 1)])
+        offset = table.snapshot.offsets[0]
+        producer_state.write(store, table.topic, table.snapshot.topic_id, 0, offset, sequencer.dump(offset))
+    folder = f"{names.topic_path(table.topic)}/{names.STATE_FOLDER}/{table.snapshot.topic_id}/0"
+    assert len(store.list(folder + "/")) == producer_state.OBJECTS_KEPT
+    producer_state.write(store, table.topic, table.snapshot.topic_id, 0, 9, {"stranger": sequencer.producers["p"]})
+    found = producer_state.read(store, table.topic, table.snapshot, 0)
+    assert {name: state.last_sequence for name, state in found.items()} == {"p": 3}

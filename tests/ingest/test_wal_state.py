@@ -1,0 +1,76 @@
+"""What the log remembers besides records: it is read as it was written, and events bring it up to date."""
+
+import pytest
+
+from siltlog.ingest.sequencer import ProducerState, SequencedBatch
+from siltlog.ingest.wal_state import (
+    EPOCHS_REMEMBERED,
+    Claiming,
+    Deleted,
+    Event,
+    Flushed,
+    Flushing,
+    PartitionState,
+    TopicState,
+    WalState,
+    apply,
+    decode_event,
+    decode_state,
+    encode,
+)
+
+STATE = WalState(
+    {
+        "id": TopicState(
+            "t",
+            7,
+            [1, 2],
+            "open",
+            {3: PartitionState(10, 5, {"p": ProducerState(1, 9, 44, [SequencedBatch(0, 9, 0)])})},
+        )
+    }
+)
+
+
+def state() -> WalState:
+    return decode_state(encode(STATE))
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    assert state() == STATE
+
+
+@pytest.mark.parametrize(
+    "event", [Claiming("id", "t", 8), Flushing("id", "c", 8), Flushed("id", 8, {0: 5}), Deleted("id")]
+)
+def test_events_are_told_apart(event: Event) -> None:
+    assert decode_event(encode(event)) == event
+
+
+def test_claims_are_remembered_also_of_topics_it_did_not_know() -> None:
+    found = state()
+    apply(found, Claiming("id", "t", 3))
+    apply(found, Claiming("new", "u", 1))
+    assert (found.topics["id"].epochs, found.topics["new"].epochs) == ([1, 2, 3], [1])
+    for epoch in range(4, 4 + EPOCHS_REMEMBERED):
+        apply(found, Claiming("id", "t", epoch))
+    assert found.topics["id"].epochs == list(range(4, 4 + EPOCHS_REMEMBERED))
+
+
+def test_flushes_move_the_table_and_never_the_end_back() -> None:
+    found = state()
+    apply(found, Flushing("id", "c", 7))
+    assert (found.topics["id"].open_commit, found.topics["id"].table_version) == ("c", 7)
+    apply(found, Flushed("id", 8, {3: 8, 4: 2}))
+    topic = found.topics["id"]
+    assert (topic.open_commit, topic.table_version) == ("", 8)
+    assert (topic.partitions[3].table_offset, topic.partitions[3].next_offset) == (8, 10)
+    assert (topic.partitions[4].table_offset, topic.partitions[4].next_offset) == (2, 2)
+    assert topic.partitions[3].producers == STATE.topics["id"].partitions[3].producers
+
+
+def test_what_was_deleted_is_forgotten() -> None:
+    found = state()
+    for event in (Deleted("id"), Deleted("id"), Flushed("id", 9, {}), Flushing("id", "c", 9)):
+        apply(found, event)
+    assert found.topics == {}
