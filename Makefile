@@ -23,11 +23,11 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench clean lock java
+.PHONY: help setup demo notebook test check bench clean lock java
 .SUFFIXES:
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1 GB), and fetch Spark's jars
 	@if $(JAVA_CHECK); then $(MAKE) --no-print-directory -s $(JARS); \
@@ -36,6 +36,9 @@ setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1
 
 demo: java $(JARS) ## Send a year of real flights through the whole system, with a crash in the middle
 	@$(BIN)/silt demo $(ARGS)
+
+notebook: java $(JARS) ## Run the demo's tour again and store its pictures in notebooks/tour.ipynb
+	@$(BIN)/python notebooks/execute.py notebooks/tour.ipynb
 
 test: java $(JARS) ## Run every test (ARGS="-k wal" for some)
 	@$(BIN)/python -m pytest $(ARGS)
