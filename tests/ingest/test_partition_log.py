@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,10 @@ def body_of(records: list[Record], arrow: bool) -> Body:
     return parse_arrow(sink.getvalue().to_pybytes(), 1 << 20)
 
 
+def reserved_for(body: Body, partitions: int) -> int:
+    return body.nbytes + RECORD_OVERHEAD_BYTES * body.count + FRAME_OVERHEAD_BYTES * partitions
+
+
 @settings(max_examples=150)
 @given(REQUESTS)
 def test_what_many_requests_add_is_joined_in_order_within_what_they_reserved(
@@ -65,7 +70,7 @@ def test_what_many_requests_add_is_joined_in_order_within_what_they_reserved(
     for records, arrow, producer_id in requests:
         body = body_of(records, arrow)
         parts = split(body, PARTITIONS, 1, CONFIG, 1_000, NOW_US)
-        reserved += body.nbytes + RECORD_OVERHEAD_BYTES * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
+        reserved += reserved_for(body, len(parts.slices))
         for part in parts.slices:
             first = sequences.get((producer_id, part.partition), 0)
             producer = ProducerBatch(producer_id, 7, first, part.count) if producer_id else None
@@ -91,3 +96,15 @@ def test_what_many_requests_add_is_joined_in_order_within_what_they_reserved(
         assert records_found == [item for item in wanted[partition] if len(item) == 3]
         written += sum(frame_bytes(sum(len(piece) for piece in batch.payload())) for batch in batches)
     assert written <= reserved
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+@pytest.mark.parametrize("headers", [None, [("", None)]])
+def test_many_empty_records_take_no_more_than_was_reserved(arrow: bool, headers: HeaderList | None) -> None:
+    body = body_of([(None, b"", None), *[(b"", b"", headers)] * 20_000], arrow)
+    parts = split(body, PARTITIONS, 1, CONFIG, 1_000, NOW_US)
+    written = 0
+    for part in parts.slices:
+        [batch] = _batches_of(0, [Piece(part.count, part.records, body.nbytes, None)])
+        written += frame_bytes(sum(len(piece) for piece in batch.payload()))
+    assert written <= reserved_for(body, len(parts.slices))
