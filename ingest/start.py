@@ -7,7 +7,7 @@ an operator may accept a loss (`--accept-loss`) or take partitions over (`--take
 import asyncio
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.errors import ConfigError, UnknownTopic, problem
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable, topic_names
@@ -92,8 +92,18 @@ async def start_log(
 ) -> None:
     """Opens every topic, decides where it goes on, starts the WAL and claims. ConfigError for what does not fit."""
     found = read_wal(recovery)
-    plans = await asyncio.to_thread(_plans, log, found, take_over, accept_loss)
-    missing = _missing_tables(log.store, found, {plan.topic.topic_id for plan in plans})
+    tables = await asyncio.to_thread(_open_tables, log)
+    plans = [
+        _plan(
+            TopicLog(name, table, TopicConfig(table.snapshot.config.own, log.server_config), log.wal),
+            found,
+            take_over,
+            accept_loss,
+        )
+        for name, table in tables.items()
+        if not table.snapshot.deleted
+    ]
+    missing = _missing_tables(log.store, found, tables)
     refusals = [refusal for plan in plans for refusal in plan.refusals] + ([] if accept_loss else missing)
     if refusals:
         raise ConfigError("the server will not start:\n  " + "\n  ".join(refusals))
@@ -132,16 +142,18 @@ async def start_log(
         logger.info("write-ahead log", note=note)
 
 
-def _plans(log: Log, found: Found, take_over: bool, accept_loss: bool) -> list[Plan]:
-    def plan_of(name: str) -> Plan | None:
-        table = TopicTable.open(log.store, name, log.clock)
-        if table.snapshot.deleted:
+def _open_tables(log: Log) -> dict[str, TopicTable]:
+    """By name, deleted ones included; without those whose creation did not come as far as a first commit."""
+
+    def opened(name: str) -> TopicTable | None:
+        try:
+            return TopicTable.open(log.store, name, log.clock)
+        except UnknownTopic:
             return None
-        config = TopicConfig(table.snapshot.config.own, log.server_config)
-        return _plan(TopicLog(name, table, config, log.wal), found, take_over, accept_loss)
 
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        return [plan for plan in pool.map(plan_of, topic_names(log.store)) if plan is not None]
+        there = topic_names(log.store)
+        return {name: table for name, table in zip(there, pool.map(opened, there), strict=True) if table is not None}
 
 
 def _plan(topic: TopicLog, found: Found, take_over: bool, accept_loss: bool) -> Plan:
@@ -234,14 +246,13 @@ def _check_contiguous(topic: str, partition: int, frames: Sequence[FoundFrame]) 
             )
 
 
-def _missing_tables(store: ObjectStore, found: Found, opened: set[str]) -> list[str]:
+def _missing_tables(store: ObjectStore, found: Found, there: Container[str]) -> list[str]:
     """Topics the WAL knows whose table is not there at all; a deleted one still has its log of commits."""
-    there = set(topic_names(store))
     return [
         f"topic {state.name}: its table is gone from {store.uri(names.topic_path(state.name))}. Put it back, or accept "
         "the loss with `silt serve --accept-loss`"
-        for topic_id, state in found.state.topics.items()
-        if topic_id not in opened and state.name not in there
+        for state in found.state.topics.values()
+        if state.name not in there
     ]
 
 

@@ -191,6 +191,37 @@ def test_a_table_folder_that_is_gone(make_server: StartServer) -> None:
     assert_whole(server, ledger)
 
 
+@pytest.mark.parametrize("first_commit", [None, b"", b'{"protocol":{"minRea'])
+def test_a_creation_that_was_cut_short(make_server: StartServer, first_commit: bytes | None) -> None:
+    """It was never answered, so there is no such topic; and nothing is in the way of making it."""
+    server = make_server()
+    log_folder(server).mkdir(parents=True)
+    if first_commit is not None:
+        (log_folder(server) / f"{0:020}.json").write_bytes(first_commit)
+    server.start()
+    wire = Wire(server.url)
+    assert wire.call("GET", "/v1/topics").document["topics"] == []
+    wire.create("logs", 1)
+    ledger = Ledger()
+    write(wire, ledger, 2)
+    server.kill()
+    server.start()
+    assert_whole(server, ledger)
+
+
+def test_a_log_without_entries_is_not_an_empty_topic(make_server: StartServer) -> None:
+    server = make_server()
+    server.start()
+    wire = Wire(server.url)
+    wire.create("logs", 1)
+    write(wire, Ledger(), 3)
+    server.kill()
+    for path in log_folder(server).iterdir():
+        path.unlink()
+    said = refused(server)
+    assert "topic logs" in said and "table is gone" in said
+
+
 def test_a_data_file_that_is_gone_is_named(make_server: StartServer) -> None:
     server = make_server()
     server.start()
