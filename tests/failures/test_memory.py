@@ -9,7 +9,7 @@ from publishers import ARROW, Wire, arrow_body
 FLOW_BYTES = 240 * MIB
 WARM_BYTES = 60 * MIB
 HEAD_BYTES = 16 * MIB
-GROWTH_BYTES_MAX = 2 * HEAD_BYTES
+GROWTH_BYTES_MAX = 5 * HEAD_BYTES
 """Once warm; allocators keep some of what they were given back."""
 
 
