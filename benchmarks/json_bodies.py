@@ -25,7 +25,7 @@ def json_bodies(bench: Bench) -> Iterator[Figure]:
             load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, connections)
             cpu_us = (server.cpu_seconds() - before) / (load.replies_in_all * BODY_RECORDS) * 1e6
             yield _figure(f"Siltlog, {counted(connections)}", load, cpu_us, limit=_limit(connections))
-    with bare_server(reply, names.MEDIA_JSON) as bare:
+    with bare_server(reply, names.MEDIA_JSON, bench.scratch) as bare:
         for connections in CONNECTIONS:
             yield _figure(_limit(connections), bench.load(bare.port, "/", [body], names.MEDIA_JSON, connections))
     written = WrittenFile(bench.scratch)
@@ -58,4 +58,4 @@ def _figure(label: str, load: Load, cpu_us: float | None = None, limit: str = ""
 
 
 def _limit(connections: int) -> str:
-    return f"an HTTP server that answers at once, {counted(connections)}"
+    return f"an HTTP server that only writes and syncs, {counted(connections)}"
