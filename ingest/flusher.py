@@ -4,12 +4,12 @@ Decides on the event loop (`batcher` says what is due); encodes and commits on t
 """
 
 import asyncio
-import copy
 import functools
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from siltlog.infra.data_file import DataFile, write_data_file
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
@@ -22,6 +22,7 @@ from siltlog.ingest.head import Chunk, load
 from siltlog.ingest.log import Log
 from siltlog.ingest.log_batch import concat, file_columns
 from siltlog.ingest.partition_log import PartitionLog
+from siltlog.ingest.sequencer import copied
 from siltlog.ingest.topic_log import TopicLog
 
 FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -58,9 +59,10 @@ class Flusher:
         self._clock = log.clock
         self._wake = asyncio.Event()
         self._running: dict[TopicLog, asyncio.Task[None]] = {}
-        self._failures: dict[TopicLog, Failures] = {}
+        # Weak, so that a topic that is deleted goes with all its records in memory.
+        self._failures: MutableMapping[TopicLog, Failures] = WeakKeyDictionary()
         self._succeeded_seconds = 0.0
-        self._states_written: dict[PartitionLog, float] = {}
+        self._states_written: MutableMapping[PartitionLog, float] = WeakKeyDictionary()
         self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
         self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
         self._tasks = [asyncio.create_task(self._decide()), asyncio.create_task(self._refresh())]
@@ -73,12 +75,14 @@ class Flusher:
         """Flushes everything; returns once it is in the tables or a flush failed. Call it once nothing is appended."""
         while any(loads := self._loads()):
             topics = {self._log.topic(item.topic) for item in loads}
+            # A flush under way took only what was there when it began, and may be past its commit.
+            fresh = topics - self._running.keys()
             before = {topic: topic.snapshot.version for topic in topics}
             for topic in topics:
                 self._start(topic, [p for p in topic.partitions if p.head.unflushed_bytes])
             # Not gathered: a drain that runs out of time must not cut off the flushes themselves.
             await asyncio.wait([self._running[topic] for topic in topics if topic in self._running])
-            if all(topic.snapshot.version == before[topic] for topic in topics):
+            if fresh == topics and all(topic.snapshot.version == before[topic] for topic in topics):
                 return
 
     async def stop(self, seconds_max: float) -> bool:
@@ -191,7 +195,7 @@ class Flusher:
     async def _commit(self, topic: TopicLog, work: list[Work]) -> None:
         commit_id = str(uuid.uuid4())
         topic.open_commit = commit_id
-        topic.open_version = topic.snapshot.version
+        topic.open_version = topic.table.snapshot.version
         self._log.group_commit.add_control(
             wal_state.encode(wal_state.Flushing(topic.topic_id, commit_id, topic.open_version))
         )
@@ -247,6 +251,8 @@ class Flusher:
         self._observe(topic, await self._in_thread(topic.table.refresh))
 
     def _landed(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
+        # Before the head lets go of what this snapshot covers.
+        topic.see(snapshot)
         moved = {}
         for log in topic.partitions:
             before = log.table_offset
@@ -327,7 +333,7 @@ class Flusher:
                 continue
             self._states_written[log] = now
             offset = log.table_offset
-            producers = copy.deepcopy(log.sequencer.dump(offset))
+            producers = copied(log.sequencer.dump(offset))
             await self._in_thread(
                 producer_state.write, self._log.store, topic.name, topic.topic_id, log.partition, offset, producers
             )

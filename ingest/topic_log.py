@@ -20,6 +20,7 @@ class TopicLog:
     def __init__(self, name: str, table: TopicTable, config: TopicConfig, wal: Wal) -> None:
         snapshot = table.snapshot
         self.name = name
+        self.snapshot = snapshot
         self.topic_id = snapshot.topic_id
         self.id_bytes = uuid.UUID(snapshot.topic_id).bytes
         self.config = config
@@ -40,9 +41,9 @@ class TopicLog:
         """Acknowledged since the process started."""
         self._sticky = 0
 
-    @property
-    def snapshot(self) -> TableSnapshot:
-        return self.table.snapshot
+    def see(self, snapshot: TableSnapshot) -> None:
+        """Takes in a newer snapshot. Never that of the topic's end: whoever still reads reads what there was."""
+        self.snapshot = snapshot
 
     def partition(self, partition: int) -> PartitionLog:
         """Raises Refused `unknown_partition`."""

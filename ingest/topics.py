@@ -15,6 +15,8 @@ from siltlog.ingest.log import Log
 from siltlog.ingest.topic_log import TopicLog
 
 PARTITIONS_DEFAULT = 1
+EPOCH_OWN_BITS = 32
+"""The low bits of an epoch are drawn anew for each claim; those above them count."""
 
 
 class Topics:
@@ -50,7 +52,13 @@ class Topics:
             async with topic.table_lock:
                 if topic.epochs:
                     # A claim before this one may have landed without an answer.
-                    await asyncio.to_thread(topic.table.refresh)
+                    found = await asyncio.to_thread(topic.table.refresh)
+                    ours = {0, *found.released.values(), *topic.epochs}
+                    if found.topic_id != topic.topic_id or found.deleted or not ours.issuperset(found.epochs.values()):
+                        # Another node's by now: to claim it again would fence that node.
+                        topic.close("deleted", "another node has it")
+                        self._log.remove_topic(topic)
+                        raise _exists(name)
                 await claim(self._log, topic)
                 for log in topic.partitions:
                     log.begin(0, 0, 0, topic.epochs[-1])
@@ -146,9 +154,17 @@ async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = N
 
     With `offsets` those partitions go on there. Raises Fenced when another node claims at the same time.
     """
-    epoch = max(topic.snapshot.epochs.values()) + 1
+    epoch = _next_epoch(max(topic.snapshot.epochs.values()))
     topic.epochs = [*topic.epochs, epoch][-wal_state.EPOCHS_REMEMBERED :]
     log.group_commit.add_control(wal_state.encode(wal_state.Claiming(topic.topic_id, topic.name, epoch)))
     await log.group_commit.commit()
     epochs = {partition.partition: epoch for partition in topic.partitions}
-    await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets)
+    topic.see(await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets))
+
+
+def _next_epoch(former: int) -> int:
+    """Above `former`, and not what another node takes that claims over the same one.
+
+    Who lost that race has its epoch in the WAL, and must not find it in the table later on as if it were its own.
+    """
+    return (former >> EPOCH_OWN_BITS) + 1 << EPOCH_OWN_BITS | uuid.uuid4().int >> 128 - EPOCH_OWN_BITS

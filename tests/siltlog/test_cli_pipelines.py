@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from siltlog.cli.main import run
 from siltlog.cli.pipelines import jsonable
@@ -81,6 +82,7 @@ def test_without_java_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     assert run(["query", "select 1", "--data-dir", str(data_dir)]) == 1
     said = capsys.readouterr().err
     assert "Spark needs Java 17 or newer" in said

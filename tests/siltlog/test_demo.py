@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from rich.console import Console
 
 from siltlog.cli.main import run as silt
@@ -65,6 +66,7 @@ def test_the_whole_demo_and_what_it_leaves(tmp_path: Path) -> None:
 def test_without_java_all_but_spark_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     result, seen = played(tmp_path / "demo")
     assert_whole(result)
     assert result.table is None
