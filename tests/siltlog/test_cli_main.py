@@ -160,7 +160,7 @@ def test_a_closed_pipe_is_no_error() -> None:
         (["config", "show"], "pydantic", "server"),
         (["serve", "--help"], "pydantic_settings", "server"),
         (["serve"], "uvicorn", "server"),
-        (["query", "select 1", "--root", "file:///"], "pyspark", "spark"),
+        (["query", "select 1", "--root", "file:///tmp"], "pyspark", "spark"),
         (["demo"], "deltalake", "demo"),
     ],
 )
