@@ -152,10 +152,16 @@ class TopicTable:
         self._handle, self.snapshot, self._checkpoint_version = loaded[:3]
 
     def claim(
-        self, epochs: Mapping[int, int], commit_id: str, *, offsets: Mapping[int, int] | None = None
+        self,
+        epochs: Mapping[int, int],
+        commit_id: str,
+        *,
+        offsets: Mapping[int, int] | None = None,
+        former: Mapping[int, int] | None = None,
     ) -> TableSnapshot:
         """Takes partitions over: `epochs` by partition, each above the table's, else Fenced.
 
+        With `former` the table's epochs must also still be those: what the claim was decided on.
         `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit.
         """
 
@@ -165,6 +171,10 @@ class TopicTable:
             for partition, epoch in epochs.items():
                 if snapshot.epochs[partition] >= epoch:
                     raise self._fenced(partition, f"its epoch is {snapshot.epochs[partition]}, not below {epoch}")
+                if former is not None and snapshot.epochs[partition] != former[partition]:
+                    raise self._fenced(
+                        partition, f"its epoch is {snapshot.epochs[partition]}, not {former[partition]} any more"
+                    )
                 table_offset = snapshot.offsets[partition]
                 offset = (offsets or {}).get(partition, table_offset)
                 if offset < table_offset:

@@ -154,12 +154,13 @@ async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = N
 
     With `offsets` those partitions go on there. Raises Fenced when another node claims at the same time.
     """
-    epoch = _next_epoch(max(topic.snapshot.epochs.values()))
+    former = topic.table.snapshot.epochs
+    epoch = _next_epoch(max(former.values()))
     topic.epochs = [*topic.epochs, epoch][-wal_state.EPOCHS_REMEMBERED :]
     log.group_commit.add_control(wal_state.encode(wal_state.Claiming(topic.topic_id, topic.name, epoch)))
     await log.group_commit.commit()
     epochs = {partition.partition: epoch for partition in topic.partitions}
-    topic.see(await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets))
+    topic.see(await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets, former=former))
 
 
 def _next_epoch(former: int) -> int:
