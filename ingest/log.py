@@ -83,6 +83,7 @@ class Log:
         """Settings of the server that stand in for a topic's own."""
         self.record_bytes_max = record_bytes_max
         self.append_bytes_max = wal.submit_bytes_max - group_bytes_max
+        self._state_bytes_max = wal.submit_bytes_max // 4
         self.draining = False
         self.on_due: Callable[[], None] = lambda: None
         """Called when a partition has enough for a flush."""
@@ -241,7 +242,18 @@ class Log:
 
     # --- what the WAL keeps at the head of each segment -------------------------------------------------
     def state(self) -> bytes:
-        """Everything that was submitted to the WAL so far, and nothing that still gathers."""
+        """Everything that was submitted to the WAL so far, and nothing that still gathers.
+
+        It must leave the segment it begins room for records: where it would take too much of that, of each producer's
+        requests only the last is remembered across a restart. That is enough to tell a duplicate.
+        """
+        state = self._state()
+        encoded = wal_state.encode(state)
+        if len(encoded) > self._state_bytes_max:
+            encoded = wal_state.encode(wal_state.shortened(state))
+        return encoded
+
+    def _state(self) -> wal_state.WalState:
         topics = {}
         for topic in self._topics.values():
             partitions = {
@@ -253,7 +265,7 @@ class Log:
             topics[topic.topic_id] = wal_state.TopicState(
                 topic.name, topic.snapshot.version, topic.epochs, topic.open_commit, partitions
             )
-        return wal_state.encode(wal_state.WalState(topics))
+        return wal_state.WalState(topics)
 
     def _by_id(self) -> dict[bytes, TopicLog]:
         return {topic.id_bytes: topic for topic in self._topics.values()}

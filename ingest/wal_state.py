@@ -72,6 +72,27 @@ decode_state = msgspec.msgpack.Decoder(WalState).decode
 decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
+def shortened(state: WalState) -> WalState:
+    """The same with only the last request of each producer: a retry of one before it is told without its offsets."""
+    return WalState({topic_id: _short_topic(topic) for topic_id, topic in state.topics.items()})
+
+
+def _short_topic(topic: TopicState) -> TopicState:
+    return msgspec.structs.replace(
+        topic,
+        partitions={
+            number: msgspec.structs.replace(
+                partition,
+                producers={
+                    producer_id: msgspec.structs.replace(known, batches=known.batches[-1:])
+                    for producer_id, known in partition.producers.items()
+                },
+            )
+            for number, partition in topic.partitions.items()
+        },
+    )
+
+
 def apply(state: WalState, event: Event) -> None:
     """Brings the state up to date with an event that was written after it."""
     if isinstance(event, Claiming):

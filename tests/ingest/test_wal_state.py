@@ -17,6 +17,7 @@ from siltlog.ingest.wal_state import (
     decode_event,
     decode_state,
     encode,
+    shortened,
 )
 
 STATE = WalState(
@@ -74,3 +75,13 @@ def test_what_was_deleted_is_forgotten() -> None:
     for event in (Deleted("id"), Deleted("id"), Flushed("id", 9, {}), Flushing("id", "c", 9)):
         apply(found, event)
     assert found.topics == {}
+
+
+def test_shortened_it_still_tells_every_producers_place() -> None:
+    batches = [SequencedBatch(n, n, 40 + n) for n in range(100)]
+    partitions = {0: PartitionState(140, 5, {"p": ProducerState(1, 99, 44, batches)})}
+    long = WalState({"id": TopicState("t", 7, [1], "open", partitions)})
+    short = decode_state(encode(shortened(long)))
+    assert short.topics["id"].partitions[0].producers == {"p": ProducerState(1, 99, 44, batches[-1:])}
+    assert long.topics["id"].partitions[0].producers["p"].batches == batches
+    assert len(encode(short)) < len(encode(long)) / 10
