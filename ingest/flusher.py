@@ -75,7 +75,7 @@ class Flusher:
         """Flushes everything; returns once it is in the tables or a flush failed. Call it once nothing is appended."""
         while any(loads := self._loads()):
             topics = {self._log.topic(item.topic) for item in loads}
-            # A flush under way took only what was there when it began, and may be past its commit.
+            # One under way took only what was there when it began, and may be past its commit.
             fresh = topics - self._running.keys()
             before = {topic: topic.snapshot.version for topic in topics}
             for topic in topics:
