@@ -265,8 +265,7 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
     for partition in topic.partitions:
         number = partition.partition
         if number in plan.foreign:
-            producers = producer_state.read(log.store, topic.name, topic.snapshot, number)
-            partition.sequencer.load(producers.items())
+            partition.sequencer.load(_inherited(log, topic, number).items())
             plan.inherited[number] = topic.snapshot.offsets[number]
         elif known is not None and number in known.partitions:
             partition.sequencer.load(known.partitions[number].producers.items())
@@ -278,6 +277,15 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
         partition.submitted_offset = next_offset
 
 
+def _inherited(log: Log, topic: TopicLog, partition: int) -> dict[str, ProducerState]:
+    """The producers that the table knows of, as used just now: a row's time is its producer's word, and may be old."""
+    producers = producer_state.read(log.store, topic.name, topic.snapshot, partition)
+    now_us = log.clock.now_us()
+    for known in producers.values():
+        known.used_us = now_us
+    return producers
+
+
 async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
     """What a server that was taken over from still flushed between our look at the table and our claim."""
     for plan in plans:
@@ -287,9 +295,7 @@ async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
             jumped = topic.snapshot.gaps(partition) if partition in plan.offsets else []
             if (jumped[-1][0] if jumped else topic.snapshot.offsets[partition]) == known_offset:
                 continue
-            late[partition] = await asyncio.to_thread(
-                producer_state.read, log.store, topic.name, topic.snapshot, partition
-            )
+            late[partition] = await asyncio.to_thread(_inherited, log, topic, partition)
             topic.partitions[partition].sequencer.load(late[partition].items())
         if late:
             log.group_commit.add_control(wal_state.encode(wal_state.Inherited(topic.topic_id, late)))

@@ -1,6 +1,8 @@
 """Producers, as a successor without the log learns them: an object beside the table, and the rows after it."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +13,13 @@ from siltlog.infra import names
 from siltlog.infra.data_file import write_data_file
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
+from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest import producer_state
+from siltlog.ingest.log import Log
 from siltlog.ingest.sequencer import APPEND, ProducerBatch, Sequencer
+from siltlog.ingest.start import _inherited
+from siltlog.ingest.topic_log import TopicLog
+from siltlog.ingest.wal import Wal
 
 REQUESTS = st.lists(
     st.tuples(
@@ -76,6 +83,17 @@ def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tupl
             )
             # Neighbouring requests may have become one, never another offset.
             assert successor.check(retried) == below.check(retried)
+
+
+def test_who_sent_old_records_is_not_forgotten_by_a_successor(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    table = claimed(store, partitions=1)
+    flushed(store, table, [(ProducerBatch("p", 0, 0, 3), 3)])
+    log = cast(Log, SimpleNamespace(store=store, clock=CLOCK))
+    topic = TopicLog(table.topic, table, TopicConfig({}), cast(Wal, None))
+    topic.partitions[0].sequencer.load(_inherited(log, topic, 0).items())
+    topic.expire_producers(CLOCK.now_us())
+    assert topic.partitions[0].sequencer.next_sequence("p") == 3
 
 
 def test_older_objects_go_and_those_above_the_table_are_not_believed(tmp_path: Path) -> None:
