@@ -114,17 +114,24 @@ class Publish:
         reached = "none"
         future = appended.durable
         timer = loop.call_later(timeout_seconds, lambda: _expire(future, topic, acks, reached))
+
+        def in_time(future: "asyncio.Future[None]") -> "asyncio.Future[None]":
+            # The timer may have fired between one wait and the next.
+            if loop.time() >= timer.when():
+                _expire(future, topic, acks, reached)
+            return future
+
         try:
             await future
             waits = [wait for log, end in appended.ends if (wait := log.when_synced(end)) is not None]
             for future in waits:
-                await future
+                await in_time(future)
             reached = "wal"
             if acks == "table":
                 waits = [wait for log, end in appended.ends if (wait := log.when_in_table(end)) is not None]
                 self._wake_flusher()
                 for future in waits:
-                    await future
+                    await in_time(future)
         finally:
             timer.cancel()
 
