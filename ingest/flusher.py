@@ -5,11 +5,14 @@ Decides on the event loop (`batcher` says what is due); encodes and commits on t
 
 import asyncio
 import functools
+import os
 import uuid
 from collections.abc import Callable, Coroutine, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
+
+import pyarrow as pa
 
 from siltlog.infra.data_file import DataFile, write_data_file
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
@@ -20,14 +23,15 @@ from siltlog.ingest.batcher import Load, due, due_at
 from siltlog.ingest.carry import carry_forward
 from siltlog.ingest.head import Chunk, load
 from siltlog.ingest.log import Log
-from siltlog.ingest.log_batch import concat, file_columns
+from siltlog.ingest.log_batch import file_columns
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.sequencer import copied
 from siltlog.ingest.topic_log import TopicLog
 
 FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
 """One flush takes at most so much of a partition; the rest goes with the next."""
-FILE_WRITERS = 4
+FILE_WRITERS = max(1, (os.cpu_count() or 1) // 2)
+"""More would take the processors from those who publish; on two cores one keeps up with what they send."""
 FLUSHES_AT_ONCE = 2
 IDLE_SECONDS = 0.25
 PAUSE_SECONDS_MIN = 0.02
@@ -214,10 +218,7 @@ class Flusher:
         )
 
     def _write_and_commit(self, topic: TopicLog, work: list[Work], commit_id: str) -> TableSnapshot:
-        if len(work) == 1:
-            files = [self._write(topic, work[0])]
-        else:
-            files = list(self._pool.map(lambda item: self._write(topic, item), work))
+        files = list(self._pool.map(lambda item: self._write(topic, item), work))
         bounds = {log.partition: (first, end) for log, first, end, _ in work}
         epochs = {log.partition: log.epoch for log, _, _, _ in work}
         return topic.table.append(files, bounds, epochs, commit_id)
@@ -232,7 +233,7 @@ class Flusher:
             self._log.store,
             topic.name,
             log.partition,
-            file_columns(concat(batches)),
+            pa.concat_tables([file_columns(batch) for batch in batches]),
             compression=str(topic.config["compression"]),
             now_ms=self._clock.now_us() // 1000,
         )

@@ -41,6 +41,7 @@ from siltlog.ingest.topics import Topics
 from siltlog.ingest.topics_http import TopicsHttp
 from siltlog.ingest.wal import Wal
 from siltlog.node_http import NodeHttp
+from siltlog.one_write import OneWriteProtocol
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """The WAL's thread needs the interpreter back soon after a sync; the default of 5 ms would be most of an ack."""
@@ -274,7 +275,7 @@ def _uvicorn_config(app: Door) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=OneWriteProtocol,
         ws="none",
         lifespan="off",
         interface="asgi3",
