@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError
 from siltlog.ingest.log_batch import LogBatch
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
@@ -91,6 +92,17 @@ class GroupCommit:
         self._scheduled = False
         if self._under_way is not None:
             return
+        try:
+            self._submit_next()
+        except SiltlogError:
+            # The log has ended already, and the process with it.
+            raise
+        except Exception as error:
+            # Offsets are given out and cannot be taken back: going on would leave a hole in the log.
+            self._wal.fail(error)
+            raise
+
+    def _submit_next(self) -> None:
         if not self._sealed:
             if not self._open.done:
                 return

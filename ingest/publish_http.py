@@ -27,6 +27,7 @@ _PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
 _PRODUCER_EPOCH = names.HEADER_PRODUCER_EPOCH.lower()
 _SEQUENCE = names.HEADER_SEQUENCE.lower()
 _RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower().encode()
+_RECORD_HEADER = names.HEADER_RECORD_PREFIX.lower()
 _NOT_OFFERED = ("idempotency-key", names.HEADER_SEQUENCE_MODE.lower())
 _QUERY = ("acks", "partition", "timeout_ms")
 _ONE_RECORD_QUERY = (*_QUERY, "key", "key_base64", "timestamp")
@@ -68,6 +69,7 @@ class Publish:
         topic = self._known(name)
         _check_encoding(headers)
         _check_media(media)
+        _check_record_headers(media, headers)
         content = await self._bodies.read(request.receive, headers.get("content-length", ""))
         body = self._parse(media, content, request, query)
         if "partition" in query:
@@ -123,6 +125,9 @@ class Publish:
 
         try:
             await future
+            if topic.state == "fenced":
+                # It is on this disk, but another node owns the topic by now: nobody may rely on it.
+                raise topic.gone()
             waits = [wait for log, end in appended.ends if (wait := log.when_synced(end)) is not None]
             for future in waits:
                 await in_time(future)
@@ -170,6 +175,14 @@ def _check_media(media: str) -> None:
     else:
         detail = f"{media[:80]} is not taken here; send {offered}"
     raise problem("unsupported_media_type", detail)
+
+
+def _check_record_headers(media: str, headers: Headers) -> None:
+    if media != names.MEDIA_BYTES and any(name.startswith(_RECORD_HEADER) for name in headers):
+        raise problem(
+            "invalid_request",
+            f"{names.HEADER_RECORD_PREFIX}… is for a body of one record; give each record its headers",
+        )
 
 
 def _check_encoding(headers: Headers) -> None:

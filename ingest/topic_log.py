@@ -80,10 +80,11 @@ class TopicLog:
         self.state = state
         self.state_reason = reason
         for partition in self.partitions:
-            partition.fail_waiters(self._gone())
+            partition.fail_waiters(self.gone())
             partition.notify()
 
-    def _gone(self) -> SiltlogError:
+    def gone(self) -> SiltlogError:
+        """Why what waits for this topic will not be answered."""
         if self.state == "deleted":
             return problem("unknown_topic", f"the topic {self.name} was deleted")
         return problem("ack_timeout", f"topic {self.name} stopped before this was in its table: {self.state_reason}")

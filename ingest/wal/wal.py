@@ -89,7 +89,7 @@ class Wal:
         self._files = SegmentFiles(
             directory, self._disk, segment_bytes=segment_bytes, cluster_id=cluster_id, clock=clock
         )
-        self._pool = SegmentPool(self._files, self._disk, on_error=self._fail)
+        self._pool = SegmentPool(self._files, self._disk, on_error=self.fail)
         self._lock = threading.Lock()
         self._budget = Budget(segment_bytes=segment_bytes, bytes_max=bytes_max, submit_bytes_max=self.submit_bytes_max)
         self._error: BaseException | None = None
@@ -219,7 +219,8 @@ class Wal:
         if self._closed or not self._segments:
             raise problem("shutting_down", "the write-ahead log is closed")
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Ends the log as a failed write does; for its user, when what it sequenced can no longer be submitted."""
         with self._lock:
             if self._error is not None:
                 return
@@ -230,7 +231,7 @@ class Wal:
         try:
             self._write_until_closed()
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
 
     def _write_until_closed(self) -> None:
         marked = False
