@@ -39,6 +39,7 @@ def publish(wire: Wire, topic: str, values: list[str], partition: int = 0) -> in
     return first
 
 
+@pytest.mark.slow
 def test_a_second_server_is_refused_and_taking_over_fences_the_first(
     make_server: StartServer, rng: random.Random
 ) -> None:
@@ -94,6 +95,7 @@ def set_aside(server: ServerProcess) -> list[Found]:
     return rows
 
 
+@pytest.mark.slow
 def test_what_a_lost_server_left_in_its_log_is_set_aside_when_it_comes_back(make_server: StartServer) -> None:
     first = make_server("first", **NEVER_FLUSHED)
     first.start()

@@ -14,8 +14,8 @@ from publishers import IdempotentPublisher, Ledger, Wire, start_publishers
 from siltlog.server_process import ServerProcess
 
 PARTITIONS = 3
-ROUNDS = 8
-STARTS_CUT_SHORT = 12
+ROUNDS = 6
+STARTS_CUT_SHORT = 8
 
 
 @pytest.mark.slow

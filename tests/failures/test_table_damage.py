@@ -42,10 +42,11 @@ def assert_whole(server: ServerProcess, ledger: Ledger) -> None:
     assert read_table(server.root, "logs") == sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["commit", "checkpoint", "last checkpoint"])
 def test_half_written_log_files(make_server: StartServer, rng: random.Random, kind: str) -> None:
     """What a power cut leaves: the WAL has it still, because it shrinks only after the table was synced."""
-    server = make_server(wal_bytes_max=64 * 1024 * 1024)
+    server = make_server(wal_bytes_max=64 * 1024 * 1024, flush_ms=1)
     server.start()
     ledger = Ledger()
     Wire(server.url).create("logs", 1)
@@ -106,6 +107,7 @@ def test_what_the_log_still_has_is_not_lost_with_the_table(make_server: StartSer
     assert_whole(server, ledger)
 
 
+@pytest.mark.slow
 def test_what_is_lost_can_be_accepted_and_no_offset_is_used_again(make_server: StartServer) -> None:
     server = make_server()
     server.start()
