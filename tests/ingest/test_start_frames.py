@@ -32,7 +32,7 @@ def test_each_offset_comes_once_whatever_was_joined(sizes: list[int], data: st.D
         runs = joined
     found = list(_each_once(data.draw(st.permutations(there))))
     _check_contiguous("t", 0, found)
-    assert [(one.first_offset, one.next_offset) for one in found][0][0] == 0
+    assert found[0].first_offset == 0
     assert found[-1].next_offset == ends[-1]
 
 
