@@ -18,6 +18,8 @@ GRPC_PORT_DISTANCE = 10_000
 """SeaweedFS listens for gRPC that far above each of its ports."""
 START_S = 60
 PORTS_MAX = 65_535
+LOG_FILE = "weed.log"
+KEYS = {"AWS_ACCESS_KEY_ID": "silt-test", "AWS_SECRET_ACCESS_KEY": "silt-test-secret"}
 
 
 @dataclass
@@ -28,6 +30,8 @@ class S3Server:
     region: str
     bucket: str
     process: "subprocess.Popen[bytes]"
+    arguments: list[str]
+    directory: Path
 
     def root_uri(self, prefix: str) -> str:
         return f"s3://{self.bucket}/{prefix}"
@@ -39,6 +43,11 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+
+    def restart(self) -> None:
+        """After it was killed: on the same ports and data."""
+        self.process = _spawn(self.arguments, self.directory)
+        _wait_until_ready(self)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -54,7 +63,6 @@ def start_s3_server(directory: Path) -> S3Server:
     s3, master, filer, volume = _free_ports(4)
     weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     assert weed, "the weed binary is missing: install the dev dependencies"
-    log = directory / "weed.log"
     arguments = [
         weed,
         "-logtostderr=true",
@@ -73,21 +81,30 @@ def start_s3_server(directory: Path) -> S3Server:
         "-s3.port.lance=0",
         "-bucket=silt",
     ]
-    keys = {"AWS_ACCESS_KEY_ID": "silt-test", "AWS_SECRET_ACCESS_KEY": "silt-test-secret"}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            arguments, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **keys}, cwd=directory
-        )
     server = S3Server(
-        f"http://127.0.0.1:{s3}", keys["AWS_ACCESS_KEY_ID"], keys["AWS_SECRET_ACCESS_KEY"], "us-east-1", "silt", process
+        f"http://127.0.0.1:{s3}",
+        KEYS["AWS_ACCESS_KEY_ID"],
+        KEYS["AWS_SECRET_ACCESS_KEY"],
+        "us-east-1",
+        "silt",
+        _spawn(arguments, directory),
+        arguments,
+        directory,
     )
     try:
         _wait_until_ready(server)
     except BaseException:
         server.stop()
-        print(log.read_text(errors="replace")[-5000:])
+        print((directory / LOG_FILE).read_text(errors="replace")[-5000:])
         raise
     return server
+
+
+def _spawn(arguments: list[str], directory: Path) -> "subprocess.Popen[bytes]":
+    with (directory / LOG_FILE).open("ab") as output:
+        return subprocess.Popen(
+            arguments, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **KEYS}, cwd=directory
+        )
 
 
 def _wait_until_ready(server: S3Server) -> None:

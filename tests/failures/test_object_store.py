@@ -108,6 +108,38 @@ def test_the_store_stands_still_for_a_while(make_server: StartServer, own_s3: S3
 
 @pytest.mark.s3
 @pytest.mark.slow
+def test_the_store_is_killed_and_comes_back(make_server: StartServer, own_s3: S3Server, rng: random.Random) -> None:
+    """Nothing listens for a while; topics that were to be made meanwhile are told so, and can be made later."""
+    server = make_server(**on_s3(own_s3), flush_ms=100)
+    server.start()
+    wire = Wire(server.url, timeout_s=120)
+    wire.create("logs", PARTITIONS)
+    ledger = Ledger()
+    publishers = start_publishers(server.url, "logs", PARTITIONS, ledger, rng, plain=1, idempotent=1)
+    for publisher in publishers:
+        publisher.pause_s = 0.05
+    for _ in range(2):
+        time.sleep(0.7)
+        own_s3.process.kill()
+        own_s3.process.wait()
+        reply = wire.call("POST", "/v1/topics", {"name": "later", "partitions": 1})
+        assert (reply.status, reply.error_code) == (503, "topic_unavailable"), reply
+        own_s3.restart()
+    assert wire.call("POST", "/v1/topics", {"name": "later", "partitions": 1}).status == 201
+    for publisher in publishers:
+        publisher.finish()
+    deadline = time.monotonic() + 60
+    while not caught_up(wire, "logs"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    found = read_api(wire, "logs", PARTITIONS)
+    check(found, ledger)
+    assert server.stop() == 0
+    assert read_table(server.root, "logs", options(own_s3, server.root)) == sorted(found)
+
+
+@pytest.mark.s3
+@pytest.mark.slow
 def test_a_stop_while_the_store_stands_still(make_server: StartServer, own_s3: S3Server) -> None:
     server = make_server(**on_s3(own_s3), flush_ms=100, drain_ms=3_000)
     server.start()
