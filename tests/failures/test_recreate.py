@@ -10,7 +10,7 @@ from failure_rig import StartServer
 from publishers import LOST, Ledger, PlainPublisher, Publisher, Wire
 
 PARTITIONS = 2
-LIVES = 6
+LIVES = 5
 
 
 class LifePublisher(PlainPublisher):
