@@ -1,11 +1,11 @@
 """Records as an Arrow IPC stream, without copying them: the stream is a list of buffers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from siltlog.infra.arrow_pieces import Piece, Pieces
 from siltlog.infra.schema import FETCH_SCHEMA, RECORD_SCHEMA
 
 CHUNK_ROWS_MAX = 65_536
@@ -15,8 +15,6 @@ JOIN_BYTES_MAX = 256 * 1024
 
 SMALL_BYTES_MAX = 16 * 1024
 """Pieces up to this size are joined before they are sent; larger ones go out as they are."""
-
-Piece: TypeAlias = "bytes | pa.Buffer"
 
 
 def record_stream(batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str] | None = None) -> list[Piece]:
@@ -36,11 +34,11 @@ def fetch_stream(
 def _stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, metadata: Mapping[str, str] | None) -> list[Piece]:
     if metadata:
         schema = schema.with_metadata(dict(metadata))
-    sink = _Pieces()
+    sink = Pieces()
     with pa.PythonFile(sink, mode="w") as out, pa.ipc.new_stream(out, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return sink.joined()
+    return sink.joined(SMALL_BYTES_MAX)
 
 
 def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,37 +73,3 @@ def _with_topic(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     offsets = np.arange(0, (rows + 1) * len(text), len(text), dtype=np.int32)
     column = pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(text * rows))
     return pa.RecordBatch.from_arrays([column, *batch.columns], schema=FETCH_SCHEMA)
-
-
-class _Pieces:
-    """A file for Arrow's writer: bodies arrive as buffers of the batches themselves, the rest as small bytes."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[Piece] = []
-
-    def write(self, data: Piece) -> int:
-        self._pieces.append(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """The pieces outlive the writer."""
-
-    def joined(self) -> list[Piece]:
-        out: list[Piece] = []
-        small: list[Piece] = []
-        for piece in self._pieces:
-            if len(piece) <= SMALL_BYTES_MAX:
-                small.append(piece)
-                continue
-            if small:
-                out.append(b"".join(small))
-                small = []
-            out.append(piece)
-        if small:
-            out.append(b"".join(small))
-        return out

@@ -16,6 +16,7 @@ from siltlog.consumers.render import Values
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.consumers.waiting import Wait
 from siltlog.infra import names
+from siltlog.infra.arrow_pieces import Piece
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 
@@ -74,7 +75,7 @@ class FetchResult:
     def json_bytes(self) -> bytes:
         return _JSON.encode(self.document())
 
-    def arrow_buffers(self) -> list[arrow_stream.Piece]:
+    def arrow_buffers(self) -> list[Piece]:
         """An Arrow IPC stream of FETCH_SCHEMA, in pieces; the partitions are in the schema's metadata."""
         metadata = {names.ARROW_METADATA_KEY: _JSON.encode(self._partitions()).decode()}
         return arrow_stream.fetch_stream([(part.position.topic, part.batches) for part in self._in_order()], metadata)

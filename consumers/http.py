@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from siltlog.consumers import render
-from siltlog.consumers.arrow_stream import Piece, record_stream
+from siltlog.consumers.arrow_stream import record_stream
 from siltlog.consumers.fetch import Fetcher, FetchPosition, PartitionFetch, find_partition, find_topic
 from siltlog.consumers.log_view import LogView, PartitionView, TopicView
 from siltlog.consumers.media import chosen_media
@@ -19,6 +19,7 @@ from siltlog.consumers.reader import ISOLATIONS, Isolation, visible_end
 from siltlog.consumers.render import VALUES, Values
 from siltlog.consumers.replies import read_reply
 from siltlog.infra import names
+from siltlog.infra.arrow_pieces import Piece
 from siltlog.infra.errors import OffsetOutOfRange, problem
 from siltlog.infra.http import INTEGER_MAX, Query, body_of, decode
 

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from siltlog.consumers.arrow_stream import Piece
 from siltlog.consumers.media import chosen_coding
+from siltlog.infra.arrow_pieces import Piece
 
 CODINGS = ("zstd", "gzip")
 COMPRESS_BYTES_MIN = 1024

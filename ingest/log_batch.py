@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from siltlog.infra.arrow_pieces import Pieces
 from siltlog.infra.schema import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
 
 _FIELDS = (
@@ -105,36 +106,10 @@ class LogBatch:
 
 def _message_pieces(columns: pa.RecordBatch, mask: int) -> list[bytes | pa.Buffer]:
     """The record batch message of `columns`, as it comes out of a stream's writer after the schema."""
-    sink = _Pieces(_SCHEMA_BYTES[mask])
+    sink = Pieces(_SCHEMA_BYTES[mask])
     with pa.PythonFile(sink, mode="w") as out, pa.ipc.new_stream(out, _SCHEMAS[mask]) as writer:
         writer.write_batch(columns)
     return sink.pieces
-
-
-class _Pieces:
-    """A file for Arrow's writer that keeps what it is given; the first `skip_bytes` are dropped."""
-
-    closed = False
-
-    def __init__(self, skip_bytes: int) -> None:
-        self.pieces: list[bytes | pa.Buffer] = []
-        self._skip_bytes = skip_bytes
-
-    def write(self, data: bytes | pa.Buffer) -> int:
-        size = len(data)
-        if self._skip_bytes:
-            # The schema's message ends where one of the writer's own pieces ends.
-            self._skip_bytes -= size
-            assert self._skip_bytes >= 0
-        else:
-            self.pieces.append(data)
-        return size
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def close(self) -> None:
-        """The pieces outlive the writer."""
 
 
 def record_batch(

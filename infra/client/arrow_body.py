@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra.arrow_pieces import Pieces
 from siltlog.infra.client.core import Buffer
 from siltlog.infra.errors import problem
 from siltlog.infra.partitioner import partitions_of
@@ -102,46 +103,11 @@ def body_of(
         sequence = first[partition] + placement.rank[placement.order]
     columns = {name: sent[name] for name in sent.column_names if name != "partition"}
     table = pa.table({**columns, "partition": partition, "sequence": sequence})
-    sink = _Pieces()
+    sink = Pieces()
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:
         writer.write_table(table)
-    return sink.joined()
-
-
-class _Pieces:
-    """A file that keeps what is written to it, buffers by reference."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[Any] = []
-
-    def write(self, piece: Any) -> int:
-        self._pieces.append(piece)
-        return len(piece)
-
-    def writable(self) -> bool:
-        return True
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def joined(self) -> list[Buffer]:
-        pieces: list[Buffer] = []
-        small: list[Any] = []
-        for piece in self._pieces:
-            if len(piece) < PIECE_BYTES_MIN:
-                small.append(piece)
-                continue
-            if small:
-                pieces.append(b"".join(small))
-                small = []
-            pieces.append(piece)
-        if small:
-            pieces.append(b"".join(small))
-        return pieces
+    return sink.joined(PIECE_BYTES_MIN - 1)
 
 
 def published_table(topic: str, given: Any) -> pa.Table:

@@ -1,0 +1,51 @@
+"""What Arrow's writer makes, as a list of buffers: the bodies of large columns are kept by reference, not copied."""
+
+from typing import TypeAlias
+
+import pyarrow as pa
+
+Piece: TypeAlias = "bytes | pa.Buffer"
+
+
+class Pieces:
+    """A file for `pyarrow.PythonFile`. The first `skip_bytes`, which must end where a piece ends, are dropped."""
+
+    closed = False
+
+    def __init__(self, skip_bytes: int = 0) -> None:
+        self.pieces: list[Piece] = []
+        self._skip_bytes = skip_bytes
+
+    def write(self, data: Piece) -> int:
+        size = len(data)
+        if self._skip_bytes:
+            self._skip_bytes -= size
+            assert self._skip_bytes >= 0
+        else:
+            self.pieces.append(data)
+        return size
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """The pieces outlive the writer."""
+
+    def joined(self, small_bytes_max: int) -> list[Piece]:
+        """The pieces in order; neighbours of at most `small_bytes_max` each become one."""
+        out: list[Piece] = []
+        small: list[Piece] = []
+        for piece in self.pieces:
+            if len(piece) <= small_bytes_max:
+                small.append(piece)
+                continue
+            if small:
+                out.append(b"".join(small))
+                small = []
+            out.append(piece)
+        if small:
+            out.append(b"".join(small))
+        return out
