@@ -1,13 +1,14 @@
 """Processes and threads that change one table at once: no record is lost and none is there twice."""
 
 import multiprocessing
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 
 import pytest
 from record_tables import CLOCK, append, claimed, created, new_id, written
@@ -74,6 +75,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 
 def run(processes: list[SpawnProcess], done: Queue) -> Counter[str]:
     for process in processes:
+        process.daemon = True  # One that goes on for ever ends with the tests.
         process.start()
     for process in processes:
         process.join(120)
@@ -194,16 +196,24 @@ def test_a_delete_beside_appends(tmp_path: Path) -> None:
         epoch = table.snapshot.epochs[0] + 1
         table.claim({0: epoch}, new_id())
         other = TopicTable.open(store, "t", CLOCK)
+        over = Event()
 
-        def appending_on(table: TopicTable = table, epoch: int = epoch) -> str:
-            while True:
+        def appending_on(table: TopicTable = table, epoch: int = epoch, over: Event = over) -> str:
+            # With pauses, as a flusher has: a delete may lose a race only so many times.
+            while not over.wait(random.uniform(0, 0.05)):
                 try:
                     append(store, table, {0: 1}, epoch=epoch)
                 except UnknownTopic:
                     return "told"
+            with pytest.raises(UnknownTopic):
+                append(store, table, {0: 1}, epoch=epoch)
+            return "told"
 
-        def deleting(other: TopicTable = other) -> str:
-            other.delete(new_id())
+        def deleting(other: TopicTable = other, over: Event = over) -> str:
+            try:
+                other.delete(new_id())
+            finally:
+                over.set()
             return "deleted"
 
         assert in_threads([appending_on, deleting]) == Counter(["told", "deleted"])
