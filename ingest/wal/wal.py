@@ -30,7 +30,7 @@ from siltlog.ingest.wal.codec import (
     marker_frame,
     state_frame,
 )
-from siltlog.ingest.wal.disk import Disk, out_of_space
+from siltlog.ingest.wal.disk import BLOCK_BYTES, Disk, out_of_space
 from siltlog.ingest.wal.live_segments import LiveSegments, TableOffsets
 from siltlog.ingest.wal.pool import SegmentPool
 from siltlog.ingest.wal.recovery import Recovery, Scan, scan
@@ -38,7 +38,6 @@ from siltlog.ingest.wal.segment import SEGMENT_RESERVE_BYTES, Partition, Segment
 
 MARKER_IDLE_MS = 20
 SEGMENT_BYTES_MIN = 16 * 1024
-BLOCK_BYTES = 4096
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ SECTOR_BYTES = 512
 
 class SimulatedDisk(Disk):
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.journal: list[tuple[Any, ...]] = []
