@@ -8,7 +8,7 @@ the same partitions in between refuses it.
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 from deltalake.exceptions import CommitFailedError
@@ -28,7 +28,14 @@ from siltlog.infra.delta_log import (
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import ObjectStore
-from siltlog.infra.table_birth import deleted_properties, new_properties, reset_transactions
+from siltlog.infra.table_birth import (
+    check_growth,
+    deleted_properties,
+    grown_properties,
+    grown_transactions,
+    new_properties,
+    reset_transactions,
+)
 from siltlog.infra.table_commit import (
     add_action,
     commit_actions,
@@ -227,13 +234,45 @@ class TopicTable:
 
         return self._commit(commit_id, checked)
 
-    def set_config(self, config: TopicConfig, commit_id: str) -> TableSnapshot:
-        """Sets the topic's own settings; those that `config` does not have stay as they are."""
+    def set_config(self, config: TopicConfig, commit_id: str, *, unset: Collection[str] = ()) -> TableSnapshot:
+        """Sets the topic's own settings and puts those in `unset` back; what neither names stays as it is."""
 
         def checked(snapshot: TableSnapshot) -> Callable[[], None]:
             # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
             transactions = {names.txn_offset(0): snapshot.offsets[0]}
-            return lambda: commit_properties(self._handle, config.properties(), transactions, commit_id)
+            return lambda: commit_properties(self._handle, config.properties(unset), transactions, commit_id)
+
+        return self._commit(commit_id, checked)
+
+    def grow(
+        self,
+        partitions: int,
+        first_offsets: Sequence[int],
+        epoch: int,
+        commit_id: str,
+        *,
+        config: TopicConfig,
+        unset: Collection[str] = (),
+    ) -> TableSnapshot:
+        """More partitions, owned under `epoch` as the others are, and `set_config` in the same commit.
+
+        `first_offsets` has, for each partition there is, the offset from which on records go by the new count.
+        Raises Fenced as `append`, Refused `invalid_request` where the topic cannot grow to that count.
+        """
+
+        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+            check_growth(self.topic, snapshot, partitions, config)
+            if snapshot.partitions != len(first_offsets):
+                raise self._fenced(snapshot.partitions - 1, f"there are {snapshot.partitions} partitions by now")
+            for partition in range(snapshot.partitions):
+                self._check_owned(snapshot, partition, epoch)
+            transactions = grown_transactions(snapshot, partitions, epoch)
+            for partition in range(snapshot.partitions, partitions):
+                former = snapshot.transactions.get(names.txn_epoch(partition), 0)
+                if former >= epoch:
+                    raise self._fenced(partition, f"its epoch is {former}, not below {epoch}")
+            properties = config.properties(unset) | grown_properties(snapshot, partitions, first_offsets)
+            return lambda: commit_properties(self._handle, properties, transactions, commit_id)
 
         return self._commit(commit_id, checked)
 

@@ -1,10 +1,12 @@
-"""What a topic's table is given when its topic begins, and when it ends."""
+"""What a topic's table is given when its topic begins, grows and ends."""
 
 import json
+from collections.abc import Sequence
 
 from siltlog.infra import names
 from siltlog.infra.clock import format_us
 from siltlog.infra.delta_log import HOUR_MS, RETENTION_MS
+from siltlog.infra.errors import problem
 from siltlog.infra.table_snapshot import FALSE, TRUE, TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
 
@@ -21,9 +23,51 @@ def new_properties(topic_id: str, partitions: int, config: TopicConfig, created_
         names.PROPERTY_DELETED: FALSE,
         names.PROPERTY_PARTITIONS: str(partitions),
         names.PROPERTY_PARTITIONS_EVER: str(partitions),
-        names.PROPERTY_PARTITIONS_HISTORY: json.dumps([{"partitions": partitions, "first_offsets": []}]),
+        names.PROPERTY_PARTITIONS_HISTORY: json.dumps([_history_entry(partitions, ())]),
         names.PROPERTY_CREATED_AT: format_us(created_us),
     }
+
+
+def _history_entry(partitions: int, first_offsets: Sequence[int]) -> dict[str, object]:
+    return {"partitions": partitions, "first_offsets": list(first_offsets)}
+
+
+def check_growth(topic: str, snapshot: TableSnapshot, partitions: int, config: TopicConfig) -> None:
+    """Raises Refused `invalid_request` unless the topic may have `partitions`; `config` has what is set with them."""
+    if partitions < snapshot.partitions:
+        raise problem(
+            "invalid_request",
+            f"topic {topic} has {snapshot.partitions} partitions, and partitions only grow: {partitions} are fewer. "
+            "Create another topic and copy the records there",
+        )
+    policies = {str(snapshot.config["cleanup.policy"]), str(config.own.get("cleanup.policy", ""))}
+    if partitions > snapshot.partitions and any("compact" in policy for policy in policies):
+        raise problem(
+            "invalid_request",
+            f"topic {topic} keeps the last record of each key (cleanup.policy), and a key's newer records would go to "
+            "another partition than its older ones: it does not grow. Create a topic with more partitions and copy "
+            "the records there",
+        )
+
+
+def grown_properties(snapshot: TableSnapshot, partitions: int, first_offsets: Sequence[int]) -> dict[str, str]:
+    """`first_offsets` has, for each partition there was, where the new count begins to hold; new ones begin at 0."""
+    history = [_history_entry(*entry) for entry in snapshot.partition_history]
+    return {
+        names.PROPERTY_PARTITIONS: str(partitions),
+        names.PROPERTY_PARTITIONS_EVER: str(max(partitions, snapshot.partitions_ever)),
+        names.PROPERTY_PARTITIONS_HISTORY: json.dumps([*history, _history_entry(partitions, first_offsets)]),
+    }
+
+
+def grown_transactions(snapshot: TableSnapshot, partitions: int, epoch: int) -> dict[str, int]:
+    """App transactions of the partitions that come, owned from their first offset on."""
+    transactions: dict[str, int] = {}
+    for partition in range(snapshot.partitions, partitions):
+        transactions[names.txn_offset(partition)] = 0
+        transactions[names.txn_start(partition)] = 0
+        transactions[names.txn_epoch(partition)] = epoch
+    return transactions
 
 
 def deleted_properties(snapshot: TableSnapshot) -> dict[str, str]:

@@ -53,6 +53,15 @@ class TableSnapshot:
         return max(int(self.properties.get(names.PROPERTY_PARTITIONS_EVER, "0")), self.partitions)
 
     @property
+    def partition_history(self) -> list[tuple[int, list[int]]]:
+        """(count, first offset of each partition that was there before) of every count, the first one first.
+
+        Below those offsets records went by the count before; at and above them, and in new partitions, by this one.
+        """
+        text = self.properties.get(names.PROPERTY_PARTITIONS_HISTORY, "[]")
+        return [(entry["partitions"], entry["first_offsets"]) for entry in json.loads(text)]
+
+    @property
     def created_us(self) -> int:
         return parse_us(self.properties[names.PROPERTY_CREATED_AT])
 

@@ -1,6 +1,7 @@
 """A topic's configuration: its names, defaults, limits and how it is kept in the table's properties."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from siltlog.infra import names
@@ -11,6 +12,7 @@ Value = int | str
 
 UNLIMITED = -1
 PARTITIONS_MAX = 10_000
+_INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Setting(NamedTuple):
@@ -73,25 +75,41 @@ class TopicConfig:
         """`{"retention.ms": {"value", "source"}, ...}` of every setting."""
         return {name: self.entry(name)._asdict() for name in SETTINGS}
 
-    def properties(self) -> dict[str, str]:
-        """The table properties that keep the topic's own settings."""
-        return {names.PROPERTY_CONFIG_PREFIX + name: str(value) for name, value in self.own.items()}
+    def with_own(self, own: Mapping[str, Value]) -> "TopicConfig":
+        """`own` over the same settings of the server."""
+        return TopicConfig(own, self._server)
+
+    def patched(self, changes: Mapping[str, Any]) -> "TopicConfig":
+        """A merge patch (RFC 7396) of the topic's own settings: None puts one back. Raises ConfigError."""
+        own = {**self.own, **changes}
+        for name, value in changes.items():
+            if value is None:
+                _setting(name)
+                del own[name]
+        return self.with_own(own)
+
+    def properties(self, former: Collection[str] = ()) -> dict[str, str]:
+        """The table properties that keep the topic's own settings.
+
+        Those of `former` that are not among them are put back: a property cannot be removed, so it is emptied.
+        """
+        texts = {name: str(value) for name, value in self.own.items()}
+        return {names.PROPERTY_CONFIG_PREFIX + name: text for name, text in (dict.fromkeys(former, "") | texts).items()}
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], server: Mapping[str, Value] | None = None) -> "TopicConfig":
+        """Leaves out what this version does not know. Raises Refused `invalid_config` for a value that is not valid."""
         own: dict[str, Value] = {}
-        for name, text in properties.items():
-            setting = SETTINGS.get(name.removeprefix(names.PROPERTY_CONFIG_PREFIX))
-            if setting is not None and name.startswith(names.PROPERTY_CONFIG_PREFIX):
-                own[name.removeprefix(names.PROPERTY_CONFIG_PREFIX)] = int(text) if setting.kind == "int" else text
+        for name, setting in SETTINGS.items():
+            text = properties.get(names.PROPERTY_CONFIG_PREFIX + name, "")
+            if text:
+                own[name] = int(text) if setting.kind == "int" and _INTEGER.fullmatch(text) else text
         return cls(own, server)
 
 
 def validated(name: str, value: Any) -> Value:
     """`value` when it may be the setting `name`; raises Refused `invalid_config` that says what would be valid."""
-    setting = SETTINGS.get(name)
-    if setting is None:
-        raise problem("invalid_config", f"there is no setting {name!r}; there are: {', '.join(SETTINGS)}")
+    setting = _setting(name)
     if setting.kind == "int":
         if not isinstance(value, int) or isinstance(value, bool) or not setting.minimum <= value <= 2**53 - 1:
             unlimited = " (-1 is unlimited)" if setting.minimum == UNLIMITED else ""
@@ -104,6 +122,13 @@ def validated(name: str, value: Any) -> Value:
         raise problem("invalid_config", f"{name} must be one of {', '.join(setting.choices)}, not {value!r}")
     assert isinstance(value, str)
     return value
+
+
+def _setting(name: str) -> Setting:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise problem("invalid_config", f"there is no setting {name!r}; there are: {', '.join(SETTINGS)}")
+    return setting
 
 
 def validated_partitions(count: Any) -> int:

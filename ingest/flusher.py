@@ -209,7 +209,7 @@ class Flusher:
         with work[0][0].held(chunks):
             snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id)
         topic.open_commit = ""
-        self._landed(topic, snapshot)
+        self._log.see_table(topic, snapshot)
         records = sum(end - first for _, first, end, _ in work)
         seconds = self._clock.monotonic() - started
         self._metrics.flush(topic.name, records, len(work), seconds)
@@ -250,20 +250,6 @@ class Flusher:
             )
         topic.open_commit = ""
         self._observe(topic, await self._in_thread(topic.table.refresh))
-
-    def _landed(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
-        # Before the head lets go of what this snapshot covers.
-        topic.see(snapshot)
-        moved = {}
-        for log in topic.partitions:
-            before = log.table_offset
-            log.moved(snapshot.offsets[log.partition], snapshot.starts[log.partition])
-            if log.table_offset != before:
-                moved[log.partition] = log.table_offset
-        if moved:
-            self._log.group_commit.add_control(
-                wal_state.encode(wal_state.Flushed(topic.topic_id, snapshot.version, moved))
-            )
 
     def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()
@@ -374,20 +360,12 @@ class Flusher:
 
     def _observe(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
         """Takes over where the table is now. Raises Fenced when it is no more this node's."""
-        if snapshot.topic_id != topic.topic_id or snapshot.deleted:
-            raise _fenced("its table was deleted or made anew by another process")
-        for log in topic.partitions:
-            if snapshot.epochs[log.partition] != log.epoch:
-                raise _fenced(f"another node has claimed partition {log.partition}; stop one of them")
-        self._landed(topic, snapshot)
+        topic.check_owned(snapshot)
+        self._log.see_table(topic, snapshot)
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-
-def _fenced(reason: str) -> Fenced:
-    return Fenced(reason, error_code="topic_unavailable", status=503, retryable="yes", retry_after_ms=1000)
 
 
 def _work_of(log: PartitionLog) -> Work | None:

@@ -14,12 +14,13 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import too_large
 from siltlog.infra.store import ObjectStore
-from siltlog.infra.topic_config import Value
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.topic_config import TopicConfig, Value
 from siltlog.ingest import wal_state
 from siltlog.ingest.body import Body
 from siltlog.ingest.group_commit import GroupCommit
 from siltlog.ingest.partition_log import PartitionLog, Piece
-from siltlog.ingest.sequencer import APPEND, Duplicate, ProducerBatch, Refusal, Verdict
+from siltlog.ingest.sequencer import APPEND, Duplicate, ProducerBatch, Refusal, Sequencer, Verdict
 from siltlog.ingest.split import Slice, Split, split
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.wal import Wal
@@ -59,6 +60,28 @@ class Appended:
     """Per partition the offset below which everything must be durable, or in the table, for this request."""
 
 
+class _Blank:
+    """A partition nobody published to."""
+
+    def __init__(self) -> None:
+        self.sequencer = Sequencer()
+
+
+class Unmade:
+    """A topic that is not there yet, as a publish would find it."""
+
+    def __init__(self, name: str, partitions: int, config: TopicConfig) -> None:
+        self.name = name
+        self.config = config
+        self.partitions = [_Blank()] * partitions
+
+    def sticky_partition(self) -> int:
+        return 0
+
+
+Target = TopicLog | Unmade
+
+
 class Log:
     def __init__(
         self,
@@ -93,6 +116,7 @@ class Log:
         self._observe_group = on_group
         self._head_bytes_since_check = 0
         self._topics: dict[str, TopicLog] = {}
+        self._by_id: dict[bytes, TopicLog] = {}
         self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group)
 
     # --- topics -----------------------------------------------------------------------------------------
@@ -110,14 +134,22 @@ class Log:
 
     def add_topic(self, topic: TopicLog) -> None:
         self._topics[topic.name] = topic
+        self._by_id[topic.id_bytes] = topic
 
     def remove_topic(self, topic: TopicLog) -> None:
         if self._topics.get(topic.name) is topic:
             del self._topics[topic.name]
+            del self._by_id[topic.id_bytes]
+
+    def see_table(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
+        """Takes in what was committed to the topic's table, by this process or another."""
+        moved = topic.moved_by(snapshot)
+        if moved:
+            self.group_commit.add_control(wal_state.encode(wal_state.Flushed(topic.topic_id, snapshot.version, moved)))
 
     def table_offset(self, topic_id: bytes, partition: int) -> int:
         """For recycling: the table offset of a partition; of a topic that is gone everything may go."""
-        topic = self._by_id().get(topic_id)
+        topic = self._by_id.get(topic_id)
         if topic is None or partition >= len(topic.partitions):
             return 2**63 - 1
         return topic.partitions[partition].table_offset
@@ -130,24 +162,11 @@ class Log:
 
         `partition_count` is what a client that hashes keys itself went by.
         """
-        if self.draining:
-            raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
         topic.check_open()
         now_us = self.clock.now_us()
-        parts = split(
-            body, len(topic.partitions), topic.sticky_partition(), topic.config, self.record_bytes_max, now_us
-        )
-        verdicts = self._verdicts(topic, parts, producer)
-        reserved = 0
-        # A request that was seen before, all of it, is answered however little room there is.
-        if producer is None or any(verdict is APPEND for _, verdict in verdicts):
-            if partition_count not in (None, len(topic.partitions)):
-                raise _partition_count_changed(topic)
-            reserved = body.nbytes + RECORD_OVERHEAD_BYTES * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
-            if reserved > self.append_bytes_max:
-                raise too_large(self.append_bytes_max)
-            if not self.wal.reserve(reserved):
-                raise self._wal_full()
+        parts, verdicts, reserved = self._checked(topic, body, producer, partition_count, now_us)
+        if reserved and not self.wal.reserve(reserved):
+            raise self._wal_full()
         acks: list[PartitionAck] = []
         ends: list[tuple[PartitionLog, int]] = []
         share = reserved // len(parts.slices)
@@ -165,8 +184,38 @@ class Log:
             ends.append((log, first + slice_.count))
         return Appended(acks, parts, self.group_commit.commit(reserved), ends)
 
+    def rehearse(
+        self, topic: Unmade, body: Body, producer: Producer | None, partition_count: int | None = None
+    ) -> None:
+        """Raises what `append` would once the topic was made: what is refused must not make it."""
+        if partition_count not in (None, len(topic.partitions)):
+            raise _partition_count_changed(topic)
+        _, _, reserved = self._checked(topic, body, producer, partition_count, self.clock.now_us())
+        if reserved > self.wal.free_bytes:
+            raise self._wal_full()
+
+    def _checked(
+        self, topic: Target, body: Body, producer: Producer | None, partition_count: int | None, now_us: int
+    ) -> tuple[Split, list[tuple[ProducerBatch | None, Verdict]], int]:
+        """The request by partition, what is to become of each part, and the bytes of the WAL that takes."""
+        if self.draining:
+            raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
+        parts = split(
+            body, len(topic.partitions), topic.sticky_partition(), topic.config, self.record_bytes_max, now_us
+        )
+        verdicts = self._verdicts(topic, parts, producer)
+        # A request that was seen before, all of it, is answered however little room there is.
+        if producer is not None and all(verdict is not APPEND for _, verdict in verdicts):
+            return parts, verdicts, 0
+        if partition_count not in (None, len(topic.partitions)):
+            raise _partition_count_changed(topic)
+        reserved = body.nbytes + RECORD_OVERHEAD_BYTES * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
+        if reserved > self.append_bytes_max:
+            raise too_large(self.append_bytes_max)
+        return parts, verdicts, reserved
+
     def _verdicts(
-        self, topic: TopicLog, parts: Split, producer: Producer | None
+        self, topic: Target, parts: Split, producer: Producer | None
     ) -> list[tuple[ProducerBatch | None, Verdict]]:
         if producer is None:
             _refuse_sequences(parts)
@@ -267,11 +316,8 @@ class Log:
             )
         return wal_state.WalState(topics)
 
-    def _by_id(self) -> dict[bytes, TopicLog]:
-        return {topic.id_bytes: topic for topic in self._topics.values()}
 
-
-def _partition_count_changed(topic: TopicLog) -> SiltlogError:
+def _partition_count_changed(topic: Target) -> SiltlogError:
     return problem(
         "partition_count_changed",
         f"topic {topic.name} has {len(topic.partitions)} partitions now; hash the keys again",
@@ -296,7 +342,7 @@ def _refuse_sequences(parts: Split) -> None:
         raise problem("invalid_record", "sequence needs the header Silt-Producer-Id; without it leave it out", index=0)
 
 
-def _refused(topic: TopicLog, producer: Producer, refusals: list[tuple[int, Refusal]]) -> SiltlogError:
+def _refused(topic: Target, producer: Producer, refusals: list[tuple[int, Refusal]]) -> SiltlogError:
     order = ("fenced_producer", "unknown_producer", "out_of_order_sequence")
     partition, first = min(refusals, key=lambda item: order.index(item[1].error_code))
     what = {

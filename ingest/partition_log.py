@@ -111,6 +111,13 @@ class PartitionLog:
         _resolve(self._table_waiters, table_offset)
         self.notify()
 
+    def reconfigured(self) -> None:
+        """Another `acks` of the topic may show more of what is synced; what was shown stays so."""
+        before = self._high_watermark
+        self._move_high_watermark()
+        if self._high_watermark != before:
+            self.notify()
+
     def when_synced(self, offset: int) -> asyncio.Future[None] | None:
         """Done once everything below `offset` is synced; None when it is."""
         return _wait(self._synced_waiters, self.synced_offset, offset)

@@ -1,7 +1,7 @@
 """`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from siltlog.ingest.arrow_body import parse_arrow
 from siltlog.ingest.body import Body, HeaderList, decode_base64, one_record, parse_json, timestamp_us
 from siltlog.ingest.log import Appended, Log, Producer
 from siltlog.ingest.topic_log import TopicLog
+from siltlog.ingest.topics import AutoCreate
 
 ACKS = ("none", "wal", "table")
 _ACKS_LATER = ("object",)
@@ -46,14 +47,14 @@ class Publish:
         request_bytes_max: int,
         request_timeout_ms: int,
         wake_flusher: Callable[[], None],
-        topic_for: Callable[[str], Awaitable[TopicLog]] | None,
+        auto_create: AutoCreate | None,
     ) -> None:
-        """`topic_for` creates a topic that is not there; None where publishing creates none."""
+        """`auto_create` makes a topic that is not there; None where publishing creates none."""
         self._log = log
         self._request_bytes_max = request_bytes_max
         self._bodies = BodyReader(request_bytes_max, request_timeout_ms)
         self._wake_flusher = wake_flusher
-        self._topic_for = topic_for
+        self._auto_create = auto_create
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._publish(Request(scope, receive))
@@ -75,18 +76,20 @@ class Publish:
         if "partition" in query:
             _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
         producer = _producer(headers, body)
-        if topic is None:
-            assert self._topic_for is not None
-            # Made only now: a request that is refused has no effect.
-            topic = await self._topic_for(name)
-        acks = asked or str(topic.config["acks"])
-        if acks == "none" and producer is not None:
+        partition_count = _header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
+        if asked == "none" and producer is not None:
             raise problem(
                 "unsupported_acks", "acks=none gives no answer to retry on: leave out Silt-Producer-Id or ask for wal"
             )
-        appended = self._log.append(
-            topic, body, producer, _header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
-        )
+        if topic is None:
+            assert self._auto_create is not None
+            # Made only now: a request that is refused has no effect.
+            self._log.rehearse(self._auto_create.unmade(name), body, producer, partition_count)
+            topic = await self._auto_create.make(name)
+        acks = asked or str(topic.config["acks"])
+        if topic.paused is not None:
+            await topic.resumed(timeout_ms / 1000)
+        appended = self._log.append(topic, body, producer, partition_count)
         if acks != "none":
             await self._acknowledged(topic, appended, acks, timeout_ms / 1000)
         new = body.count if producer is None else sum(ack.count for ack in appended.acks if not ack.duplicate)
@@ -95,13 +98,14 @@ class Publish:
         return _reply(topic, appended, acks, positions=body.positions)
 
     def _known(self, name: str) -> TopicLog | None:
-        """None where publishing may create it."""
+        """None where publishing may create it, or end its creation."""
         try:
-            return self._log.topic(name)
+            topic = self._log.topic(name)
         except UnknownTopic:
-            if self._topic_for is None:
+            if self._auto_create is None:
                 raise
             return None
+        return None if topic.state == "creating" and self._auto_create is not None else topic
 
     def _parse(self, media: str, content: bytes, request: Request, query: Query) -> Body:
         if media == names.MEDIA_JSON:

@@ -2,9 +2,11 @@
 
 import asyncio
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
-from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.errors import ConfigError, Fenced, SiltlogError, problem
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
@@ -36,14 +38,62 @@ class TopicLog:
         self.open_commit = ""
         """A commit under way, or one whose outcome is not known yet; made on a handle at `open_version`."""
         self.open_version = -1
+        self.paused: asyncio.Future[None] | None = None
+        """Done when publishes may go on: between two partition counts nothing is sequenced."""
         self.records_total = 0
         self.bytes_total = 0
         """Acknowledged since the process started."""
         self._sticky = 0
+        self._wal = wal
 
+    # --- its table --------------------------------------------------------------------------------------
     def see(self, snapshot: TableSnapshot) -> None:
         """Takes in a newer snapshot. Never that of the topic's end: whoever still reads reads what there was."""
+        changed = snapshot.properties is not self.snapshot.properties
         self.snapshot = snapshot
+        if changed:
+            self._reconfigure(snapshot)
+
+    def _reconfigure(self, snapshot: TableSnapshot) -> None:
+        try:
+            config = self.config.with_own(snapshot.config.own)
+        except ConfigError:
+            # Not ours, and what was flushed must be seen all the same; the next start names it.
+            config = self.config
+        if config.own != self.config.own:
+            self.config = config
+            for log in self.partitions:
+                log.reconfigured()
+        for partition in range(len(self.partitions), snapshot.partitions):
+            epoch = snapshot.epochs[partition]
+            if epoch not in self.epochs:
+                return
+            log = PartitionLog(self, partition, self._wal)
+            offset = snapshot.offsets[partition]
+            log.begin(offset, offset, snapshot.starts[partition], epoch)
+            self.partitions.append(log)
+
+    def moved_by(self, snapshot: TableSnapshot) -> dict[int, int]:
+        """Takes in a newer snapshot while the topic is open; the table offsets that it moved, by partition."""
+        # Before the head lets go of what this snapshot covers.
+        self.see(snapshot)
+        moved = {}
+        for log in self.partitions:
+            before = log.table_offset
+            log.moved(snapshot.offsets[log.partition], snapshot.starts[log.partition])
+            if log.table_offset != before:
+                moved[log.partition] = log.table_offset
+        return moved
+
+    def check_owned(self, snapshot: TableSnapshot) -> None:
+        """Raises Fenced when the table is no more this node's."""
+        if snapshot.topic_id != self.topic_id or snapshot.deleted:
+            raise _fenced("its table was deleted or made anew by another process")
+        for log in self.partitions:
+            if snapshot.epochs[log.partition] != log.epoch:
+                raise _fenced(f"another node has claimed partition {log.partition}; stop one of them")
+
+    # --- its partitions ---------------------------------------------------------------------------------
 
     def partition(self, partition: int) -> PartitionLog:
         """Raises Refused `unknown_partition`."""
@@ -67,13 +117,30 @@ class TopicLog:
         for partition in self.partitions:
             partition.sequencer.expire(before_us)
 
+    # --- whether it takes records -----------------------------------------------------------------------
     def check_open(self) -> None:
         """Raises Unavailable or UnknownTopic when the topic takes no records."""
-        if self.state == "open":
+        if self.state == "open" and self.paused is None:
             return
         if self.state == "deleted":
             raise problem("unknown_topic", f"there is no topic {self.name}")
-        raise problem("topic_unavailable", f"topic {self.name} takes no records: {self.state_reason}")
+        reason = self.state_reason or "it is being given more partitions"
+        raise problem("topic_unavailable", f"topic {self.name} takes no records: {reason}")
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Publishes wait (`resumed`) until the end of the block."""
+        self.paused = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self.paused.set_result(None)
+            self.paused = None
+
+    async def resumed(self, seconds_max: float) -> None:
+        """Returns once publishes may go on, or after `seconds_max` all the same."""
+        if self.paused is not None:
+            await asyncio.wait([self.paused], timeout=seconds_max)
 
     def close(self, state: State, reason: str) -> None:
         """Stops acknowledging; whoever waits learns why."""
@@ -88,3 +155,7 @@ class TopicLog:
         if self.state == "deleted":
             return problem("unknown_topic", f"the topic {self.name} was deleted")
         return problem("ack_timeout", f"topic {self.name} stopped before this was in its table: {self.state_reason}")
+
+
+def _fenced(reason: str) -> Fenced:
+    return Fenced(reason, error_code="topic_unavailable", status=503, retryable="yes", retry_after_ms=1000)

@@ -1,26 +1,31 @@
-"""The life of a topic: created, claimed, deleted. Each is one commit on the topic's table."""
+"""The life of a topic: created, claimed, changed, deleted. Each is one commit on the topic's table."""
 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from siltlog.infra import names
-from siltlog.infra.errors import SiltlogError, TopicExists, UnknownTopic, problem
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, UnknownTopic, problem
 from siltlog.infra.table import TopicTable
+from siltlog.infra.table_birth import check_growth
+from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger
 from siltlog.infra.topic_config import TopicConfig, Value, validated_partitions
 from siltlog.ingest import wal_state
-from siltlog.ingest.log import Log
+from siltlog.ingest.log import Log, Unmade
 from siltlog.ingest.topic_log import TopicLog
 
 PARTITIONS_DEFAULT = 1
 EPOCH_OWN_BITS = 32
 """The low bits of an epoch are drawn anew for each claim; those above them count."""
+SETTLE_SECONDS = 0.5
+"""How often it is asked whether a commit without an answer has landed."""
 
 
 class Topics:
-    """Creates and deletes topics, one at a time."""
+    """Creates topics, one at a time; changes and deletes them."""
 
     def __init__(self, log: Log, logger: Logger) -> None:
         self._log = log
@@ -110,29 +115,103 @@ class Topics:
                 raise _exists(name, f" with another {setting} than {value!r}")
         return topic, False
 
+    def unmade(self, name: str, partitions: int) -> Unmade:
+        """The topic as `ensure` would make it."""
+        begun = self._begun(name)
+        if begun is None:
+            return Unmade(name, partitions, TopicConfig({}, self._log.server_config))
+        return Unmade(name, len(begun.partitions), begun.config)
+
     async def ensure(self, name: str, partitions: int) -> TopicLog:
-        """The topic, made with `partitions` when it is not there."""
+        """The topic, made with `partitions` when it is not there; one whose creation was begun is ended as it began."""
+        unmade = self.unmade(name, partitions)
         try:
-            return await self.create(name, partitions, {})
+            return await self.create(name, len(unmade.partitions), unmade.config.own)
         except TopicExists:
             # There may be one whose name differs by case only.
             with contextlib.suppress(UnknownTopic):
                 return self._log.topic(name)
             raise
 
+    async def alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
+        """A merge patch of the topic's settings, and more partitions; all of it in one commit, or nothing.
+
+        Raises UnknownTopic, Refused `invalid_request` or `invalid_config`, Unavailable.
+        """
+        topic = self._log.topic(name)
+        if partitions is not None:
+            validated_partitions(partitions)
+            if names.topic_name_problem(name) is not None:
+                raise problem("forbidden", f"the topic {name} is the system's: its partitions follow from its use")
+        async with topic.table_lock:
+            if topic.state != "unavailable":
+                topic.check_open()
+            if topic.open_commit:
+                raise problem("topic_unavailable", f"topic {name}: whether its last flush landed is not known yet")
+            snapshot = await asyncio.to_thread(topic.table.refresh)
+            topic.check_owned(snapshot)
+            self._log.see_table(topic, snapshot)
+            config = topic.config.patched(changes)
+            unset = topic.config.own.keys() - config.own.keys()
+            changed = TopicConfig({setting: config.own[setting] for setting in changes if setting in config.own})
+            count = len(topic.partitions) if partitions is None else partitions
+            check_growth(name, snapshot, count, changed)
+            if count > len(topic.partitions):
+                await self._grow(topic, count, changed, unset)
+            elif config.own != topic.config.own:
+                snapshot = await asyncio.to_thread(topic.table.set_config, changed, str(uuid.uuid4()), unset=unset)
+                self._log.see_table(topic, snapshot)
+            else:
+                return topic
+        self._logger.info("topic changed", topic=name, partitions=count, config=dict(changes))
+        return topic
+
+    async def _grow(self, topic: TopicLog, partitions: int, config: TopicConfig, unset: Collection[str]) -> None:
+        commit_id = str(uuid.uuid4())
+        with topic.pause():
+            # The history says where the new count begins: what was sequenced by the old one must survive a crash.
+            await self._log.group_commit.commit()
+            first_offsets = [log.submitted_offset for log in topic.partitions]
+            version = topic.snapshot.version
+            try:
+                snapshot = await asyncio.to_thread(
+                    topic.table.grow,
+                    partitions,
+                    first_offsets,
+                    topic.epochs[-1],
+                    commit_id,
+                    config=config,
+                    unset=unset,
+                )
+            except OutcomeUnknown as error:
+                self._logger.warning("growing a topic: no answer yet", topic=topic.name, reason=error.detail)
+                snapshot = await self._settled(topic, commit_id, version)
+            self._log.see_table(topic, snapshot)
+
+    async def _settled(self, topic: TopicLog, commit_id: str, version: int) -> TableSnapshot:
+        """The table with that commit; raises Unavailable once it is sure that it did not land."""
+        while True:
+            outcome = await asyncio.to_thread(topic.table.outcome, commit_id, version)
+            if outcome == "landed":
+                return topic.table.snapshot
+            if outcome == "not_landed":
+                raise problem("topic_unavailable", f"topic {topic.name} was not changed: its table cannot be written")
+            await asyncio.sleep(SETTLE_SECONDS)
+
     async def delete(self, name: str) -> None:
         """Removes the topic's records; its name may be used again. Raises UnknownTopic."""
-        async with self._lock:
-            topic = self._log.topic(name)
-            if names.topic_name_problem(name) is not None:
-                raise problem("forbidden", f"the topic {name} is the system's and cannot be deleted")
-            async with topic.table_lock:
-                with contextlib.suppress(UnknownTopic):  # deleted already, by an attempt that got no answer
-                    await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
-                topic.close("deleted", "it was deleted")
-                self._log.remove_topic(topic)
-            self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))
-            await self._log.group_commit.commit()
+        topic = self._log.topic(name)
+        if names.topic_name_problem(name) is not None:
+            raise problem("forbidden", f"the topic {name} is the system's and cannot be deleted")
+        async with topic.table_lock:
+            if topic.state == "deleted":
+                raise topic.gone()
+            with contextlib.suppress(UnknownTopic):  # deleted already, by an attempt that got no answer
+                await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
+            topic.close("deleted", "it was deleted")
+            self._log.remove_topic(topic)
+        self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))
+        await self._log.group_commit.commit()
         self._logger.info("topic deleted", topic=name, topic_id=topic.topic_id)
 
     def _check_free(self, name: str) -> None:
@@ -143,6 +222,21 @@ class Topics:
                 raise problem(
                     "topic_exists", f"there is a topic {topic.name}, which differs from {name} only by case", topic=name
                 )
+
+
+class AutoCreate:
+    """Makes the topics that are published to and are not there."""
+
+    def __init__(self, topics: Topics, partitions: int) -> None:
+        self._topics = topics
+        self._partitions = partitions
+
+    def unmade(self, name: str) -> Unmade:
+        """The topic as it would be made."""
+        return self._topics.unmade(name, self._partitions)
+
+    async def make(self, name: str) -> TopicLog:
+        return await self._topics.ensure(name, self._partitions)
 
 
 def _exists(name: str, how: str = "") -> SiltlogError:

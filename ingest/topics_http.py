@@ -1,4 +1,4 @@
-"""`/v1/topics`: create, list, describe, delete."""
+"""`/v1/topics`: create, list, describe, change, delete."""
 
 from typing import Any
 
@@ -32,8 +32,14 @@ class _Create(msgspec.Struct, forbid_unknown_fields=True):
     config: dict[str, Any] = {}
 
 
+class _Patch(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: int | msgspec.UnsetType | None = msgspec.UNSET
+    config: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+
 _decode_create = msgspec.json.Decoder(_Create)
 _decode_put = msgspec.json.Decoder(_Put)
+_decode_patch = msgspec.json.Decoder(_Patch)
 
 
 class TopicsHttp:
@@ -48,6 +54,7 @@ class TopicsHttp:
             Route("/v1/topics", self.create, methods=["POST"]),
             Route("/v1/topics/{topic}", self.describe, methods=["GET"]),
             Route("/v1/topics/{topic}", self.put, methods=["PUT"]),
+            Route("/v1/topics/{topic}", self.patch, methods=["PATCH"]),
             Route("/v1/topics/{topic}", self.delete, methods=["DELETE"]),
         ]
 
@@ -78,6 +85,19 @@ class TopicsHttp:
     async def describe(self, request: Request) -> Response:
         Query(request, ())
         return json_reply(self._document(self._log.topic(request.path_params["topic"])))
+
+    async def patch(self, request: Request) -> Response:
+        """A JSON merge patch (RFC 7396): null puts a setting back, or all of them."""
+        Query(request, ())
+        wanted = decode(await self._body(request), _decode_patch)
+        name = request.path_params["topic"]
+        if wanted.partitions is None:
+            raise problem("invalid_request", "partitions cannot be put back: send a number, or leave it out")
+        changes = wanted.config or {}
+        if wanted.config is None:
+            changes = dict.fromkeys(self._log.topic(name).config.own)
+        partitions = None if wanted.partitions is msgspec.UNSET else wanted.partitions
+        return json_reply(self._document(await self._topics.alter(name, partitions, changes)))
 
     async def delete(self, request: Request) -> Response:
         Query(request, ())

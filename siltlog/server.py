@@ -7,8 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -36,8 +35,7 @@ from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.log import Log
 from siltlog.ingest.publish_http import Publish
 from siltlog.ingest.start import start_log
-from siltlog.ingest.topic_log import TopicLog
-from siltlog.ingest.topics import Topics
+from siltlog.ingest.topics import AutoCreate, Topics
 from siltlog.ingest.topics_http import TopicsHttp
 from siltlog.ingest.wal import Wal
 from siltlog.node_http import NodeHttp
@@ -162,7 +160,9 @@ class _Server:
             request_bytes_max=settings.request_bytes,
             request_timeout_ms=settings.request_timeout_ms,
             wake_flusher=flusher.wake,
-            topic_for=self._auto_create(topics),
+            auto_create=AutoCreate(topics, settings.auto_create_partitions)
+            if settings.auto_create_partitions
+            else None,
         )
         routes = [
             *reading_http.routes(log, fetcher, limits),
@@ -224,10 +224,6 @@ class _Server:
                 return True
         self.logger.warning("not everything was flushed in time; the write-ahead log keeps it for the next start")
         return False
-
-    def _auto_create(self, topics: Topics) -> Callable[[str], Awaitable[TopicLog]] | None:
-        partitions = self.settings.auto_create_partitions
-        return partial(topics.ensure, partitions=partitions) if partitions else None
 
     def _fatal(self, error: BaseException) -> None:
         """The page cache can no longer be trusted: only a new process may say what is on the disk."""

@@ -98,8 +98,9 @@ class FakeServer:
     # --- publishing ---------------------------------------------------------------------------------------
     def publish(self, name: str, headers: Any, body: bytes) -> dict[str, Any]:
         if self.auto_create_partitions and name not in self.topics:
-            self.topic(name, self.auto_create_partitions)
-        topic = self.find(name)
+            topic = FakeTopic([[] for _ in range(self.auto_create_partitions)])
+        else:
+            topic = self.find(name)
         if len(body) > self.limits["request_bytes"]:
             raise problem("request_too_large", "the body is too large", limit=self.limits["request_bytes"])
         table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
@@ -112,7 +113,8 @@ class FakeServer:
         duplicates = {p for p, part in groups.items() if part[-1]["sequence"] < known[p]["next"]}
         counted = headers.get(names.HEADER_PARTITION_COUNT)
         if len(duplicates) < len(groups) and counted and int(counted) != len(topic.partitions):
-            raise problem("partition_count_changed", f"{name} has {len(topic.partitions)} partitions")
+            count = len(topic.partitions)
+            raise problem("partition_count_changed", f"{name} has {count} partitions", partitions=count)
         for index, row in enumerate(rows):
             if len(row["value"] or b"") > self.limits["record_bytes"]:
                 raise problem("record_too_large", f"record {index} is too large", index=index)
@@ -126,6 +128,8 @@ class FakeServer:
             if p not in duplicates and sequences[0] != known[p]["next"]:
                 code = "out_of_order_sequence" if known[p]["next"] else "unknown_producer"
                 raise problem(code, "not next in line", partition=p, next_sequence=known[p]["next"])
+        # Made only now: a request that is refused has no effect.
+        self.topics[name] = topic
         reply = []
         for p, part in groups.items():
             first = part[0]["sequence"]

@@ -54,6 +54,18 @@ class Admin:
         """Raises UnknownTopic."""
         return self._document(json_request("GET", _topic(name)))
 
+    def alter_topic(
+        self, name: str, partitions: int | None = None, config: Mapping[str, int | str | None] | None = None
+    ) -> dict[str, Any]:
+        """The topic as it is from now on. None in `config` puts a setting back; partitions only grow.
+
+        Settings that are not named stay as they are. Raises UnknownTopic, ConfigError, Refused.
+        """
+        document: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
+        if config:
+            document["config"] = dict(config)
+        return self._document(json_request("PATCH", _topic(name), document))
+
     def delete_topic(self, name: str) -> None:
         """Raises UnknownTopic."""
         self._call(json_request("DELETE", _topic(name)))

@@ -230,8 +230,7 @@ class Lane:
             count = int(response.json()["partitions"])
             self._partitions, self._guessed = count, False
             if self._flight is not None:
-                headers = {**self._flight.request.headers, names.HEADER_PARTITION_COUNT: str(count)}
-                self._flight.request = replace(self._flight.request, headers=headers)
+                self._count_in(self._flight, count)
         elif self._flight is None:
             self._limits.learn(response.json())
         else:
@@ -271,9 +270,7 @@ class Lane:
         elif error.error_code == "partition_count_changed" or (
             self._guessed and error.error_code == "unknown_partition"
         ):
-            self._partitions = None
-            if not flight.maybe_landed:
-                self._take_back(flight)
+            self._recount(flight, error)
         elif flight.maybe_landed:
             self._settle(flight, error)
         elif error.error_code == "unknown_producer" and any(flight.sequences.values()):
@@ -286,7 +283,7 @@ class Lane:
         """The topic or the limits could not be looked up: nothing of this batch can be sent, but for one case.
 
         A server may create topics that are published to. It is then told a count, and answers with
-        `partition_count_changed` where that was not what it created.
+        `partition_count_changed` and its own where that is another.
         """
         if flight is None and self._partitions is None and error.error_code == "unknown_topic":
             self._partitions, self._guessed = 1, True
@@ -294,6 +291,22 @@ class Lane:
         if flight is not None:
             self._settle(flight, error)
         batch.fail_pending(error)
+
+    def _recount(self, flight: Flight, error: SiltlogError) -> None:
+        """The topic's partition count is another than the rows were placed by."""
+        count = error.members.get("partitions")
+        if self._guessed and isinstance(count, int):
+            # The topic is not made before rows come that were placed by its count: there is none to look up yet.
+            self._partitions, self._guessed = count, False
+            self._count_in(flight, count)
+        else:
+            self._partitions = None
+        if not flight.maybe_landed:
+            self._take_back(flight)
+
+    def _count_in(self, flight: Flight, count: int) -> None:
+        headers = {**flight.request.headers, names.HEADER_PARTITION_COUNT: str(count)}
+        flight.request = replace(flight.request, headers=headers)
 
     def _take_back(self, flight: Flight) -> None:
         """Nothing of it happened: its rows are placed anew."""

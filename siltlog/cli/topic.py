@@ -1,4 +1,4 @@
-"""`silt topic`: create, list, describe, delete."""
+"""`silt topic`: create, list, describe, alter, delete."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ OFFSET_COLUMNS = ("log_start_offset", "table_offset", "high_watermark")
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, change and delete topics."""
 
 
 @topic.command(epilog="Example:  silt topic create events --partitions 4 --config retention.ms=86400000")
@@ -53,6 +53,29 @@ def describe(session: Session, name: str) -> None:
     """Show a topic: its table, its settings, and the offsets of every partition."""
     with session.admin() as admin:
         document = admin.topic(name)
+    _print_topic(session, document)
+
+
+@topic.command(
+    epilog="Example:  silt topic alter events --partitions 8 --config retention.ms=86400000 --unset flush.ms"
+)
+@click.argument("name")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions from now on; they only grow.")
+@click.option("--config", "-c", multiple=True, metavar="NAME=VALUE", help="A setting of the topic; repeatable.")
+@click.option("--unset", "-u", multiple=True, metavar="NAME", help="A setting to put back to its default; repeatable.")
+@client_options
+@pass_session
+def alter(session: Session, name: str, partitions: int | None, config: tuple[str, ...], unset: tuple[str, ...]) -> None:
+    """Change a topic's settings or give it more partitions, while it is used."""
+    settings: dict[str, int | str | None] = dict(_setting(entry) for entry in config)
+    both = sorted(settings.keys() & set(unset))
+    if both:
+        raise click.UsageError(f"{both[0]} is both set and put back; say one of --config and --unset")
+    settings |= dict.fromkeys(unset)
+    if partitions is None and not settings:
+        raise click.UsageError("say what to change: --partitions, --config or --unset")
+    with session.admin() as admin:
+        document = admin.alter_topic(name, partitions=partitions, config=settings)
     _print_topic(session, document)
 
 
