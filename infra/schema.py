@@ -37,4 +37,7 @@ FETCH_SCHEMA = pa.schema([pa.field("topic", pa.string()), *RECORD_SCHEMA])
 
 def nulls(count: int, type_: pa.DataType) -> pa.Array:
     """`count` nulls that serialise small: `pa.nulls` of a list of structs would carry its children's buffers."""
-    return pa.array([None] * count, type_)
+    if not pa.types.is_list(type_):
+        return pa.nulls(count, type_)
+    validity, offsets = pa.py_buffer(bytes(-(-count // 8))), pa.py_buffer(bytes((count + 1) * 4))
+    return pa.Array.from_buffers(type_, count, [validity, offsets], count, children=[pa.nulls(0, type_.value_type)])
