@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -16,16 +16,21 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from siltlog.connections import Connections
 from siltlog.consumers import http as reading_http
 from siltlog.consumers.fetch import Fetcher
 from siltlog.consumers.http import ReadLimits
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.coordination import Coordination
 from siltlog.door import Door
+from siltlog.drain import Drain
+from siltlog.file_limit import connections_within, raise_file_limit
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.cluster_id import cluster_id
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.http import BodyReader
+from siltlog.infra.in_flight import InFlight
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import open_store
 from siltlog.infra.telemetry import Logger, Metrics, logger
@@ -33,13 +38,14 @@ from siltlog.infra.topic_config import Value
 from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.log import Log
+from siltlog.ingest.producers_http import ProducersHttp
 from siltlog.ingest.publish_http import Publish
 from siltlog.ingest.start import start_log
 from siltlog.ingest.topics import AutoCreate, Topics
 from siltlog.ingest.topics_http import TopicsHttp
 from siltlog.ingest.wal import Wal
 from siltlog.node_http import NodeHttp
-from siltlog.one_write import OneWriteProtocol
+from siltlog.openapi import http as openapi_http
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """The WAL's thread needs the interpreter back soon after a sync; the default of 5 ms would be most of an ack."""
@@ -48,7 +54,6 @@ GC_THRESHOLDS = (50_000, 50, 1_000)
 EXIT_FATAL = 70
 GROUP_SHARE_OF_SEGMENT = 8
 BACKLOG = 2048
-KEEP_ALIVE_SECONDS = 75
 DRAIN_POLL_SECONDS = 0.01
 STOP_SECONDS_MAX = 2.0
 """How long a flush that is under way may take to end once the drain is over."""
@@ -78,6 +83,8 @@ class _Server:
         self._take_over = take_over
         self._accept_loss = accept_loss
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._in_flight = InFlight(settings.in_flight_bytes_max, clock)
         self._log: Log
         self._cluster_id = ""
         self._threads_hang = False
@@ -85,7 +92,7 @@ class _Server:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._signalled)
         listener = _listen(self.settings.host, self.settings.port)
         with contextlib.closing(listener), DataDir(self.settings.data_dir, self.clock) as data_dir:
             url = _url(self.settings, listener)
@@ -102,6 +109,15 @@ class _Server:
             # They wait for an object store that does not answer, and the interpreter would wait for them.
             os._exit(0)
         return 0
+
+    def _signalled(self) -> None:
+        """The first signal drains; the second stops as soon as that is safe; a third one kills."""
+        if not self._stop.is_set():
+            self._stop.set()
+            return
+        self._hurry.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
 
     async def _open(self, data_dir: DataDir) -> tuple[Log, Flusher]:
         settings = self.settings
@@ -126,6 +142,7 @@ class _Server:
             group_bytes_max=group_bytes_max,
             head_bytes_max=settings.head_bytes_max,
             on_group=self.metrics.group,
+            in_flight=self._in_flight,
         )
         recovery = await asyncio.to_thread(wal.recover)
         await start_log(
@@ -138,6 +155,7 @@ class _Server:
         )
         flusher = Flusher(log, self.logger, self.metrics)
         log.on_due = flusher.wake
+        log.flush_retry_ms = flusher.retry_ms
         return log, flusher
 
     async def _serve(
@@ -155,10 +173,11 @@ class _Server:
         fetcher = Fetcher(log, row_groups)
         limits = ReadLimits(request_bytes=settings.request_bytes)
         node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id)
+        bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
         publish = Publish(
             log,
             request_bytes_max=settings.request_bytes,
-            request_timeout_ms=settings.request_timeout_ms,
+            bodies=bodies,
             wake_flusher=flusher.wake,
             auto_create=AutoCreate(topics, settings.auto_create_partitions)
             if settings.auto_create_partitions
@@ -166,28 +185,39 @@ class _Server:
         )
         routes = [
             *reading_http.routes(log, fetcher, limits),
-            *TopicsHttp(log, topics, settings.request_timeout_ms).routes(),
+            *TopicsHttp(log, topics).routes(),
+            *ProducersHttp(log, flusher.states).routes(),
             *coordination.routes(fetcher),
             *node.routes(),
         ]
+        routes += openapi_http.routes(routes)
         router = _publish_first(publish, Router(routes, redirect_slashes=False, default=_not_found))
-        server: _Uvicorn
+        connections = self._connections()
         door = Door(
             router,
             hosts=_hosts(settings),
             origins=[origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()],
-            connections=lambda: len(server.server_state.connections),
-            connections_max=settings.connections_max,
+            overload=connections.full,
+            bodies=BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight),
+            in_flight=self._in_flight,
             logger=self.logger,
             metrics=self.metrics,
         )
-        server = _Uvicorn(_uvicorn_config(door))
+        connections.refusing = door.refuse
+        self.metrics.gauge(names.METRIC_CONNECTIONS, "Open connections", lambda: len(connections.open))
+        self.metrics.gauge(
+            names.METRIC_IN_FLIGHT_BYTES, "Memory of requests under way", lambda: self._in_flight.used_bytes
+        )
+        server = _Uvicorn(_uvicorn_config(door, connections))
+        watching_connections = asyncio.create_task(connections.watch())
         serving = asyncio.create_task(server.serve([listener]))
         watching = asyncio.create_task(self._announce(server, data_dir, url))
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         watching.cancel()
-        drained = await self._drain(log, flusher, door, [fetcher.wake, coordination.groups.wake])
+        watching_connections.cancel()
+        drain = Drain(log, flusher, door, bodies, [fetcher.wake, coordination.groups.wake], self.logger)
+        drained = await drain.run(settings.drain_ms / 1000, self._hurry, lambda: _stop_listening(server))
         server.should_exit = True
         await serving
         stopped = await flusher.stop(STOP_SECONDS_MAX)
@@ -203,32 +233,32 @@ class _Server:
         data_dir.announce(url)
         print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
 
-    async def _drain(self, log: Log, flusher: Flusher, door: Door, wakes: Sequence[Callable[[], None]]) -> bool:
-        """`/readyz` says so first, waiting polls return, what was taken is acknowledged and flushed.
-
-        False when there was not enough time for that.
-        """
-        self.logger.info("draining", seconds_max=self.settings.drain_ms / 1000)
-        log.draining = True
-        for wake in wakes:
-            wake()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.drain_ms / 1000):
-                # Nothing more is taken from here on; who waits for the table is answered by this flush.
-                await log.group_commit.commit()
-                await flusher.drain()
-                while door.in_flight:  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
-                    await asyncio.sleep(DRAIN_POLL_SECONDS)
-                for topic in log.topics():
-                    await flusher.release(topic)
-                return True
-        self.logger.warning("not everything was flushed in time; the write-ahead log keeps it for the next start")
-        return False
+    def _connections(self) -> Connections:
+        settings = self.settings
+        segments = settings.wal_bytes_max // settings.segment_bytes
+        connections_max = connections_within(raise_file_limit(), settings.connections_max, segments=segments)
+        if connections_max < settings.connections_max:
+            self.logger.warning(
+                "fewer connections than SILT_CONNECTIONS_MAX: the limit of open files (ulimit -n) allows no more",
+                connections_max=connections_max,
+            )
+        return Connections(
+            connections_max=connections_max,
+            stall_seconds=settings.request_timeout_ms / 1000,
+            in_flight=self._in_flight,
+            clock=self.clock,
+            logger=self.logger,
+        )
 
     def _fatal(self, error: BaseException) -> None:
         """The page cache can no longer be trusted: only a new process may say what is on the disk."""
         self.logger.critical("the write-ahead log failed; stopping", reason=str(error))
         os._exit(EXIT_FATAL)
+
+
+def _stop_listening(server: uvicorn.Server) -> None:
+    for listening in server.servers:
+        listening.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -267,11 +297,11 @@ def _hosts(settings: ServerSettings) -> list[str]:
     return [settings.host, *([advertised] if advertised else []), *named]
 
 
-def _uvicorn_config(app: Door) -> uvicorn.Config:
+def _uvicorn_config(app: Door, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http=OneWriteProtocol,
+        http=connections.protocol,  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -280,7 +310,6 @@ def _uvicorn_config(app: Door) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
     )
 

@@ -1,0 +1,1 @@
+"""The OpenAPI document of the HTTP interface, and the page that shows it."""

@@ -1,0 +1,7 @@
+"""`python -m siltlog.openapi > docs/openapi.json`"""
+
+import sys
+
+from siltlog.openapi.http import encoded
+
+sys.stdout.buffer.write(encoded() + b"\n")

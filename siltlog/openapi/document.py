@@ -1,0 +1,219 @@
+"""The OpenAPI 3.1 document, made of the operations, the Structs they name, and the one table of errors."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from siltlog.infra import names
+from siltlog.infra.errors import KINDS
+from siltlog.openapi import groups, node, publishing, reading, shapes, topics
+from siltlog.openapi.operation import Content, Operation, Parameter, Reply
+
+OPERATIONS: tuple[Operation, ...] = (
+    *publishing.OPERATIONS,
+    *reading.OPERATIONS,
+    *topics.OPERATIONS,
+    *groups.OPERATIONS,
+    *node.OPERATIONS,
+)
+TAGS = {
+    "Publish": "Records in, acknowledged, exactly once where asked for.",
+    "Read": "Records out, from the newest to the oldest.",
+    "Topics": "Each is a Delta table.",
+    "Groups": "The server assigns partitions; heartbeats carry the assignment.",
+    "Node": "Health, metrics, limits.",
+}
+TEXT = """\
+A log that settles into Delta: records are acknowledged from a local write-ahead log, and seconds later they are rows
+of an open Delta table.
+
+Replies, enums and error codes may grow within `/v1`: clients ignore what they do not know. Unknown query parameters
+are refused with 400, unknown members of a request with 422. Times come in as RFC 3339 with an offset or as
+integer milliseconds, and go out as RFC 3339 in UTC with microseconds. `HEAD` is there where `GET` is."""
+
+EVERYWHERE = (
+    "invalid_parameter",
+    "origin_not_allowed",
+    "unknown_host",
+    "rate_limited",
+    "internal",
+    "overloaded",
+)
+"""What any operation may answer, whatever it does."""
+OF_PATHS = ("not_found",)
+"""And what any with a name in its path may."""
+RETRYING = (429, 503, 507)
+
+HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    names.HEADER_REQUEST_ID: ("Names the request in problems and in the server's log.", {"type": "string"}),
+    names.HEADER_NEXT_OFFSET: ("Read on from here.", {"type": "integer"}),
+    names.HEADER_LOG_START_OFFSET: ("The lowest offset that is left.", {"type": "integer"}),
+    names.HEADER_TABLE_OFFSET: ("Everything below it is in the Delta table.", {"type": "integer"}),
+    names.HEADER_HIGH_WATERMARK: ("Everything below it is visible.", {"type": "integer"}),
+    "Location": ("The path of what was created.", {"type": "string"}),
+    "Retry-After": ("Whole seconds to wait before trying again.", {"type": "integer"}),
+}
+_SCHEMAS = "#/components/schemas/"
+
+
+def document(routes: Iterable[tuple[str, str]] | None = None) -> dict[str, Any]:
+    """The document of these routes (method, path); without them, of every operation there is.
+
+    A route that no operation describes is named all the same, and nothing more is said of it.
+    """
+    described: dict[tuple[str, str], Operation] = {(one.method, one.path): one for one in OPERATIONS}
+    schemas = _Schemas(OPERATIONS)
+    errors = _Errors()
+    paths: dict[str, dict[str, Any]] = {}
+    for method, path in sorted(described if routes is None else set(routes), key=_order):
+        operation = described.get((method, path))
+        said = {"responses": {}} if operation is None else _operation(operation, schemas, errors)
+        paths.setdefault(path, {})[method.lower()] = said
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Siltlog",
+            "version": version("siltlog"),
+            "description": TEXT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.components.items())),
+            "responses": dict(sorted(errors.components.items())),
+            "headers": {name: {"description": text, "schema": schema} for name, (text, schema) in HEADERS.items()},
+        },
+    }
+
+
+_ORDER: dict[tuple[str, str], int] = {(one.method, one.path): index for index, one in enumerate(OPERATIONS)}
+
+
+def _order(route: tuple[str, str]) -> tuple[int, tuple[str, str]]:
+    return _ORDER.get(route, len(_ORDER)), route
+
+
+class _Schemas:
+    """The Structs that operations name, as components."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        structs = {
+            content.shape: None
+            for operation in operations
+            for content in (*operation.body.values(), *_contents(operation.replies.values()))
+            if isinstance(content.shape, type)
+        }
+        structs[shapes.Problem] = None
+        _, components = msgspec.json.schema_components(list(structs), ref_template=_SCHEMAS + "{name}")
+        self.components = {name: _portable(schema) for name, schema in components.items()}
+
+    def of(self, content: Content) -> dict[str, Any]:
+        shape = content.shape
+        schema = {"$ref": _SCHEMAS + shape.__name__} if isinstance(shape, type) else _portable(shape)
+        if content.example is None:
+            return {"schema": schema}
+        return {"schema": schema, "example": content.example}
+
+
+class _Errors:
+    """One response for each set of codes that an operation answers with one status."""
+
+    def __init__(self) -> None:
+        self.components: dict[str, Any] = {}
+
+    def of(self, codes: Sequence[str]) -> dict[str, str]:
+        """A reference to the response of `codes`, which have one status."""
+        name = ".".join(codes)
+        self.components.setdefault(name, self._response(codes))
+        return {"$ref": f"#/components/responses/{name}"}
+
+    def response(self, codes: Sequence[str]) -> dict[str, Any]:
+        return self._response(codes)
+
+    @staticmethod
+    def _response(codes: Sequence[str]) -> dict[str, Any]:
+        status = KINDS[codes[0]].status
+        assert all(KINDS[code].status == status for code in codes)
+        code = {"type": "string", "x-extensible-enum": list(codes)}
+        schema = {"allOf": [{"$ref": _SCHEMAS + "Problem"}, {"properties": {"error_code": code}}]}
+        return {
+            "description": "\n".join(f"- `{code}`: {KINDS[code].title}." for code in codes),
+            "headers": _headers(["Retry-After"] if status in RETRYING else []),
+            "content": {names.MEDIA_PROBLEM: {"schema": schema}},
+        }
+
+
+def _operation(operation: Operation, schemas: _Schemas, errors: _Errors) -> dict[str, Any]:
+    responses = {status: _reply(reply, schemas) for status, reply in operation.replies.items()}
+    for status, codes in _by_status(operation).items():
+        if status in responses:
+            also = errors.response(codes)
+            responses[status]["content"] |= also["content"]
+            responses[status]["description"] += "\n" + also["description"]
+        else:
+            responses[status] = errors.of(codes)
+    said: dict[str, Any] = {
+        "operationId": operation.operation_id,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": operation.text,
+    }
+    if operation.parameters:
+        said["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
+    if operation.body:
+        content = {media: schemas.of(each) for media, each in operation.body.items()}
+        said["requestBody"] = {"required": True, "content": content}
+    return {**said, "responses": {str(status): responses[status] for status in sorted(responses)}}
+
+
+def _by_status(operation: Operation) -> dict[int, list[str]]:
+    wanted = {*EVERYWHERE, *operation.errors, *(OF_PATHS if "{" in operation.path else ())}
+    found: dict[int, list[str]] = {}
+    for code, kind in KINDS.items():
+        if code in wanted:
+            found.setdefault(kind.status, []).append(code)
+    return found
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "name": parameter.name,
+        "in": parameter.place,
+        "description": parameter.text,
+        "required": parameter.place == "path",
+        "schema": _portable(parameter.schema),
+    }
+    return said if parameter.example is None else {**said, "example": parameter.example}
+
+
+def _reply(reply: Reply, schemas: _Schemas) -> dict[str, Any]:
+    said: dict[str, Any] = {"description": reply.text, "headers": _headers(reply.headers)}
+    if reply.content:
+        said["content"] = {media: schemas.of(content) for media, content in reply.content.items()}
+    return said
+
+
+def _headers(own: Iterable[str]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (names.HEADER_REQUEST_ID, *own)}
+
+
+def _contents(replies: Iterable[Reply]) -> Iterable[Content]:
+    return [content for reply in replies for content in reply.content.values()]
+
+
+def _portable(schema: Any) -> Any:
+    r"""A schema for others than Python: `\Z` of a pattern is `$` in ECMA-262, and titles that repeat a name go."""
+    if isinstance(schema, Mapping):
+        kept = {
+            name: _portable(value) for name, value in schema.items() if name != "title" or not isinstance(value, str)
+        }
+        if isinstance(kept.get("pattern"), str):
+            kept["pattern"] = kept["pattern"].replace("\\Z", "$")
+        return kept
+    if isinstance(schema, list | tuple):
+        return [_portable(value) for value in schema]
+    return schema
