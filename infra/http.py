@@ -14,13 +14,20 @@ from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.clock import parse_us
+from siltlog.infra.content_coding import CODINGS, Inflater
 from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.in_flight import InFlight
 
 T = TypeVar("T")
 
 INTEGER_MAX = 2**53 - 1
 BODY_TIMEOUT_MS = 30_000
 BODY_LOOK_SECONDS = 0.05
+PROGRESS_BYTES = 64 * 1024
+STALL_SECONDS = 1.0
+"""A body that brings less than PROGRESS_BYTES in this time is given up once others are refused for want of room."""
+BODIES = "bodies"
+"""Where a request's state has the reader of its body."""
 _DIGITS_MAX = 20
 _LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _JSON = msgspec.json.Encoder()
@@ -47,13 +54,23 @@ def json_reply(document: Any, status: int = 200, headers: Mapping[str, str] | No
 
 def problem_reply(error: SiltlogError, request_id: str | None) -> Response:
     document = problem_document(error, request_id)
+    return Response(_JSON.encode(document), document["status"], problem_headers(error), names.MEDIA_PROBLEM)
+
+
+def problem_headers(error: SiltlogError) -> dict[str, str]:
     headers = dict(_NO_STORE)
     if error.retry_after_ms is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    if error.error_code == "unsupported_encoding":
+        headers["Accept-Encoding"] = ", ".join(CODINGS)
     if error.error_code == "request_timeout":
         # The rest of the body is still to come, and nothing behind it could be read.
         headers["Connection"] = "close"
-    return Response(_JSON.encode(document), document["status"], headers, names.MEDIA_PROBLEM)
+    return headers
+
+
+def encode_json(document: Any) -> bytes:
+    return _JSON.encode(document)
 
 
 class Query:
@@ -84,6 +101,10 @@ class Query:
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """By name."""
+        return sorted(self._values.items())
 
     def text(self, name: str, default: str = "") -> str:
         return self._values.get(name, default)
@@ -136,50 +157,86 @@ def whole_number(text: str) -> int | None:
 class BodyReader:
     """Reads whole bodies of at most `bytes_max`, each within `timeout_ms`.
 
-    One timer looks after all that are being read: a timer each would cost a small publish a tenth of its time.
+    What they take is counted in `in_flight`, until the request lets go of it. One timer looks after all that are being
+    read: a timer each would cost a small publish a tenth of its time.
     """
 
-    def __init__(self, bytes_max: int, timeout_ms: int = BODY_TIMEOUT_MS) -> None:
+    def __init__(self, bytes_max: int, timeout_ms: int = BODY_TIMEOUT_MS, in_flight: InFlight | None = None) -> None:
         self._bytes_max = bytes_max
         self._timeout_ms = timeout_ms
+        self._in_flight = in_flight
         self._ends: dict[asyncio.Task[Any], float] = {}
-        self._late: set[asyncio.Task[Any]] = set()
+        self._progress: dict[asyncio.Task[Any], float] = {}
+        """Of bodies in several parts: when the last PROGRESS_BYTES of each had come."""
+        self._given_up: dict[asyncio.Task[Any], SiltlogError] = {}
+        self._refusal: SiltlogError | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._inflater = Inflater()
+        if in_flight is not None:
+            in_flight.on_full.append(self._give_up_stalled)
 
-    async def read(self, receive: Receive, content_length: str) -> bytes:
-        """Refuses a body above the limit as soon as it is known to be, and one that takes too long (408)."""
-        if content_length.isdigit() and int(content_length) > self._bytes_max:
-            raise too_large(self._bytes_max)
+    def close(self, refusal: SiltlogError) -> None:
+        """From now on every body, those included that are being received, is refused with `refusal`."""
+        self._refusal = refusal
+        for task in self._ends:
+            self._give_up(task, refusal)
+
+    def done(self) -> None:
+        """What the current request read is no longer needed, or counted elsewhere."""
+        if self._in_flight is not None:
+            self._in_flight.let_go()
+
+    async def read(self, receive: Receive, content_length: str, bytes_max: int | None = None) -> bytes:
+        """Refuses a body above the limit as soon as it is known to be, and one that takes too long (408).
+
+        `bytes_max` is a limit of this request alone.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        limit = bytes_max or self._bytes_max
+        if content_length.isdigit() and int(content_length) > limit:
+            raise too_large(limit)
         task = asyncio.current_task()
         assert task is not None
         self._watch(task)
         try:
-            return await self._read(receive)
+            return await self._read(receive, task, limit)
         except asyncio.CancelledError:
-            if task not in self._late:
+            given_up = self._given_up.pop(task, None)
+            if given_up is None:
                 raise
-            self._late.discard(task)
             task.uncancel()
-            raise problem(
-                "request_timeout", f"the body did not arrive within {self._timeout_ms} ms; send it faster"
-            ) from None
+            raise given_up from None
         finally:
             del self._ends[task]
+            self._progress.pop(task, None)
 
-    async def _read(self, receive: Receive) -> bytes:
+    async def _read(self, receive: Receive, task: "asyncio.Task[Any]", limit: int) -> bytes:
         chunks: list[bytes] = []
-        size = 0
+        size = noted = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise problem("malformed_body", "the connection ended before the body was complete")
             chunk = message.get("body", b"")
             size += len(chunk)
-            if size > self._bytes_max:
-                raise too_large(self._bytes_max)
+            if size > limit:
+                raise too_large(limit)
+            if self._in_flight is not None:
+                self._in_flight.take(len(chunk))
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if size - noted >= PROGRESS_BYTES or not noted:
+                noted = size
+                self._progress[task] = asyncio.get_running_loop().time()
+
+    async def inflated(self, body: bytes, coding: str, bytes_max: int | None = None) -> bytes:
+        """A body that was read, without its content coding: what it becomes counts as if it had been sent so."""
+        content = await self._inflater.inflated(body, coding, bytes_max or self._bytes_max)
+        if self._in_flight is not None:
+            self._in_flight.take(len(content))
+        return content
 
     def _watch(self, task: "asyncio.Task[Any]") -> None:
         loop = asyncio.get_running_loop()
@@ -191,16 +248,32 @@ class BodyReader:
         self._timer = None
         now = loop.time()
         for task, end in self._ends.items():
-            if end <= now and task not in self._late:
-                self._late.add(task)
-                task.cancel()
+            if end <= now:
+                self._give_up(task, too_slow(f"the body did not arrive within {self._timeout_ms} ms; send it faster"))
         if self._ends:
             self._timer = loop.call_later(max(min(self._ends.values()) - now, BODY_LOOK_SECONDS), self._look, loop)
 
+    def _give_up_stalled(self) -> None:
+        """While others are refused for want of room, nobody keeps room without going on."""
+        before = asyncio.get_running_loop().time() - STALL_SECONDS
+        for task, seconds in self._progress.items():
+            if seconds < before:
+                self._give_up(task, too_slow(f"less than {PROGRESS_BYTES} bytes of the body came in {STALL_SECONDS} s"))
 
-async def body_of(request: Request, bytes_max: int, timeout_ms: int = BODY_TIMEOUT_MS) -> bytes:
-    """The whole body of a request, as `BodyReader.read`."""
-    return await BodyReader(bytes_max, timeout_ms).read(request.receive, request.headers.get("content-length", ""))
+    def _give_up(self, task: "asyncio.Task[Any]", error: SiltlogError) -> None:
+        if task not in self._given_up:
+            self._given_up[task] = error
+            task.cancel()
+
+
+async def body_of(request: Request, bytes_max: int) -> bytes:
+    """The whole body of a request, of at most `bytes_max`, as `BodyReader.read`: by the reader the door gave it."""
+    reader: BodyReader = request.scope.get("state", {}).get(BODIES) or BodyReader(bytes_max)
+    return await reader.read(request.receive, request.headers.get("content-length", ""), bytes_max)
+
+
+def too_slow(detail: str) -> SiltlogError:
+    return problem("request_timeout", detail)
 
 
 def too_large(bytes_max: int) -> SiltlogError:

@@ -24,6 +24,15 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+IDEMPOTENCY_PREFIX = "key:"
+"""Begins the producer id of a request with an Idempotency-Key; no name of a user has a colon."""
+
+
+def idempotent_producer(key_hash: str, body_hash: str, partitions: int) -> str:
+    """The producer that such a request is; it says of which key and body, and by how many partitions it was split."""
+    return f"{IDEMPOTENCY_PREFIX}{key_hash}:{body_hash}:{partitions}"
+
+
 def topic_name_problem(name: str) -> str | None:
     """Why a user cannot create a topic called `name`; None when they can."""
     problem = name_problem(name)
@@ -84,6 +93,11 @@ def state_object(topic_id: str, partition: int, offset: int) -> str:
     return f"{STATE_FOLDER}/{topic_id}/{partition}/{offset:020d}"
 
 
+def claims_object(topic_id: str, epoch: int) -> str:
+    """Claimed producer epochs, as the owner of that epoch knew them; relative to the topic's path."""
+    return f"{STATE_FOLDER}/{topic_id}/claims/{epoch:020d}"
+
+
 # --- app transactions of a topic table (Delta `txn` actions) ----------------------------------------------
 def txn_offset(partition: int) -> str:
     """The table offset: exclusive end of what the table holds."""
@@ -132,6 +146,7 @@ HEADER_PRODUCER_ID = "Silt-Producer-Id"
 HEADER_PRODUCER_EPOCH = "Silt-Producer-Epoch"
 HEADER_SEQUENCE = "Silt-Sequence"
 HEADER_SEQUENCE_MODE = "Silt-Sequence-Mode"
+HEADER_IDEMPOTENCY_KEY = "Idempotency-Key"
 HEADER_PARTITION_COUNT = "Silt-Partition-Count"
 HEADER_RECORD_PREFIX = "Silt-Header-"
 HEADER_NEXT_OFFSET = "Silt-Next-Offset"
@@ -179,10 +194,19 @@ METRIC_FLUSHED_FILES = "silt_flushed_files_total"
 METRIC_FLUSH_FAILURES = "silt_flush_failures_total"
 METRIC_FLUSH_SECONDS = "silt_flush_seconds"
 METRIC_REQUESTS = "silt_http_replies_total"
+METRIC_REFUSED = "silt_http_problems_total"
+METRIC_CONNECTIONS = "silt_connections"
+METRIC_IN_FLIGHT_BYTES = "silt_in_flight_bytes"
+METRIC_TOPICS_UNAVAILABLE = "silt_topics_unavailable"
 METRIC_WAL_USED_BYTES = "silt_wal_used_bytes"
 METRIC_HEAD_BYTES = "silt_head_bytes"
 METRIC_UNFLUSHED_BYTES = "silt_unflushed_bytes"
 METRIC_TOPICS = "silt_topics"
+METRIC_PRODUCERS = "silt_producers"
+METRIC_IDEMPOTENCY_KEYS = "silt_idempotency_keys"
+METRIC_PRODUCER_STATE_BYTES = "silt_producer_state_bytes"
+METRIC_PRODUCERS_FORGOTTEN = "silt_producers_forgotten_total"
+METRIC_DUPLICATE_RECORDS = "silt_duplicate_records_total"
 
 # --- environment and files --------------------------------------------------------------------------------
 ENV_PREFIX = "SILT_"

@@ -19,6 +19,7 @@ MIB = 1024 * 1024
 SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_BYTES_MIN = MIB
 SEGMENTS_MIN = 4
+REQUESTS_IN_FLIGHT_MIN = 4
 Source = Literal["default", "file", "environment", "flag"]
 
 
@@ -105,6 +106,11 @@ class ServerSettings(BaseSettings):
     def request_bytes(self) -> int:
         """The largest request that is taken: it must fit in half a segment, whatever was asked for."""
         return min(self.request_bytes_max, self.segment_bytes // 2)
+
+    @property
+    def in_flight_bytes_max(self) -> int:
+        """Memory for all requests under way: as much as for the newest records, and enough for a few of the largest."""
+        return max(self.head_bytes_max, REQUESTS_IN_FLIGHT_MIN * self.request_bytes)
 
     @property
     def root_uri(self) -> str:

@@ -65,6 +65,11 @@ class Metrics:
         )
         self.replies: dict[int, int] = {}
         """HTTP replies by status: plain numbers, because a metric object costs more than it counts on the hot path."""
+        self.refused: dict[str, int] = {}
+        """Requests that were answered with a problem, by its code."""
+        self.totals(
+            names.METRIC_REFUSED, "Requests answered with a problem", "error_code", lambda: self.refused.items()
+        )
         self.totals(names.METRIC_REQUESTS, "HTTP replies", "status", lambda: self.replies.items())
 
     def group(self, seconds: float) -> None:

@@ -18,14 +18,14 @@ from siltlog.infra.data_file import DataFile, write_data_file
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger, Metrics
-from siltlog.ingest import producer_state, wal_state
+from siltlog.ingest import wal_state
 from siltlog.ingest.batcher import Load, due, due_at
 from siltlog.ingest.carry import carry_forward
 from siltlog.ingest.head import Chunk, load
 from siltlog.ingest.log import Log
 from siltlog.ingest.log_batch import file_columns
 from siltlog.ingest.partition_log import PartitionLog
-from siltlog.ingest.sequencer import copied
+from siltlog.ingest.state_writer import StateWriter
 from siltlog.ingest.topic_log import TopicLog
 
 FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -37,8 +37,9 @@ IDLE_SECONDS = 0.25
 PAUSE_SECONDS_MIN = 0.02
 RETRY_SECONDS_BASE = 0.25
 RETRY_SECONDS_MAX = 15.0
+RETRY_MS_MIN = 50
+HANGING_SECONDS = 2.0
 REFRESH_SECONDS = 5.0
-STATE_OBJECT_SECONDS = 30.0
 CARRIED_PART_MAX = 0.5
 """A topic that has more than this part of the WAL's bytes is not carried forward: it would free too little."""
 
@@ -53,6 +54,15 @@ class Failures(NamedTuple):
     since_seconds: float
     attempts: int
     again_seconds: float
+    reason: str
+    worth_saying: bool = True
+    """The first of its kind, or one of fewer and fewer."""
+
+    def another(self, now_seconds: float, reason: str) -> "Failures":
+        attempts = self.attempts + 1
+        pause = min(RETRY_SECONDS_BASE * 2**attempts, RETRY_SECONDS_MAX)
+        rare = attempts & (attempts - 1) == 0
+        return Failures(self.since_seconds, attempts, now_seconds + pause, reason, rare or reason != self.reason)
 
 
 class Flusher:
@@ -65,15 +75,28 @@ class Flusher:
         self._running: dict[TopicLog, asyncio.Task[None]] = {}
         # Weak, so that a topic that is deleted goes with all its records in memory.
         self._failures: MutableMapping[TopicLog, Failures] = WeakKeyDictionary()
+        self._carry_failures: MutableMapping[TopicLog, Failures] = WeakKeyDictionary()
+        self._unrefreshed: MutableMapping[TopicLog, str] = WeakKeyDictionary()
+        self._started_seconds: MutableMapping[TopicLog, float] = WeakKeyDictionary()
         self._succeeded_seconds = 0.0
-        self._states_written: MutableMapping[PartitionLog, float] = WeakKeyDictionary()
         self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
         self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
+        self.states = StateWriter(log.store, log.clock, logger, self._in_thread)
         self._tasks = [asyncio.create_task(self._decide()), asyncio.create_task(self._refresh())]
 
     def wake(self) -> None:
         """Something may be due before the next look."""
         self._wake.set()
+
+    def retry_ms(self) -> int | None:
+        """When a flush may succeed, as far as that is known: None while none fails or hangs."""
+        now = self._clock.monotonic()
+        if self._failures:
+            again = min(failures.again_seconds for failures in self._failures.values()) - now
+            return max(int(again * 1000), RETRY_MS_MIN)
+        hanging = max((now - self._started_seconds[topic] for topic in self._running), default=0.0)
+        # As long again as it has lasted.
+        return int(min(hanging, RETRY_SECONDS_MAX) * 1000) if hanging > HANGING_SECONDS else None
 
     async def drain(self) -> None:
         """Flushes everything; returns once it is in the tables or a flush failed. Call it once nothing is appended."""
@@ -151,6 +174,7 @@ class Flusher:
                         topic.config.integer("flush.ms"),
                         topic.config.integer("flush.bytes"),
                         (topic.id_bytes, log.partition) in pinning,
+                        log.hidden,
                         log.awaited,
                     )
                 )
@@ -169,6 +193,7 @@ class Flusher:
     def _run(self, topic: TopicLog, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._running[topic] = task
+        self._started_seconds[topic] = self._clock.monotonic()
         task.add_done_callback(lambda _: self._running.pop(topic, None))
 
     # --- one flush --------------------------------------------------------------------------------------
@@ -181,9 +206,11 @@ class Flusher:
                 work = [item for log in partitions if (item := _work_of(log)) is not None]
                 if work:
                     await self._commit(topic, work)
-                await self._write_states(topic)
+                await self.states.write(topic)
                 await self._in_thread(topic.table.maintain)
-            self._failures.pop(topic, None)
+            if self._failures.pop(topic, None) is not None:
+                self._logger.info("flushed again", topic=topic.name)
+            topic.flush_error = ""
             self._succeeded_seconds = self._clock.monotonic()
             if topic.state == "unavailable":
                 topic.state, topic.state_reason = "open", ""
@@ -253,12 +280,14 @@ class Flusher:
 
     def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()
-        failures = self._failures.get(topic) or Failures(now, 0, 0.0)
-        attempts = failures.attempts + 1
-        pause = min(RETRY_SECONDS_BASE * 2**attempts, RETRY_SECONDS_MAX)
-        self._failures[topic] = failures._replace(attempts=attempts, again_seconds=now + pause)
+        failures = (self._failures.get(topic) or Failures(now, 0, 0.0, "")).another(now, str(error))
+        self._failures[topic] = failures
+        topic.flush_error, topic.flush_retry_ms = str(error), int((failures.again_seconds - now) * 1000)
         self._metrics.flush_failed(topic.name)
-        self._logger.warning("flush failed; will try again", topic=topic.name, seconds=pause, reason=str(error))
+        if failures.worth_saying:
+            self._logger.warning(
+                "flush failed; will try again", topic=topic.name, attempts=failures.attempts, reason=str(error)
+            )
 
         if self._is_own_fault(topic, failures):
             topic.state = "unavailable"
@@ -286,6 +315,9 @@ class Flusher:
         for topic in log.topics():
             if topic.state != "unavailable" or topic in self._running or topic.id_bytes not in pinning:
                 continue
+            failures = self._carry_failures.get(topic)
+            if failures is not None and self._clock.monotonic() < failures.again_seconds:
+                continue
             unflushed = sum(partition.head.unflushed_bytes for partition in topic.partitions)
             if unflushed <= log.wal.used_bytes * CARRIED_PART_MAX:
                 self._run(topic, self._carry(topic))
@@ -293,9 +325,20 @@ class Flusher:
     async def _carry(self, topic: TopicLog) -> None:
         try:
             carried = await carry_forward(self._log, topic)
-        except SiltlogError as error:
-            self._logger.error("records cannot be carried forward", topic=topic.name, reason=error.detail)
+        except Exception as error:
+            now = self._clock.monotonic()
+            failures = (self._carry_failures.get(topic) or Failures(now, 0, 0.0, "")).another(now, str(error))
+            self._carry_failures[topic] = failures
+            if failures.worth_saying:
+                self._logger.error(
+                    "records cannot be carried forward; will try again",
+                    topic=topic.name,
+                    attempts=failures.attempts,
+                    reason=str(error),
+                    exc_info=None if isinstance(error, SiltlogError) else error,
+                )
             return
+        self._carry_failures.pop(topic, None)
         self._logger.info("records carried forward in the write-ahead log", topic=topic.name, bytes=carried)
         await self._recycle()
 
@@ -307,25 +350,10 @@ class Flusher:
     async def _recycle(self) -> None:
         freed = await self._in_thread(self._log.wal.trim, self._log.table_offset)
         if freed:
+            self._log.wal_drained.left(freed * self._log.wal.segment_bytes, self._clock.monotonic())
             self._logger.debug("segments recycled", segments=freed)
 
-    # --- producer state beside the table ----------------------------------------------------------------
-    async def _write_states(self, topic: TopicLog, *, now_only: bool = False) -> None:
-        """A successor without this WAL learns the producers from these objects and the rows after them."""
-        now = self._clock.monotonic()
-        for log in topic.partitions:
-            if not log.sequencer.producers or log.state_offset == log.table_offset:
-                continue
-            if not now_only and now - self._states_written.get(log, 0.0) < STATE_OBJECT_SECONDS:
-                continue
-            self._states_written[log] = now
-            offset = log.table_offset
-            producers = copied(log.sequencer.dump(offset))
-            await self._in_thread(
-                producer_state.write, self._log.store, topic.name, topic.topic_id, log.partition, offset, producers
-            )
-            log.state_offset = offset
-
+    # --- the end ----------------------------------------------------------------------------------------
     async def release(self, topic: TopicLog) -> None:
         """After the flush of a clean stop: another WAL may take over without asking. A failure is only logged."""
         if topic.state != "open" or topic.open_commit:
@@ -334,7 +362,7 @@ class Flusher:
             return
         try:
             async with topic.table_lock:
-                await self._write_states(topic, now_only=True)
+                await self.states.write(topic, at_once=True)
                 epochs = {log.partition: log.epoch for log in topic.partitions}
                 await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()))
         except SiltlogError as error:
@@ -353,10 +381,15 @@ class Flusher:
                     async with topic.table_lock:
                         if topic.state in ("open", "unavailable"):
                             self._observe(topic, await self._in_thread(topic.table.refresh))
+                            await self.states.write(topic)
                 except Fenced as error:
                     self._close(topic, error)
                 except Exception as error:
-                    self._logger.warning("refresh failed", topic=topic.name, reason=str(error))
+                    if self._unrefreshed.get(topic) != str(error):
+                        self._unrefreshed[topic] = str(error)
+                        self._logger.warning("refresh failed", topic=topic.name, reason=str(error))
+                else:
+                    self._unrefreshed.pop(topic, None)
 
     def _observe(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
         """Takes over where the table is now. Raises Fenced when it is no more this node's."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.in_flight import InFlight
 from siltlog.ingest.log_batch import LogBatch
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
@@ -36,6 +37,7 @@ class GroupCommit:
         clock: Clock,
         group_bytes_max: int,
         on_group: Callable[[Sequence[PartitionLog], int, float], None],
+        in_flight: InFlight,
     ) -> None:
         """A group that has `group_bytes_max` goes as it is; `on_group(partitions, bytes, seconds)` hears
         of every one that became durable."""
@@ -43,6 +45,7 @@ class GroupCommit:
         self._group_bytes_max = group_bytes_max
         self._clock = clock
         self._on_group = on_group
+        self._in_flight = in_flight
         self._loop = asyncio.get_running_loop()
         self._open = Group()
         self._sealed: deque[Group] = deque()
@@ -54,6 +57,7 @@ class GroupCommit:
         """Says that `partition` has pending records of about `nbytes`."""
         self._open.partitions[partition] = None
         self._open.nbytes += nbytes
+        self._in_flight.add(nbytes)
 
     def add_control(self, payload: bytes) -> None:
         """Adds an entry for the recovery to read: a claim, a flush."""
@@ -126,6 +130,7 @@ class GroupCommit:
         group, self._under_way = self._under_way, None
         assert group is not None
         now = self._clock.monotonic()
+        self._in_flight.done(group.nbytes)
         # In this order: the high watermark moves, waiting fetches wake, the acks go out.
         for (partition, batch), frame in zip(group.batches, locations, strict=False):
             partition.synced(batch, frame, now)

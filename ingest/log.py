@@ -8,45 +8,69 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from siltlog.infra.clock import Clock
+from siltlog.infra.drain_rate import DrainRate
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import too_large
+from siltlog.infra.in_flight import InFlight
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig, Value
 from siltlog.ingest import wal_state
 from siltlog.ingest.body import Body
 from siltlog.ingest.group_commit import GroupCommit
+from siltlog.ingest.idempotency import IdempotencyKey
 from siltlog.ingest.partition_log import PartitionLog, Piece
-from siltlog.ingest.sequencer import APPEND, Duplicate, ProducerBatch, Refusal, Sequencer, Verdict
-from siltlog.ingest.split import Slice, Split, split
+from siltlog.ingest.producer_check import Part, Producer, checked, checked_keyed, refuse_sequences
+from siltlog.ingest.sequencer import Places, Sequencer, StateBytes
+from siltlog.ingest.split import Split, split
 from siltlog.ingest.topic_log import TopicLog
+from siltlog.ingest.topic_producers import TopicProducers
 from siltlog.ingest.wal import Wal
 
 FRAME_OVERHEAD_BYTES = 1024
 """Reserved per partition of a request beside its records: a frame's header, its Arrow metadata, padding."""
 RECORD_OVERHEAD_BYTES = 24
 """Reserved per record beside its bytes: its timestamp, its ends in the columns, their validity."""
+SEQUENCE_OVERHEAD_BYTES = 8
+"""And where sequences have gaps."""
 WAL_FULL_RETRY_MS = 1_000
+DEGRADED_MAX = 20
+KEYS_FULL_RETRY_MS = 10_000
+PRODUCERS_STATE_PART = 2
+KEYS_STATE_PART = 3
+"""Producers, and idempotency keys, may each take this part of what the WAL's state may take."""
 HEAD_CHECKS_PER_BUDGET = 16
 """The head may go above its budget by this fraction of it."""
 
 
-class Producer(NamedTuple):
-    """Who publishes exactly once (`Silt-Producer-Id`, `Silt-Producer-Epoch`)."""
-
-    producer_id: str
-    epoch: int
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionAck:
+    """`count` new records from `first_offset` on, or as many that were seen before."""
+
     partition: int
     first_offset: int | None
     count: int
     duplicate: bool
+    places: tuple[tuple[int | None, int], ...] | None = None
+    """(first offset, rows) of the partition's records in the request's order, where that is more than one run."""
+
+    @property
+    def last_offset(self) -> int | None:
+        if self.places is not None:
+            first, rows = self.places[-1]
+        else:
+            first, rows = self.first_offset, self.count
+        return None if first is None else first + rows - 1
+
+
+class _Checked(NamedTuple):
+    """A request that may be appended: what becomes of each part, and the bytes of the WAL that takes."""
+
+    split: Split
+    parts: list[Part]
+    reserved: int
+    producer_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +98,7 @@ class Unmade:
         self.name = name
         self.config = config
         self.partitions = [_Blank()] * partitions
+        self.producers = TopicProducers()
 
     def sticky_partition(self) -> int:
         return 0
@@ -94,6 +119,7 @@ class Log:
         group_bytes_max: int,
         head_bytes_max: int,
         on_group: Callable[[float], None],
+        in_flight: InFlight,
     ) -> None:
         """A group commit takes `group_bytes_max`, or one request that is larger; `on_group(seconds)` hears of each.
 
@@ -107,17 +133,25 @@ class Log:
         self.record_bytes_max = record_bytes_max
         self.append_bytes_max = wal.submit_bytes_max - group_bytes_max
         self._state_bytes_max = wal.submit_bytes_max // 4
+        self.producer_bytes = StateBytes()
+        """What producers and keys of all topics take of the WAL's state."""
+        self._producers_bytes_max = self._state_bytes_max // PRODUCERS_STATE_PART
+        self._keys_bytes_max = self._state_bytes_max // KEYS_STATE_PART
         self.draining = False
         self.on_due: Callable[[], None] = lambda: None
         """Called when a partition has enough for a flush."""
         self.wal_refused_seconds = 0.0
         """When a request was last refused because the WAL is full, on the monotonic clock."""
+        self.wal_drained = DrainRate(clock.monotonic())
+        """Of the WAL: what was recycled."""
+        self.flush_retry_ms: Callable[[], int | None] = lambda: None
+        """When a flush may succeed again; None while they do."""
         self._head_bytes_max = head_bytes_max
         self._observe_group = on_group
         self._head_bytes_since_check = 0
         self._topics: dict[str, TopicLog] = {}
         self._by_id: dict[bytes, TopicLog] = {}
-        self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group)
+        self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight)
 
     # --- topics -----------------------------------------------------------------------------------------
     def topic(self, name: str) -> TopicLog:
@@ -135,11 +169,13 @@ class Log:
     def add_topic(self, topic: TopicLog) -> None:
         self._topics[topic.name] = topic
         self._by_id[topic.id_bytes] = topic
+        topic.producers.bytes.join(self.producer_bytes)
 
     def remove_topic(self, topic: TopicLog) -> None:
         if self._topics.get(topic.name) is topic:
             del self._topics[topic.name]
             del self._by_id[topic.id_bytes]
+            topic.producers.bytes.leave()
 
     def see_table(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
         """Takes in what was committed to the topic's table, by this process or another."""
@@ -156,7 +192,11 @@ class Log:
 
     # --- appending --------------------------------------------------------------------------------------
     def append(
-        self, topic: TopicLog, body: Body, producer: Producer | None, partition_count: int | None = None
+        self,
+        topic: TopicLog,
+        body: Body,
+        publisher: Producer | IdempotencyKey | None,
+        partition_count: int | None = None,
     ) -> Appended:
         """Checks the whole request, then sequences it; nothing is appended when anything of it is refused.
 
@@ -164,94 +204,141 @@ class Log:
         """
         topic.check_open()
         now_us = self.clock.now_us()
-        parts, verdicts, reserved = self._checked(topic, body, producer, partition_count, now_us)
+        parts, checks, reserved, producer_id = self._checked(topic, body, publisher, partition_count, now_us)
         if reserved and not self.wal.reserve(reserved):
             raise self._wal_full()
         acks: list[PartitionAck] = []
         ends: list[tuple[PartitionLog, int]] = []
         share = reserved // len(parts.slices)
-        for slice_, (batch, verdict) in zip(parts.slices, verdicts, strict=True):
-            log = topic.partitions[slice_.partition]
-            if isinstance(verdict, Duplicate):
-                acks.append(PartitionAck(slice_.partition, verdict.first_offset, slice_.count, True))
-                ends.append((log, _end(log, verdict.first_offset, slice_.count)))
-                continue
-            first = log.add(
-                Piece(slice_.count, slice_.records, body.nbytes * slice_.count // body.count, batch), now_us
-            )
-            self.group_commit.add(log, share)
-            acks.append(PartitionAck(slice_.partition, first, slice_.count, False))
-            ends.append((log, first + slice_.count))
+        for part in checks:
+            log = topic.partitions[part.partition]
+            new = part.new
+            if new is None:
+                ack, end = _seen_before(part, log.sequencer)
+            else:
+                piece = Piece(new.count, new.records, body.nbytes * new.count // body.count, part.batch)
+                first = log.add(piece, now_us)
+                self.group_commit.add(log, share)
+                end = first + new.count
+                places = ((None, part.seen), (first, new.count)) if part.seen else None
+                ack = PartitionAck(part.partition, first, new.count, False, places)
+            acks.append(ack)
+            ends.append((log, end))
+        if publisher is not None:
+            self._note_producer(topic, publisher, producer_id, now_us)
         return Appended(acks, parts, self.group_commit.commit(reserved), ends)
 
     def rehearse(
-        self, topic: Unmade, body: Body, producer: Producer | None, partition_count: int | None = None
+        self,
+        topic: Unmade,
+        body: Body,
+        publisher: Producer | IdempotencyKey | None,
+        partition_count: int | None = None,
     ) -> None:
         """Raises what `append` would once the topic was made: what is refused must not make it."""
         if partition_count not in (None, len(topic.partitions)):
             raise _partition_count_changed(topic)
-        _, _, reserved = self._checked(topic, body, producer, partition_count, self.clock.now_us())
-        if reserved > self.wal.free_bytes:
+        checked_ = self._checked(topic, body, publisher, partition_count, self.clock.now_us())
+        if checked_.reserved > self.wal.free_bytes:
             raise self._wal_full()
 
     def _checked(
-        self, topic: Target, body: Body, producer: Producer | None, partition_count: int | None, now_us: int
-    ) -> tuple[Split, list[tuple[ProducerBatch | None, Verdict]], int]:
-        """The request by partition, what is to become of each part, and the bytes of the WAL that takes."""
+        self,
+        topic: Target,
+        body: Body,
+        publisher: Producer | IdempotencyKey | None,
+        partition_count: int | None,
+        now_us: int,
+    ) -> _Checked:
         if self.draining:
             raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
-        parts = split(
-            body, len(topic.partitions), topic.sticky_partition(), topic.config, self.record_bytes_max, now_us
-        )
-        verdicts = self._verdicts(topic, parts, producer)
+        partitions, keyless = len(topic.partitions), topic.sticky_partition()
+        producer_id = ""
+        if isinstance(publisher, IdempotencyKey):
+            sequencers = (log.sequencer for log in topic.partitions)
+            found = topic.producers.find_key(publisher, partitions, sequencers, topic.config, now_us)
+            producer_id, partitions, keyless = found
+        parts = split(body, partitions, keyless, topic.config, self.record_bytes_max, now_us)
+        if publisher is None:
+            refuse_sequences(parts, "there is no header Silt-Producer-Id")
+            checks = [Part(slice_.partition, slice_, None) for slice_ in parts.slices]
+        elif isinstance(publisher, IdempotencyKey):
+            checks = checked_keyed(topic, parts, producer_id)
+        else:
+            producer_id = publisher.producer_id
+            checks = checked(topic, parts, publisher)
         # A request that was seen before, all of it, is answered however little room there is.
-        if producer is not None and all(verdict is not APPEND for _, verdict in verdicts):
-            return parts, verdicts, 0
+        if publisher is not None and all(part.new is None for part in checks):
+            return _Checked(parts, checks, 0, producer_id)
         if partition_count not in (None, len(topic.partitions)):
             raise _partition_count_changed(topic)
-        reserved = body.nbytes + RECORD_OVERHEAD_BYTES * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
+        if isinstance(publisher, IdempotencyKey) and self.producer_bytes.keys > self._keys_bytes_max:
+            raise _too_many_keys()
+        overhead = RECORD_OVERHEAD_BYTES
+        if isinstance(publisher, Producer) and publisher.increasing:
+            overhead += SEQUENCE_OVERHEAD_BYTES
+        reserved = body.nbytes + overhead * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
         if reserved > self.append_bytes_max:
             raise too_large(self.append_bytes_max)
-        return parts, verdicts, reserved
+        return _Checked(parts, checks, reserved, producer_id)
 
-    def _verdicts(
-        self, topic: Target, parts: Split, producer: Producer | None
-    ) -> list[tuple[ProducerBatch | None, Verdict]]:
-        if producer is None:
-            _refuse_sequences(parts)
-            return [(None, APPEND)] * len(parts.slices)
-        verdicts: list[tuple[ProducerBatch | None, Verdict]] = []
-        refusals: list[tuple[int, Refusal]] = []
-        for slice_ in parts.slices:
-            batch = _producer_batch(slice_, producer)
-            sequencer = topic.partitions[slice_.partition].sequencer
-            verdict = sequencer.check(batch)
-            if not isinstance(verdict, Refusal) and not _rise_by_one(slice_):
-                verdict = Refusal(
-                    "out_of_order_sequence", sequencer.next_sequence(producer.producer_id), producer.epoch
-                )
-            if isinstance(verdict, Refusal):
-                refusals.append((slice_.partition, verdict))
-            verdicts.append((batch, verdict))
-        if refusals:
-            raise _refused(topic, producer, refusals)
-        return verdicts
+    # --- producers --------------------------------------------------------------------------------------
+    def _note_producer(
+        self, topic: TopicLog, publisher: Producer | IdempotencyKey, producer_id: str, now_us: int
+    ) -> None:
+        if isinstance(publisher, IdempotencyKey):
+            topic.producers.keys.remember(producer_id, now_us)
+        elif publisher.epoch > 0:
+            topic.producers.claims.use(producer_id, publisher.epoch, now_us)
+        while self.producer_bytes.producers > self._producers_bytes_max:
+            largest = max(self._topics.values(), key=lambda other: other.producers.bytes.producers)
+            largest.producers.forget_oldest(log.sequencer for log in largest.partitions)
+
+    def producers(self) -> int:
+        """How many are remembered, counted in each partition they published to."""
+        return sum(len(log.sequencer.producers) for topic in self._topics.values() for log in topic.partitions)
+
+    def idempotency_keys(self) -> int:
+        return sum(len(topic.producers.keys) for topic in self._topics.values())
+
+    async def claim_producer(self, topic: TopicLog, producer_id: str) -> int:
+        """Takes the next epoch of a producer, durably; older ones are fenced from now on."""
+        if self.draining:
+            raise problem("shutting_down", "the server is shutting down; claim at another, or again in a moment")
+        topic.check_open()
+        now_us = self.clock.now_us()
+        used = max(log.sequencer.epoch_of(producer_id) for log in topic.partitions)
+        if not self.wal.reserve(FRAME_OVERHEAD_BYTES):
+            raise self._wal_full()
+        epoch = topic.producers.claims.claim(producer_id, used, now_us)
+        if epoch is None:
+            self.wal.unreserve(FRAME_OVERHEAD_BYTES)
+            raise problem("invalid_request", f"producer {producer_id} has no epoch left; go on under a new id")
+        topic.producers.claims_stored = False
+        for log in topic.partitions:
+            log.sequencer.touch(producer_id, now_us)
+        event = wal_state.ProducerClaimed(topic.topic_id, producer_id, epoch, now_us)
+        self.group_commit.add_control(wal_state.encode(event))
+        await self.group_commit.commit(FRAME_OVERHEAD_BYTES)
+        return epoch
 
     def wal_is_tight(self) -> bool:
         """More than half of its budget is used: what pins the oldest segment must go."""
         return self.wal.used_bytes > self.wal.free_bytes
 
     def _wal_full(self) -> SiltlogError:
-        self.wal_refused_seconds = self.clock.monotonic()
+        now = self.wal_refused_seconds = self.clock.monotonic()
+        # Room comes by segments: the next one at the rate of late, or when a flush that failed is tried again.
+        retry_ms = self.flush_retry_ms() or self.wal_drained.retry_ms(self.wal.segment_bytes, now) or WAL_FULL_RETRY_MS
         if self.wal.disk_full:
             return problem(
-                "disk_full", "the disk of the write-ahead log is full; free some space", retry_after_ms=5_000
+                "disk_full", "the disk of the write-ahead log is full; free some space", retry_after_ms=retry_ms
             )
         return problem(
             "wal_full",
             "the write-ahead log's budget (SILT_WAL_BYTES_MAX) is used: tables take records more slowly than they "
             "come, or cannot be written; try again later",
-            retry_after_ms=WAL_FULL_RETRY_MS,
+            retry_after_ms=retry_ms,
         )
 
     # --- memory -----------------------------------------------------------------------------------------
@@ -289,6 +376,20 @@ class Log:
         reasons += [f"topic {t.name} fenced: {t.state_reason}" for t in self._topics.values() if t.state == "fenced"]
         return reasons
 
+    def degraded(self) -> list[str]:
+        """What does not work as it should while publishes can be acknowledged."""
+        found = []
+        for topic in self.topics():
+            if topic.state == "unavailable":
+                found.append(f"topic {topic.name} takes no records: {topic.state_reason}")
+            elif topic.flush_error:
+                found.append(f"topic {topic.name} cannot be flushed for now: {topic.flush_error}")
+        if len(found) > DEGRADED_MAX:
+            found[DEGRADED_MAX:] = [f"and {len(found) - DEGRADED_MAX} topics more"]
+        if self.wal_is_tight():
+            found.insert(0, "more than half of the write-ahead log is used")
+        return found
+
     # --- what the WAL keeps at the head of each segment -------------------------------------------------
     def state(self) -> bytes:
         """Everything that was submitted to the WAL so far, and nothing that still gathers.
@@ -312,7 +413,12 @@ class Log:
                 for log in topic.partitions
             }
             topics[topic.topic_id] = wal_state.TopicState(
-                topic.name, topic.snapshot.version, topic.epochs, topic.open_commit, partitions
+                topic.name,
+                topic.snapshot.version,
+                topic.epochs,
+                topic.open_commit,
+                partitions,
+                topic.producers.claims.dump(),
             )
         return wal_state.WalState(topics)
 
@@ -325,41 +431,23 @@ def _partition_count_changed(topic: Target) -> SiltlogError:
     )
 
 
-def _producer_batch(slice_: Slice, producer: Producer) -> ProducerBatch:
-    if slice_.sequences is None:
-        raise problem("invalid_record", "with Silt-Producer-Id every record needs its partition and sequence", index=0)
-    return ProducerBatch(producer.producer_id, producer.epoch, int(slice_.sequences[0]), slice_.count)
-
-
-def _rise_by_one(slice_: Slice) -> bool:
-    sequences = slice_.sequences
-    assert sequences is not None
-    return bool((sequences == np.arange(sequences[0], sequences[0] + slice_.count)).all())
-
-
-def _refuse_sequences(parts: Split) -> None:
-    if any(slice_.sequences is not None for slice_ in parts.slices):
-        raise problem("invalid_record", "sequence needs the header Silt-Producer-Id; without it leave it out", index=0)
-
-
-def _refused(topic: Target, producer: Producer, refusals: list[tuple[int, Refusal]]) -> SiltlogError:
-    order = ("fenced_producer", "unknown_producer", "out_of_order_sequence")
-    partition, first = min(refusals, key=lambda item: order.index(item[1].error_code))
-    what = {
-        "fenced_producer": f"epoch {first.producer_epoch} of it was claimed; this one has {producer.epoch}",
-        "unknown_producer": "it is not known (any more) and does not start at 0; claim it and go on from next_sequence",
-        "out_of_order_sequence": f"the next sequence is {first.next_sequence}",
-    }[first.error_code]
+def _too_many_keys() -> SiltlogError:
     return problem(
-        first.error_code,
-        f"producer {producer.producer_id}, topic {topic.name}, partition {partition}: {what}",
-        partition=partition,
-        next_sequence=first.next_sequence,
-        producer_epoch=first.producer_epoch,
-        partitions=[{"partition": p, "next_sequence": refusal.next_sequence} for p, refusal in refusals],
+        "overloaded",
+        "more idempotency keys are remembered than there is room for; publish with Silt-Producer-Id, which needs one "
+        "entry for all its requests, or again once some have expired (idempotency.expiration.ms)",
+        retry_after_ms=KEYS_FULL_RETRY_MS,
     )
 
 
-def _end(log: PartitionLog, first_offset: int | None, count: int) -> int:
-    # Where the original is no longer remembered it is older than 100 requests, and those before the last are durable.
-    return log.sequencer.next_offset if first_offset is None else first_offset + count
+def _seen_before(part: Part, sequencer: Sequencer) -> tuple[PartitionAck, int]:
+    """The answer to a duplicate, and the offset below which its originals are."""
+    assert part.duplicate is not None and part.batch is not None
+    places: Places | None = part.duplicate.places
+    if places is None:
+        # Its originals are not remembered one by one, but lie before the last of what is.
+        end = sequencer.end_of(part.batch.producer_id)
+        assert end is not None
+        return PartitionAck(part.partition, None, part.seen, True), end
+    several = places if len(places) > 1 else None
+    return PartitionAck(part.partition, places[0][0], part.seen, True, several), sum(places[-1])

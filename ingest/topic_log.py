@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from siltlog.infra.errors import ConfigError, Fenced, SiltlogError, problem
+from siltlog.infra.errors import DEFAULT_RETRY_AFTER_MS, ConfigError, Fenced, SiltlogError, problem
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.partition_log import PartitionLog
+from siltlog.ingest.topic_producers import TopicProducers
 from siltlog.ingest.wal import Wal
 
 State = Literal["creating", "open", "fenced", "unavailable", "deleted"]
@@ -32,6 +33,11 @@ class TopicLog:
         """Held by whoever calls a method of `table` that commits or refreshes."""
         self.state: State = "open"
         self.state_reason = ""
+        self.flush_error = ""
+        """Why its last flush failed; empty when it did not."""
+        self.flush_retry_ms = DEFAULT_RETRY_AFTER_MS
+        """How long after a failure it is flushed again."""
+        self.producers = TopicProducers()
         self.partitions = [PartitionLog(self, partition, wal) for partition in range(snapshot.partitions)]
         self.epochs: list[int] = []
         """The epochs of this topic that this WAL has taken, newest last."""
@@ -112,10 +118,8 @@ class TopicLog:
         self._sticky = (self._sticky + 1) % len(self.partitions)
 
     def expire_producers(self, now_us: int) -> None:
-        """Forgets those that were not heard of for `producer.expiration.ms`."""
-        before_us = now_us - self.config.integer("producer.expiration.ms") * 1000
-        for partition in self.partitions:
-            partition.sequencer.expire(before_us)
+        """Forgets producers and idempotency keys that were not heard of for too long."""
+        self.producers.expire((log.sequencer for log in self.partitions), self.config, now_us)
 
     # --- whether it takes records -----------------------------------------------------------------------
     def check_open(self) -> None:
@@ -125,7 +129,11 @@ class TopicLog:
         if self.state == "deleted":
             raise problem("unknown_topic", f"there is no topic {self.name}")
         reason = self.state_reason or "it is being given more partitions"
-        raise problem("topic_unavailable", f"topic {self.name} takes no records: {reason}")
+        raise problem(
+            "topic_unavailable",
+            f"topic {self.name} takes no records: {reason}",
+            retry_after_ms=self.flush_retry_ms if self.state == "unavailable" else None,
+        )
 
     @contextmanager
     def pause(self) -> Iterator[None]:

@@ -20,33 +20,32 @@ LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 
 
-class _Put(msgspec.Struct, forbid_unknown_fields=True):
+class PutTopic(msgspec.Struct, forbid_unknown_fields=True):
     partitions: int | None = None
     config: dict[str, Any] = {}
     name: str | None = None
 
 
-class _Create(msgspec.Struct, forbid_unknown_fields=True):
+class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     partitions: int = PARTITIONS_DEFAULT
     config: dict[str, Any] = {}
 
 
-class _Patch(msgspec.Struct, forbid_unknown_fields=True):
+class PatchTopic(msgspec.Struct, forbid_unknown_fields=True):
     partitions: int | msgspec.UnsetType | None = msgspec.UNSET
     config: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
-_decode_create = msgspec.json.Decoder(_Create)
-_decode_put = msgspec.json.Decoder(_Put)
-_decode_patch = msgspec.json.Decoder(_Patch)
+_decode_create = msgspec.json.Decoder(CreateTopic)
+_decode_put = msgspec.json.Decoder(PutTopic)
+_decode_patch = msgspec.json.Decoder(PatchTopic)
 
 
 class TopicsHttp:
-    def __init__(self, log: Log, topics: Topics, request_timeout_ms: int) -> None:
+    def __init__(self, log: Log, topics: Topics) -> None:
         self._log = log
         self._topics = topics
-        self._request_timeout_ms = request_timeout_ms
 
     def routes(self) -> list[Route]:
         return [
@@ -105,7 +104,7 @@ class TopicsHttp:
         return Response(status_code=204)
 
     async def _body(self, request: Request) -> bytes:
-        return await body_of(request, BODY_BYTES_MAX, self._request_timeout_ms)
+        return await body_of(request, BODY_BYTES_MAX)
 
     def _document(self, topic: TopicLog) -> dict[str, Any]:
         """`records` counts offsets, so it is an upper bound where compaction or a jump left gaps."""

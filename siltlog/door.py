@@ -12,23 +12,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http import problem_reply
+from siltlog.infra.http import BODIES, BodyReader, problem_reply
+from siltlog.infra.in_flight import InFlight
 from siltlog.infra.telemetry import Logger, Metrics
 
 _REQUEST_ID = names.HEADER_REQUEST_ID.lower().encode()
 _REQUEST_ID_CHARS_MAX = 128
+_OWN_HEADERS = sorted(value for name, value in vars(names).items() if name.startswith("HEADER_"))
 _EXPOSED = ", ".join(
-    (
-        names.HEADER_REQUEST_ID,
-        names.HEADER_NEXT_OFFSET,
-        names.HEADER_LOG_START_OFFSET,
-        names.HEADER_TABLE_OFFSET,
-        names.HEADER_HIGH_WATERMARK,
-        "Retry-After",
-    )
+    (*(name for name in _OWN_HEADERS if name.startswith("Silt-") and not name.endswith("-")), "Retry-After")
 )
 _PREFLIGHT_SECONDS = "600"
-OPEN_RETRY_MS = 1_000
+_CLOSE = (b"connection", b"close")
+_ALWAYS = ("/healthz", "/readyz", "/metrics")
+"""Also for connections that are too many: an orchestrator must not take a crowded server for a dead one."""
 
 
 class Door:
@@ -40,25 +37,41 @@ class Door:
         *,
         hosts: Iterable[str],
         origins: Iterable[str],
-        connections: Callable[[], int],
-        connections_max: int,
+        overload: Callable[[], SiltlogError],
+        bodies: BodyReader,
+        in_flight: InFlight,
         logger: Logger,
         metrics: Metrics,
     ) -> None:
-        """`hosts` are names (without port) by which the server may be called besides loopback."""
+        """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
+        those hear that are too many."""
         self.in_flight = 0
         self._app = app
         self._hosts = {host.lower() for host in hosts}
         self._origins = set(origins)
-        self._connections = connections
-        self._connections_max = connections_max
+        self._overload = overload
+        self._bodies = bodies
+        self._in_flight = in_flight
+        self.draining = False
+        """Every reply then asks its client to come back by another connection."""
         self._logger = logger
         self._replies = metrics.replies
+        self.refused = metrics.refused
         self._known_hosts: dict[bytes, bool] = {}
         self._prefix = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
 
+    async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves a connection that is one too many: told so, but for those who look whether the server is well."""
+        await self._serve(scope, receive, send, self._app if scope["path"] in _ALWAYS else self._refusing)
+
+    async def _refusing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise self._overload()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(scope, receive, send, self._app)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, app: ASGIApp) -> None:
         headers = dict(scope["headers"])
         request_id = self._request_id(headers)
         cors = self._cors_headers(headers)
@@ -71,29 +84,37 @@ class Door:
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"] = [*message["headers"], *extra]
+                if self.draining:
+                    message["headers"].append(_CLOSE)
                 status = message["status"]
                 replies[status] = replies.get(status, 0) + 1
             await send(message)
 
-        scope["state"] = {"request_id": request_id}
+        scope["state"] = {"request_id": request_id, BODIES: self._bodies}
         # Starlette then raises for an unknown method rather than reply in its own words.
         scope["app"] = self
         self.in_flight += 1
         try:
             self._check(scope, headers)
             preflight = cors and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
-            app: ASGIApp = _preflight(headers) if preflight else self._app
+            if preflight:
+                app = _preflight(headers)
             await app(scope, receive, send_with_id)
         except Exception as error:
             if started:
                 # The reply is cut off; its reader sees a broken connection rather than half an answer.
                 raise
-            reply = problem_reply(self._translated(error, scope, request_id), request_id)
+            refusal = self._translated(error, scope, request_id)
+            self.refused[refusal.error_code] = self.refused.get(refusal.error_code, 0) + 1
+            reply = problem_reply(refusal, request_id)
             if isinstance(error, HTTPException) and error.headers:
                 reply.headers.update(error.headers)
+            if app == self._refusing:
+                reply.headers["Connection"] = "close"
             await reply(scope, receive, send_with_id)
         finally:
             self.in_flight -= 1
+            self._in_flight.let_go()
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(_REQUEST_ID)
@@ -120,12 +141,6 @@ class Door:
             raise problem(
                 "origin_not_allowed",
                 f"pages of {origin.decode('latin-1')[:200]!r} may not call this server; see SILT_CORS_ORIGINS",
-            )
-        if self._connections() > self._connections_max:
-            raise problem(
-                "overloaded",
-                f"more than SILT_CONNECTIONS_MAX ({self._connections_max}) connections are open; try again later",
-                retry_after_ms=OPEN_RETRY_MS,
             )
 
     def _may_be_called(self, host: str) -> bool:

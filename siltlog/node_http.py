@@ -15,7 +15,16 @@ from siltlog.infra.settings import ServerSettings
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log import Log
 
-FEATURES = ("acks.none", "acks.wal", "acks.table", "groups", "idempotent-producer")
+FEATURES = (
+    "acks.none",
+    "acks.wal",
+    "acks.table",
+    "groups",
+    "idempotent-producer",
+    "producer-claims",
+    "sequence-mode.increasing",
+    "idempotency-key",
+)
 
 
 class NodeHttp:
@@ -51,7 +60,33 @@ class NodeHttp:
             "topic",
             lambda: [(topic.name, topic.bytes_total) for topic in log.topics()],
         )
+        metrics.totals(
+            names.METRIC_DUPLICATE_RECORDS,
+            "Records that were seen before and not appended again",
+            "topic",
+            lambda: [(topic.name, topic.producers.duplicates_total) for topic in log.topics()],
+        )
+        metrics.totals(
+            names.METRIC_PRODUCERS_FORGOTTEN,
+            "Producers and idempotency keys forgotten: too old, or too many",
+            "topic",
+            lambda: [(topic.name, topic.producers.forgotten_total) for topic in log.topics()],
+        )
+        metrics.gauge(
+            names.METRIC_PRODUCERS, "Producers remembered, counted in each partition they published to", log.producers
+        )
+        metrics.gauge(names.METRIC_IDEMPOTENCY_KEYS, "Idempotency keys remembered", log.idempotency_keys)
+        metrics.gauge(
+            names.METRIC_PRODUCER_STATE_BYTES,
+            "About how many bytes producers and keys take in the write-ahead log's state",
+            lambda: log.producer_bytes.producers + log.producer_bytes.keys,
+        )
         metrics.gauge(names.METRIC_TOPICS, "Topics", lambda: len(log.topics()))
+        metrics.gauge(
+            names.METRIC_TOPICS_UNAVAILABLE,
+            "Topics that take no records, or whose last flush failed",
+            lambda: sum(topic.state in ("unavailable", "fenced") or bool(topic.flush_error) for topic in log.topics()),
+        )
 
     def routes(self) -> list[Route]:
         return [
@@ -67,7 +102,9 @@ class NodeHttp:
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
         reasons = self._log.not_ready()
-        warnings = [] if await self._coordination.answers() else ["groups: Redis does not answer"]
+        warnings = self._log.degraded()
+        if not await self._coordination.answers():
+            warnings.append("groups: Redis does not answer")
         document: dict[str, Any] = {"status": "ready" if not reasons else "not_ready", "reasons": reasons}
         return json_reply(document | {"warnings": warnings}, 503 if reasons else 200)
 

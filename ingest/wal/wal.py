@@ -347,6 +347,10 @@ class Wal:
             return self._budget.free_bytes(self._segments_ready())
 
     @property
+    def segment_bytes(self) -> int:
+        return self._files.segment_bytes
+
+    @property
     def disk_full(self) -> bool:
         """Whether the next segment cannot be made: only what is there already counts as free."""
         return self._pool.disk_full

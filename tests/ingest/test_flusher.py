@@ -4,6 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+from siltlog.infra.clock import SystemClock
 from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.topic_log import TopicLog
 
@@ -23,6 +24,8 @@ class Draining(Flusher):
         self.failing = failing
         self.topics = {name: Topic(name) for name in left}
         self._running = {}
+        self._started_seconds = {}
+        self._clock = SystemClock()
         self._log = cast(Any, SimpleNamespace(topic=self.topics.__getitem__))
 
     def _loads(self) -> list[Any]:
