@@ -8,6 +8,7 @@ import asyncio
 import sys
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, cast
 
 from siltlog.infra.errors import SiltlogError, problem
@@ -23,12 +24,13 @@ MEMBERS_MAX = 10_000
 ZSTD_WINDOW_LOG_MAX = 23
 """8 MiB: what every decoder of this content coding takes, and no encoder may go above (RFC 9659)."""
 
+THREADS = 2
 INLINE_BYTES_MAX = 16 * 1024
 INLINE_INFLATED_BYTES_MAX = 256 * 1024
 """Bodies up to the first, that become no more than the second, are inflated on the event loop."""
 
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
-_ZSTD_OPTIONS = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG_MAX}
+_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG_MAX}
 
 
 class _Decoder(Protocol):
@@ -65,16 +67,23 @@ def request_coding(content_encoding: str) -> str:
     return coding
 
 
-async def inflated_body(body: bytes, coding: str, bytes_max: int) -> bytes:
-    """`inflated`, on a thread where it may take long."""
-    if len(body) <= INLINE_BYTES_MAX:
-        inline_max = min(bytes_max, INLINE_INFLATED_BYTES_MAX)
-        try:
-            return inflated(body, coding, inline_max)
-        except SiltlogError as error:
-            if error.error_code != "request_too_large" or inline_max == bytes_max:
-                raise
-    return await asyncio.to_thread(inflated, body, coding, bytes_max)
+class Inflater:
+    """Inflates off the event loop what may take long, on threads of its own: nothing else waits for hostile bodies."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, "inflate")
+
+    async def inflated(self, body: bytes, coding: str, bytes_max: int) -> bytes:
+        """As the function `inflated`."""
+        if len(body) <= INLINE_BYTES_MAX:
+            inline_max = min(bytes_max, INLINE_INFLATED_BYTES_MAX)
+            try:
+                return inflated(body, coding, inline_max)
+            except SiltlogError as error:
+                if error.error_code != "request_too_large" or inline_max == bytes_max:
+                    raise
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, inflated, body, coding, bytes_max)
 
 
 def inflated(body: bytes, coding: str, bytes_max: int) -> bytes:

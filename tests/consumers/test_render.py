@@ -17,7 +17,8 @@ from siltlog.infra.clock import format_us
 from siltlog.infra.errors import Refused
 from siltlog.infra.schema import FETCH_SCHEMA, RECORD_SCHEMA, TIMESTAMP
 from siltlog.ingest.arrow_body import parse_arrow
-from siltlog.ingest.body import from_rows, parse_json
+from siltlog.ingest.body import from_rows
+from siltlog.ingest.json_body import parse_json
 
 JSON_TEXTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),

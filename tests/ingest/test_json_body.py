@@ -4,6 +4,8 @@ import base64
 import json
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,11 @@ from hypothesis import strategies as st
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, format_us
 from siltlog.infra.errors import Refused
 from siltlog.infra.http import INTEGER_MAX
-from siltlog.ingest.body import ROWS_MAX, Body, HeaderList, one_record, parse_json
+from siltlog.ingest.body import ROWS_MAX, Body, HeaderList, one_record
+from siltlog.ingest.json_body import parse_json
+from siltlog.ingest.json_columns import columns_of
+from siltlog.ingest.json_pointer import JsonPointer
+from siltlog.ingest.json_record import JsonRecord
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON_VALUES = st.recursive(
@@ -93,13 +99,13 @@ def stored_in(body: Body) -> list[dict[str, Any]]:
         names = ("timestamp", "key", "value", "headers", "partition", "sequence")
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     assert body.value is not None
-    assert body.timestamp is not None
+    times = [None] * body.count if body.timestamp is None else body.timestamp.cast(pa.int64()).to_pylist()
     out = []
     for index in range(body.count):
         headers = None if body.headers is None else body.headers[index].as_py()
         out.append(
             {
-                "timestamp": body.timestamp[index].value,
+                "timestamp": times[index],
                 "key": None if body.key is None else body.key[index].as_py(),
                 "value": body.value[index].as_py(),
                 "headers": headers and [(header["key"], header["value"]) for header in headers],
@@ -120,6 +126,111 @@ def test_any_record_is_stored_byte_for_byte(given: list[tuple[dict[str, Any], by
     assert body.positions
     content = sum(len(stored["value"] or b"") + len(stored["key"] or b"") for _, _, stored in given)
     assert body.nbytes >= content * n
+
+
+TIMES = st.integers(TIME_MIN_US, TIME_MAX_US)
+REGULAR = {
+    "key": st.none() | TEXT,
+    "timestamp": st.none() | TIMES.map(format_us),
+    "partition": st.none() | st.integers(0, 2**31 - 1),
+    "sequence": st.none() | st.integers(0, INTEGER_MAX),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_columns_are_the_rows(data: st.DataObject) -> None:
+    """Many regular records are read a column at a time, and nothing else comes out than of a few."""
+    own: dict[str, Any] = {name: strategy for name, strategy in REGULAR.items() if data.draw(st.booleans())}
+    if data.draw(st.booleans()):
+        own["timestamp"] = st.integers(TIME_MIN_US // 1000, TIME_MAX_US // 1000)
+    whole = st.fixed_dictionaries(own)
+    if data.draw(st.booleans()):
+        # No gaps in any column.
+        whole = whole.filter(lambda record: None not in record.values())
+    value = data.draw(st.sampled_from([TEXT, JSON_VALUES.filter(lambda value: not isinstance(value, str))]))
+    few = data.draw(st.lists(st.tuples(whole, value.map(json.dumps).map(str.encode)), min_size=1, max_size=4))
+    if any(record.get("sequence") is None for record, _ in few):
+        few = [({name: it for name, it in record.items() if name != "sequence"}, text) for record, text in few]
+    parts = [encoded(record, text) for record, text in few]
+    one_by_one = [row for part in parts for row in stored_in(parse_json(body_of(part)))]
+    many = parse_json(body_of(*parts * ROWS_MAX * 2))
+    assert many.rows is None
+    assert stored_in(many) == one_by_one * ROWS_MAX * 2
+
+
+@pytest.mark.parametrize(
+    "member", ["key", "timestamp", "partition", "sequence", "headers", "value_base64", "key_base64", "value", "times"]
+)
+def test_which_bodies_are_read_by_column(member: str) -> None:
+    """Or the quick way would be gone and nobody would know."""
+    record = {
+        "value": {"value": "text"},
+        "times": {"value": 1, "timestamp": "2026-11-21T07:36:00.123456Z"},
+        "timestamp": {"value": 1, "timestamp": 5},
+        "headers": {"value": 1, "headers": {"a": "b"}},
+        "value_base64": {"value_base64": "YQ=="},
+        "key_base64": {"value": 1, "key_base64": "YQ=="},
+    }.get(member, {"value": 1, member: "k" if member == "key" else 3})
+    columns = columns_of([msgspec.json.decode(json.dumps(record), type=JsonRecord)] * 50, None)
+    assert (columns is None) == (member in ("headers", "value_base64", "key_base64"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text("0123456789-:.TtZz +", min_size=1, max_size=29) | TIMES.map(format_us) | st.datetimes().map(str), st.data()
+)
+def test_times_of_a_column_are_those_of_a_record(text: str, data: st.DataObject) -> None:
+    letters = list(text)
+    for _ in range(data.draw(st.integers(0, 2))):
+        letters[data.draw(st.integers(0, len(letters) - 1))] = data.draw(st.sampled_from("0123456789-:.TZ+é"))
+    text = "".join(letters)
+    part = encoded({"timestamp": text}, b"1")
+    try:
+        one = stored_in(parse_json(body_of(part)))
+    except Refused as error:
+        with pytest.raises(Refused) as caught:
+            parse_json(body_of(*[part] * (ROWS_MAX + 1)))
+        assert caught.value.detail == error.detail
+    else:
+        assert stored_in(parse_json(body_of(*[part] * (ROWS_MAX + 1)))) == one * (ROWS_MAX + 1)
+
+
+def test_sizes_are_bytes_and_not_characters() -> None:
+    """Or the log would reserve too little for what it writes."""
+    text = "é€🙂" * 100
+    for count in (1, ROWS_MAX + 1):
+        for record in ({"headers": {text: "a"}}, {"headers": [{"key": text}]}, {"key": text}):
+            body = parse_json(body_of(*[encoded(record, b"1")] * count))
+            assert body.nbytes >= count * len(text.encode())
+    assert one_record(b"", None, [(text, None)], None).nbytes >= len(text.encode())
+
+
+def test_keys_from_values() -> None:
+    pointer = JsonPointer("/user/id")
+    for count in (1, ROWS_MAX + 1):
+        body = parse_json(body_of(*[encoded({}, b'{"user": {"id": 1.0}}')] * count), pointer)
+        assert [row["key"] for row in stored_in(body)] == [b"1.0"] * count
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (encoded({}, b'{"user": 1}'), "nothing at key_from=/user/id"),
+        (encoded({}, b'{"user": {"id": null}}'), "null"),
+        (encoded({}, b"null"), "nothing at"),
+        (encoded({"key": "a"}, b'{"user": {"id": 1}}'), "it has a key"),
+        (encoded({"key_base64": "YQ=="}, b'{"user": {"id": 1}}'), "it has a key"),
+        (encoded({"value_base64": "e30="}, b""), "base64"),
+    ],
+)
+def test_a_value_without_the_key_is_refused(record: bytes, words: str) -> None:
+    good = encoded({}, b'{"user": {"id": 1}}')
+    for count in (1, ROWS_MAX + 1):
+        with pytest.raises(Refused) as caught:
+            parse_json(body_of(*[good] * count, record), JsonPointer("/user/id"))
+        assert (caught.value.error_code, caught.value.members["index"]) == ("invalid_record", count)
+        assert words in caught.value.detail
 
 
 @pytest.mark.parametrize("count", [2, ROWS_MAX + 1])
