@@ -5,8 +5,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra.in_flight import SMALL_BYTES, InFlight
+
 RECORD_BYTES = 20
 """What a record counts beside its key, value and headers: its partition, offset and timestamp."""
+
+REPLY_COPIES = 2
+"""Records of a reply are in memory as they were read, and as they are sent."""
 
 _INT32 = 4
 
@@ -43,7 +48,9 @@ class Budget:
     The first record of a reply is always taken, whatever it weighs: a reader must be able to go on.
     """
 
-    def __init__(self, max_records: int, max_bytes: int) -> None:
+    def __init__(self, max_records: int, max_bytes: int, in_flight: InFlight | None = None) -> None:
+        """What is taken is counted in `in_flight` too: where that is nearly full, a reply has less in it."""
+        self._in_flight = in_flight
         self.records_left = max_records
         self.bytes_left = max_bytes
         self.bytes_taken = 0
@@ -51,17 +58,24 @@ class Budget:
         """Nothing more may be taken for this reply."""
 
     def take(self, batch: pa.RecordBatch, share: "Share") -> pa.RecordBatch:
-        """The longest prefix of `batch` that fits; when that is not all of it, the share or the budget is spent."""
+        """The longest prefix of `batch` that fits; when that is not all of it, the share or the budget is spent.
+
+        Raises Unavailable `overloaded` when there is no memory even for one record.
+        """
         wanted = min(batch.num_rows, self.records_left)
         if wanted == 0:
             return batch.slice(0, 0)
         ends = record_ends(batch)
         room = self.bytes_left if share.bytes_left is None else min(share.bytes_left, self.bytes_left)
-        share_is_less = room < self.bytes_left
+        if self._in_flight is not None:
+            room = min(room, max(self._in_flight.room(), SMALL_BYTES) // REPLY_COPIES)
+        share_is_less = share.bytes_left is not None and room == share.bytes_left < self.bytes_left
         count = min(int(np.searchsorted(ends, room, side="right")), wanted)
         if count == 0 and (self.bytes_taken == 0 or (share.bytes_taken == 0 and ends[0] <= self.bytes_left)):
             count = 1
         nbytes = int(ends[count - 1]) if count else 0
+        if self._in_flight is not None:
+            self._in_flight.take(nbytes * REPLY_COPIES)
         self.records_left -= count
         self.bytes_left -= nbytes
         self.bytes_taken += nbytes

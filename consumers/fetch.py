@@ -19,6 +19,7 @@ from siltlog.infra import names
 from siltlog.infra.arrow_pieces import Piece
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.in_flight import InFlight
 
 GOLDEN_RATIO = 0.6180339887498949
 """Multiples of it, modulo 1, and those of every subsequence with a fixed stride, are spread evenly (Weyl)."""
@@ -100,8 +101,9 @@ class FetchResult:
 class Fetcher:
     """Serves fetches from a log. Used on one event loop."""
 
-    def __init__(self, log: LogView, row_groups: RowGroups) -> None:
+    def __init__(self, log: LogView, row_groups: RowGroups, in_flight: InFlight | None = None) -> None:
         self._log = log
+        self._in_flight = in_flight
         self.lookup = Lookup(log.store, row_groups)
         self._reader = Reader(row_groups)
         self._turn = 0.0
@@ -127,7 +129,7 @@ class Fetcher:
 
         Problems of one partition are in its part of the result. Limits are the caller's to cut.
         """
-        budget = Budget(max_records, max_bytes)
+        budget = Budget(max_records, max_bytes, self._in_flight)
         parts = [PartitionFetch(at, at.offset, Share(at.max_bytes)) for at in positions]
         first = self._first_of(len(parts))
         order = [*range(first, len(parts)), *range(first)]

@@ -30,6 +30,7 @@ INLINE_RECORDS_MAX = 1_000
 INLINE_BYTES_MAX = 256 * 1024
 """Replies of more records or bytes are rendered on a thread."""
 
+FETCH_PARTITIONS_MAX = 10_000
 EARLIEST_TRIES_MAX = 5
 """How often a read from `earliest` follows a log start that moves away under it."""
 
@@ -74,7 +75,7 @@ _Whole = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 _Positive = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
 
 
-class _Position(msgspec.Struct, forbid_unknown_fields=True):
+class FetchPartition(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
     offset: _Whole
@@ -82,8 +83,8 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
     topic_id: str | None = None
 
 
-class _Fetch(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: Annotated[list[_Position], msgspec.Meta(min_length=1)]
+class FetchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: Annotated[list[FetchPartition], msgspec.Meta(min_length=1, max_length=FETCH_PARTITIONS_MAX)]
     max_records: _Positive | None = None
     max_bytes: _Positive | None = None
     min_bytes: _Whole = 1
@@ -92,7 +93,7 @@ class _Fetch(msgspec.Struct, forbid_unknown_fields=True):
     values: Values = "text"
 
 
-_decoder = msgspec.json.Decoder(_Fetch)
+_decoder = msgspec.json.Decoder(FetchRequest)
 
 
 def routes(log: LogView, fetcher: Fetcher, limits: ReadLimits | None = None) -> list[Route]:
@@ -230,7 +231,7 @@ def _offered(query: Query) -> Sequence[str]:
     return (names.MEDIA_JSON, names.MEDIA_NDJSON, names.MEDIA_ARROW)
 
 
-def _check_once(positions: Sequence[_Position]) -> None:
+def _check_once(positions: Sequence[FetchPartition]) -> None:
     seen: set[tuple[str, int]] = set()
     for at in positions:
         if (at.topic, at.partition) in seen:

@@ -16,6 +16,9 @@ COMPRESS_BYTES_MIN = 1024
 THREAD_BYTES_MIN = 64 * 1024
 """From this size on compressing leaves the event loop."""
 
+SENT_BYTES = 1024 * 1024
+"""Sent at once: a client that does not take its reply keeps the rest of it counted as under way."""
+
 _LEVELS = {"zstd": 1, "gzip": 1}
 
 
@@ -31,7 +34,10 @@ class PiecesResponse(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
             for piece in self.pieces:
-                await send({"type": "http.response.body", "body": memoryview(piece), "more_body": True})
+                view = memoryview(piece)
+                for at in range(0, len(view), SENT_BYTES):
+                    part = view[at : at + SENT_BYTES]
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -52,6 +52,7 @@ SWITCH_INTERVAL_SECONDS = 0.0005
 GC_THRESHOLDS = (50_000, 50, 1_000)
 """Requests leave no cycles behind; with the defaults the collector would walk the whole heap many times a second."""
 EXIT_FATAL = 70
+FETCH_BODY_BYTES_MAX = 4 * 1024 * 1024
 GROUP_SHARE_OF_SEGMENT = 8
 BACKLOG = 2048
 DRAIN_POLL_SECONDS = 0.01
@@ -170,8 +171,8 @@ class _Server:
     ) -> None:
         settings = self.settings
         topics = Topics(log, self.logger)
-        fetcher = Fetcher(log, row_groups)
-        limits = ReadLimits(request_bytes=settings.request_bytes)
+        fetcher = Fetcher(log, row_groups, self._in_flight)
+        limits = ReadLimits(request_bytes=min(settings.request_bytes, FETCH_BODY_BYTES_MAX))
         node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id)
         bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
         publish = Publish(
