@@ -5,6 +5,7 @@ Decides on the event loop (`batcher` says what is due); encodes and commits on t
 
 import asyncio
 import functools
+import itertools
 import os
 import uuid
 from collections.abc import Callable, Coroutine, MutableMapping, Sequence
@@ -15,6 +16,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from siltlog.infra.data_file import DataFile, write_data_file
+from siltlog.infra.delta_log import entry_path
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger, Metrics
@@ -40,6 +42,8 @@ RETRY_SECONDS_MAX = 15.0
 RETRY_MS_MIN = 50
 HANGING_SECONDS = 2.0
 REFRESH_SECONDS = 5.0
+REFRESHES_UNSEEN = 60
+"""Every so many looks a table is opened up although nothing new seems to be there."""
 CARRIED_PART_MAX = 0.5
 """A topic that has more than this part of the WAL's bytes is not carried forward: it would free too little."""
 
@@ -371,8 +375,9 @@ class Flusher:
     # --- what others commit -----------------------------------------------------------------------------
     async def _refresh(self) -> None:
         """Sees what other processes committed: rewrites, retention, a claim that fences this node."""
-        while True:
+        for turn in itertools.count():
             await asyncio.sleep(REFRESH_SECONDS)
+            changed = await self._changed_elsewhere(turn)
             for topic in list(self._log.topics()):
                 topic.expire_producers(self._clock.now_us())
                 if topic.open_commit or topic in self._running:
@@ -380,7 +385,8 @@ class Flusher:
                 try:
                     async with topic.table_lock:
                         if topic.state in ("open", "unavailable"):
-                            self._observe(topic, await self._in_thread(topic.table.refresh))
+                            if topic in changed:
+                                self._observe(topic, await self._in_thread(topic.table.refresh))
                             await self.states.write(topic)
                 except Fenced as error:
                     self._close(topic, error)
@@ -390,6 +396,21 @@ class Flusher:
                         self._logger.warning("refresh failed", topic=topic.name, reason=str(error))
                 else:
                     self._unrefreshed.pop(topic, None)
+
+    async def _changed_elsewhere(self, turn: int) -> set[TopicLog]:
+        """The topics whose tables have an entry that was not seen yet: one look each, because all of them add up."""
+        topics = list(self._log.topics())
+        nexts = [entry_path(topic.name, topic.snapshot.version + 1) for topic in topics]
+        try:
+            found = await self._in_thread(self._log.store.sizes, nexts)
+        except SiltlogError:
+            # Each says for itself why it cannot be refreshed.
+            return set(topics)
+        return {
+            topic
+            for number, (topic, size) in enumerate(zip(topics, found, strict=True))
+            if size is not None or (number + turn) % REFRESHES_UNSEEN == 0
+        }
 
     def _observe(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
         """Takes over where the table is now. Raises Fenced when it is no more this node's."""
