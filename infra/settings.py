@@ -42,7 +42,7 @@ class ServerSettings(BaseSettings):
     """The name of this node."""
     advertise_url: str = ""
     """The URL by which clients reach it, where that is not the address it listens on."""
-    acks: Literal["wal", "table"] = "wal"
+    acks: Literal["none", "wal", "table"] = "wal"
     """What an acknowledgement means unless a topic says otherwise: on disk, or in the table."""
     flush_ms: int = Field(1_000, ge=1)
     """How long a record may wait for its table."""

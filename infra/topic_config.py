@@ -23,7 +23,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS: dict[str, Setting] = {
-    "acks": Setting("wal", "choice", choices=("wal", "table")),
+    "acks": Setting("wal", "choice", choices=("none", "wal", "table")),
     "compression": Setting("zstd", "choice", choices=("zstd", "lz4", "snappy", "gzip", "none")),
     "cleanup.policy": Setting("delete", "choice", choices=("delete", "compact", "compact,delete")),
     "retention.ms": Setting(604_800_000, "int", UNLIMITED),

@@ -6,6 +6,8 @@ from typing import NamedTuple
 FILES_PER_SECOND_BUDGET = 100
 """Small files cost the writer, the table and its readers: with many active partitions each waits longer."""
 LINGER_SECONDS_MAX = 60.0
+AWAITED_SECONDS = 0.25
+"""Who waits for the table waits so long for others to come into the same file, not for all of `flush.ms`."""
 EARLY_BYTES = 1024 * 1024
 """A partition with this much makes a file worth having, however many others are active."""
 
@@ -21,8 +23,10 @@ class Load(NamedTuple):
     flush_ms: int
     flush_bytes: int
     pins_oldest_segment: bool = False
+    hidden: bool = False
+    """Nobody sees it before it is in the table (the topic's `acks`)."""
     awaited: bool = False
-    """Somebody waits for it to be in the table (`acks=table`)."""
+    """Somebody waits for it to be in the table (`acks=table` of a request)."""
 
 
 def linger_seconds(flush_ms: int, active_partitions: int) -> float:
@@ -43,6 +47,9 @@ def due_at(load: Load, active_partitions: int) -> float:
     base_at = load.oldest_seconds + load.flush_ms / 1000
     if load.bytes >= load.flush_bytes or load.pins_oldest_segment:
         return load.oldest_seconds
-    if load.awaited or load.bytes >= EARLY_BYTES:
+    if load.awaited:
+        # As soon as the budget of files lets it, and never later than others.
+        return min(base_at, load.oldest_seconds + max(AWAITED_SECONDS, active_partitions / FILES_PER_SECOND_BUDGET))
+    if load.hidden or load.bytes >= EARLY_BYTES:
         return base_at
     return load.oldest_seconds + linger_seconds(load.flush_ms, active_partitions)

@@ -18,6 +18,7 @@ from siltlog.ingest.body import Rows, headers_array
 from siltlog.ingest.head import Chunk, Head, load
 from siltlog.ingest.log_batch import LogBatch, ProducerRun, Runs, concat, record_batch, record_columns
 from siltlog.ingest.sequencer import ProducerBatch, Sequencer
+from siltlog.ingest.waiters import Waiters
 from siltlog.ingest.wal import Frame, FrameKind, Location, SegmentGone, Wal
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class PartitionLog:
         self.topic = topic
         self.partition = partition
         self.epoch = 0
-        self.sequencer = Sequencer()
+        self.sequencer = Sequencer(taken=topic.producers.bytes)
         self.head = Head(0)
         self.log_start_offset = 0
         self.table_offset = 0
@@ -54,8 +55,8 @@ class PartitionLog:
         self._pending_first = 0
         self._wal = wal
         self._subscribers: set[Callable[[], None]] = set()
-        self._table_waiters: list[tuple[int, asyncio.Future[None]]] = []
-        self._synced_waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._table_waiters = Waiters()
+        self._synced_waiters = Waiters()
 
     def begin(self, next_offset: int, table_offset: int, log_start_offset: int, epoch: int) -> None:
         """Sets the position this process starts from; everything below `next_offset` is durable."""
@@ -96,7 +97,7 @@ class PartitionLog:
         self.head.append(batch, frame, now_seconds)
         self.synced_offset = batch.next_offset
         self._move_high_watermark()
-        _resolve(self._synced_waiters, self.synced_offset)
+        self._synced_waiters.reached(self.synced_offset)
         self.notify()
 
     # --- the table --------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ class PartitionLog:
         self.log_start_offset = log_start_offset
         self.head.flushed(table_offset)
         self._move_high_watermark()
-        _resolve(self._table_waiters, table_offset)
+        self._table_waiters.reached(table_offset)
         self.notify()
 
     def reconfigured(self) -> None:
@@ -120,23 +121,25 @@ class PartitionLog:
 
     def when_synced(self, offset: int) -> asyncio.Future[None] | None:
         """Done once everything below `offset` is synced; None when it is."""
-        return _wait(self._synced_waiters, self.synced_offset, offset)
+        return None if offset <= self.synced_offset else self._synced_waiters.until(offset)
 
     def when_in_table(self, offset: int) -> asyncio.Future[None] | None:
         """Done once everything below `offset` is in the table; None when it is."""
-        return _wait(self._table_waiters, self.table_offset, offset)
+        return None if offset <= self.table_offset else self._table_waiters.until(offset)
 
     @property
     def awaited(self) -> bool:
         """Somebody waits for the table."""
-        return bool(self._table_waiters) or self.topic.config["acks"] == "table"
+        return len(self._table_waiters) > 0
+
+    @property
+    def hidden(self) -> bool:
+        """What is not in the table is not seen."""
+        return self.topic.config["acks"] == "table"
 
     def fail_waiters(self, error: Exception) -> None:
-        for waiters in (self._table_waiters, self._synced_waiters):
-            for _, future in waiters:
-                if not future.done():
-                    future.set_exception(error)
-            waiters.clear()
+        self._table_waiters.fail(error)
+        self._synced_waiters.fail(error)
 
     # --- reading (PartitionView) ------------------------------------------------------------------------
     @property
@@ -200,7 +203,7 @@ class PartitionLog:
             callback()
 
     def _move_high_watermark(self) -> None:
-        reached = self.table_offset if self.topic.config["acks"] == "table" else self.synced_offset
+        reached = self.table_offset if self.hidden else self.synced_offset
         self._high_watermark = max(self._high_watermark, reached)
 
 
@@ -241,7 +244,7 @@ def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:
             rows.values += piece.records.values
             rows.headers += piece.records.headers
             rows.sequences += piece.records.sequences
-    with_gaps = any(piece.producer is not None and piece.producer.gaps for piece in pieces)
+    with_gaps = any(piece.producer is not None and piece.producer.skipped for piece in pieces)
     columns = record_batch(
         pa.array(rows.timestamps, TIMESTAMP),
         pa.array(rows.values, pa.binary()),
@@ -261,25 +264,5 @@ def _runs(pieces: list[Piece]) -> Runs:
 def _run(producer: ProducerBatch | None) -> ProducerRun | None:
     if producer is None:
         return None
-    first = None if producer.gaps else producer.first_sequence
+    first = None if producer.skipped else producer.first_sequence
     return ProducerRun(producer.producer_id, producer.producer_epoch, first)
-
-
-def _wait(waiters: list[tuple[int, asyncio.Future[None]]], reached: int, offset: int) -> asyncio.Future[None] | None:
-    if offset <= reached:
-        return None
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiters.append((offset, future))
-    return future
-
-
-def _resolve(waiters: list[tuple[int, asyncio.Future[None]]], reached: int) -> None:
-    if not waiters:
-        return
-    left = []
-    for offset, future in waiters:
-        if offset > reached:
-            left.append((offset, future))
-        elif not future.done():
-            future.set_result(None)
-    waiters[:] = left

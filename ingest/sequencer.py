@@ -3,26 +3,36 @@
 The rules are those of Kafka's idempotent producer (KIP-98), with sequences that start at 0 and never wrap.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import takewhile
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from siltlog.infra import names
+
 REQUESTS_REMEMBERED = 100
 """Per producer and partition: a retry of one of these gets its original offsets."""
-PRODUCERS_MAX = 100_000
-"""Per partition; past it the ones unused for longest are forgotten before their time."""
+PRODUCER_BYTES = 64
+"""About what a producer takes in the WAL's state beside its id, with the last of its requests."""
 
 
 class SequencedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """`skipped` numbers between the first and the last sequence were not sent."""
+
     first_sequence: int
     last_sequence: int
     first_offset: int
+    skipped: int = 0
+
+    @property
+    def next_offset(self) -> int:
+        return self.first_offset + self.last_sequence - self.first_sequence - self.skipped + 1
 
 
 class ProducerState(msgspec.Struct, array_like=True):
-    """What is known of one producer in one partition; `batches` are its last requests, oldest first."""
+    """What is known of one producer in one partition; `batches` are its last requests, oldest first, at least one."""
 
     epoch: int
     last_sequence: int
@@ -31,30 +41,40 @@ class ProducerState(msgspec.Struct, array_like=True):
 
 
 class ProducerBatch(NamedTuple):
-    """What a request says of one partition: `rows` records whose sequences rise by one from `first_sequence`.
+    """What a request says of one partition: `rows` records whose sequences rise from `first_sequence`.
 
-    With `gaps` they rise by more; such a batch has its sequences in a column.
+    They rise by one, but for `skipped` numbers between them; such a batch has its sequences in a column.
     """
 
     producer_id: str
     producer_epoch: int
     first_sequence: int
     rows: int
-    gaps: bool = False
+    skipped: int = 0
 
     @property
     def last_sequence(self) -> int:
-        return self.first_sequence + self.rows - 1
+        return self.first_sequence + self.rows + self.skipped - 1
 
 
 class Append(NamedTuple):
     """All new and next in line."""
 
 
-class Duplicate(NamedTuple):
-    """All seen before; `first_offset` is None when the original is older than what is remembered."""
+class Rest(NamedTuple):
+    """The first `seen` records were seen before; the others are to be appended."""
 
-    first_offset: int | None
+    seen: int
+
+
+Places = tuple[tuple[int, int], ...]
+"""(first offset, rows) of neighbouring records, in the order of the request."""
+
+
+class Duplicate(NamedTuple):
+    """All seen before; `places` is None when an original is older than what is remembered."""
+
+    places: Places | None
 
 
 class Refusal(NamedTuple):
@@ -63,20 +83,58 @@ class Refusal(NamedTuple):
     producer_epoch: int
 
 
-Verdict = Append | Duplicate | Refusal
 APPEND = Append()
+
+
+class StateBytes:
+    """About how many bytes of the WAL's state producers and idempotency keys take: a topic's, and so all topics'."""
+
+    def __init__(self) -> None:
+        self.producers = 0
+        self.keys = 0
+        self._whole: StateBytes | None = None
+
+    def add(self, producer_id: str, sign: int = 1) -> None:
+        """Counts one producer, or with `sign` -1 that it was forgotten."""
+        nbytes = sign * (len(producer_id) + PRODUCER_BYTES)
+        if is_key(producer_id):
+            self._add(0, nbytes)
+        else:
+            self._add(nbytes, 0)
+
+    def join(self, whole: "StateBytes") -> None:
+        """From now on it counts in `whole` too."""
+        self._whole = whole
+        whole._add(self.producers, self.keys)
+
+    def leave(self) -> None:
+        if self._whole is not None:
+            self._whole._add(-self.producers, -self.keys)
+            self._whole = None
+
+    def _add(self, producers: int, keys: int) -> None:
+        self.producers += producers
+        self.keys += keys
+        if self._whole is not None:
+            self._whole._add(producers, keys)
 
 
 class Sequencer:
     """Assigns contiguous offsets and answers producer duplicates."""
 
-    def __init__(self, next_offset: int = 0) -> None:
+    def __init__(self, next_offset: int = 0, taken: StateBytes | None = None) -> None:
+        """`taken` counts what is remembered here."""
         self.next_offset = next_offset
         self.producers: dict[str, ProducerState] = {}
+        """In order of use."""
+        self.keys: dict[str, ProducerState] = {}
+        """The same of requests with an idempotency key, which expire sooner."""
+        self._taken = taken or StateBytes()
 
-    def check(self, batch: ProducerBatch) -> Verdict:
-        """What `append` would mean for `batch`; changes nothing."""
-        state = self.producers.get(batch.producer_id)
+    # --- answers ----------------------------------------------------------------------------------------
+    def check(self, batch: ProducerBatch) -> Append | Duplicate | Refusal:
+        """What `append` would mean for `batch`, whose sequences rise by one; changes nothing."""
+        state = self._known(batch.producer_id)
         if state is None:
             if batch.first_sequence == 0:
                 return APPEND
@@ -86,13 +144,37 @@ class Sequencer:
         if batch.first_sequence == state.last_sequence + 1:
             return APPEND
         if batch.last_sequence <= state.last_sequence:
-            return Duplicate(_original_offset(state, batch))
+            return Duplicate(_original_places(state, batch))
         return Refusal("out_of_order_sequence", state.last_sequence + 1, state.epoch)
 
+    def check_increasing(
+        self, producer_id: str, producer_epoch: int, sequences: Sequence[int]
+    ) -> Append | Rest | Duplicate | Refusal:
+        """The same where any gap is allowed; `sequences` rise. What is not above the last one seen was seen before."""
+        state = self._known(producer_id)
+        if state is None:
+            return APPEND
+        if producer_epoch < state.epoch:
+            return Refusal("fenced_producer", state.last_sequence + 1, state.epoch)
+        seen = bisect_right(sequences, state.last_sequence)
+        if seen == 0:
+            return APPEND
+        return Rest(seen) if seen < len(sequences) else Duplicate(None)
+
     def next_sequence(self, producer_id: str) -> int:
-        state = self.producers.get(producer_id)
+        state = self._known(producer_id)
         return 0 if state is None else state.last_sequence + 1
 
+    def end_of(self, producer_id: str) -> int | None:
+        """The offset after the last record of a producer; None when it is not known."""
+        state = self._known(producer_id)
+        return None if state is None else state.batches[-1].next_offset
+
+    def epoch_of(self, producer_id: str) -> int:
+        state = self._known(producer_id)
+        return 0 if state is None else state.epoch
+
+    # --- what happens -----------------------------------------------------------------------------------
     def append(self, count: int, producer: ProducerBatch | None, now_us: int, dump_offset: int) -> int:
         """The first of `count` new offsets. A producer's batch must have been answered `Append` just before.
 
@@ -106,47 +188,96 @@ class Sequencer:
 
     def replay(self, producer: ProducerBatch, first_offset: int, now_us: int) -> None:
         """Learns a stored batch again (restart); what is known already changes nothing."""
-        state = self.producers.get(producer.producer_id)
-        if state is None or producer.last_sequence > state.last_sequence:
+        end = self.end_of(producer.producer_id)
+        # By offset: a producer that was forgotten may have begun again at sequence 0.
+        if end is None or first_offset >= end:
             self._remember(producer, first_offset, now_us, first_offset + 1)
 
+    def touch(self, producer_id: str, now_us: int) -> None:
+        """It is in use."""
+        state = self.producers.pop(producer_id, None)
+        if state is not None:
+            state.used_us = now_us
+            self.producers[producer_id] = state
+
+    # --- forgetting -------------------------------------------------------------------------------------
     def expire(self, before_us: int) -> int:
         """Forgets producers unused since before `before_us`; how many."""
+        return self._expire(self.producers, before_us)
+
+    def expire_keys(self, before_us: int) -> int:
+        """Forgets requests with an idempotency key from before `before_us`; how many."""
+        return self._expire(self.keys, before_us)
+
+    def forget(self, count: int) -> int:
+        """Forgets the `count` producers unused for longest; how many there were."""
+        oldest = list(islice(self.producers, count))
+        for producer_id in oldest:
+            self._drop(self.producers, producer_id)
+        return len(oldest)
+
+    def _expire(self, known: dict[str, ProducerState], before_us: int) -> int:
         # In order of use: the first that is young enough ends the search.
-        old = list(takewhile(lambda item: item[1].used_us < before_us, self.producers.items()))
-        for producer_id, _ in old:
-            del self.producers[producer_id]
+        old = [producer_id for producer_id, _ in takewhile(lambda item: item[1].used_us < before_us, known.items())]
+        for producer_id in old:
+            self._drop(known, producer_id)
         return len(old)
 
+    def _drop(self, known: dict[str, ProducerState], producer_id: str) -> None:
+        del known[producer_id]
+        self._taken.add(producer_id, -1)
+
+    # --- stored state -----------------------------------------------------------------------------------
     def dump(self, before_offset: int) -> dict[str, ProducerState]:
         """What is known from the records below `before_offset`: the state that may be stored with them."""
         if before_offset >= self.next_offset:
-            return dict(self.producers)
+            return self.producers | self.keys
         dumped = {}
-        for producer_id, state in self.producers.items():
-            batches = [batch for batch in state.batches if batch.first_offset < before_offset]
-            if batches:
-                dumped[producer_id] = ProducerState(state.epoch, batches[-1].last_sequence, state.used_us, batches)
+        for known in (self.producers, self.keys):
+            for producer_id, state in known.items():
+                if state.batches[-1].first_offset < before_offset:
+                    dumped[producer_id] = state
+                elif below := bisect_left(state.batches, before_offset, key=lambda batch: batch.first_offset):
+                    batches = state.batches[:below]
+                    dumped[producer_id] = ProducerState(state.epoch, batches[-1].last_sequence, state.used_us, batches)
         return dumped
 
     def load(self, producers: Iterable[tuple[str, ProducerState]]) -> None:
-        self.producers.update(producers)
+        """In order of use."""
+        for producer_id, state in producers:
+            known = self._of(producer_id)
+            if producer_id not in known:
+                self._taken.add(producer_id)
+            known[producer_id] = state
+
+    def _of(self, producer_id: str) -> dict[str, ProducerState]:
+        return self.keys if is_key(producer_id) else self.producers
+
+    def _known(self, producer_id: str) -> ProducerState | None:
+        return self._of(producer_id).get(producer_id)
 
     def _remember(self, producer: ProducerBatch, first_offset: int, now_us: int, dump_offset: int) -> None:
         # Popped and put back so that the dict stays in order of use and the first one is the longest unused.
-        state = self.producers.pop(producer.producer_id, None)
+        known = self._of(producer.producer_id)
+        state = known.pop(producer.producer_id, None)
         if state is None:
             state = ProducerState(producer.producer_epoch, -1, now_us, [])
-            if len(self.producers) >= PRODUCERS_MAX:
-                del self.producers[next(iter(self.producers))]
+            self._taken.add(producer.producer_id)
         state.epoch = max(state.epoch, producer.producer_epoch)
         state.last_sequence = producer.last_sequence
         state.used_us = now_us
-        state.batches.append(SequencedBatch(producer.first_sequence, producer.last_sequence, first_offset))
+        state.batches.append(
+            SequencedBatch(producer.first_sequence, producer.last_sequence, first_offset, producer.skipped)
+        )
         # The newest below `dump_offset` stays, or a dump would not know this producer.
         while len(state.batches) > REQUESTS_REMEMBERED and state.batches[1].first_offset < dump_offset:
             del state.batches[0]
-        self.producers[producer.producer_id] = state
+        known[producer.producer_id] = state
+
+
+def is_key(producer_id: str) -> bool:
+    """Whether it stands for a request with an idempotency key."""
+    return producer_id.startswith(names.IDEMPOTENCY_PREFIX)
 
 
 def copied(producers: Mapping[str, ProducerState]) -> dict[str, ProducerState]:
@@ -157,10 +288,22 @@ def copied(producers: Mapping[str, ProducerState]) -> dict[str, ProducerState]:
     }
 
 
-def _original_offset(state: ProducerState, batch: ProducerBatch) -> int | None:
+def _original_places(state: ProducerState, batch: ProducerBatch) -> Places | None:
+    """Where the sequences of `batch` are, which may go across several requests."""
+    places: list[tuple[int, int]] = []
+    last = batch.last_sequence
     for known in reversed(state.batches):
-        if known.first_sequence <= batch.first_sequence:
-            if batch.last_sequence <= known.last_sequence:
-                return known.first_offset + batch.first_sequence - known.first_sequence
+        if known.first_sequence > last:
+            continue
+        if known.last_sequence < last or known.skipped:
             return None
+        first = max(known.first_sequence, batch.first_sequence)
+        offset, rows = known.first_offset + first - known.first_sequence, last - first + 1
+        if places and offset + rows == places[-1][0]:
+            places[-1] = (offset, rows + places[-1][1])
+        else:
+            places.append((offset, rows))
+        if first == batch.first_sequence:
+            return tuple(reversed(places))
+        last = first - 1
     return None

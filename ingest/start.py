@@ -262,25 +262,34 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
     known = found.state.topics.get(topic.topic_id)
     topic.epochs = list(known.epochs) if known else []
     now_us = log.clock.now_us()
+    if known is not None:
+        topic.producers.claims.load(known.claims)
+    if plan.foreign:
+        topic.producers.claims.load(producer_state.read_claims(log.store, topic.name, topic.topic_id))
     for partition in topic.partitions:
         number = partition.partition
         if number in plan.foreign:
             partition.sequencer.load(_inherited(log, topic, number).items())
             plan.inherited[number] = topic.snapshot.offsets[number]
         elif known is not None and number in known.partitions:
-            partition.sequencer.load(known.partitions[number].producers.items())
+            partition.sequencer.load(_as_used_at(known.partitions[number].producers, now_us).items())
         for frame in found.replays.get((topic.topic_id, number), ()):
             if number not in plan.foreign:
                 _replay(partition, LogBatch.from_payload(frame.first_offset, frame.payload), now_us)
         next_offset = _next_offset(plan, number)
         partition.sequencer.next_offset = next_offset
         partition.submitted_offset = next_offset
+    topic.producers.loaded((partition.sequencer for partition in topic.partitions), now_us)
 
 
 def _inherited(log: Log, topic: TopicLog, partition: int) -> dict[str, ProducerState]:
-    """The producers that the table knows of, as used just now: a row's time is its producer's word, and may be old."""
+    """The producers that the table knows of: a row's time is its producer's word, and may be old."""
     producers = producer_state.read(log.store, topic.name, topic.snapshot, partition)
-    now_us = log.clock.now_us()
+    return _as_used_at(producers, log.clock.now_us())
+
+
+def _as_used_at(producers: dict[str, ProducerState], now_us: int) -> dict[str, ProducerState]:
+    """While no server ran nobody could publish: that time does not make a producer or a key older."""
     for known in producers.values():
         known.used_us = now_us
     return producers
@@ -290,6 +299,8 @@ async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
     """What a server that was taken over from still flushed between our look at the table and our claim."""
     for plan in plans:
         topic = plan.topic
+        if not plan.foreign:
+            continue
         late: dict[int, dict[str, ProducerState]] = {}
         for partition, known_offset in plan.inherited.items():
             jumped = topic.snapshot.gaps(partition) if partition in plan.offsets else []
@@ -297,17 +308,27 @@ async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
                 continue
             late[partition] = await asyncio.to_thread(_inherited, log, topic, partition)
             topic.partitions[partition].sequencer.load(late[partition].items())
-        if late:
-            log.group_commit.add_control(wal_state.encode(wal_state.Inherited(topic.topic_id, late)))
-            await log.group_commit.commit()
+        claims = await asyncio.to_thread(producer_state.read_claims, log.store, topic.name, topic.topic_id)
+        topic.producers.claims.load(claims)
+        topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
+        inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
+        log.group_commit.add_control(wal_state.encode(inherited))
+        await log.group_commit.commit()
 
 
 def _replay(partition: PartitionLog, batch: LogBatch, now_us: int) -> None:
     at = batch.first_offset
     for rows, run in batch.runs:
-        if run is not None and run.first_sequence is not None:
-            claimed = ProducerBatch(run.producer_id, run.producer_epoch, run.first_sequence, rows)
-            partition.sequencer.replay(claimed, at, now_us)
+        if run is not None:
+            skipped = 0
+            first = run.first_sequence
+            if first is None:
+                own = batch.columns.column("sequence")
+                begin = at - batch.first_offset
+                first, last = own[begin].as_py(), own[begin + rows - 1].as_py()
+                skipped = last - first + 1 - rows
+            sent = ProducerBatch(run.producer_id, run.producer_epoch, first, rows, skipped)
+            partition.sequencer.replay(sent, at, now_us)
         at += rows
 
 

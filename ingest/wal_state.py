@@ -4,6 +4,7 @@ from typing import Union
 
 import msgspec
 
+from siltlog.ingest.claims import Claim, ClaimState
 from siltlog.ingest.sequencer import ProducerState
 
 EPOCHS_REMEMBERED = 64
@@ -24,6 +25,8 @@ class TopicState(msgspec.Struct, array_like=True):
     open_commit: str = ""
     """A commit whose outcome was not known when this was written."""
     partitions: dict[int, PartitionState] = {}
+    claims: ClaimState = msgspec.field(default_factory=ClaimState)
+    """Of producer epochs."""
 
 
 class WalState(msgspec.Struct, array_like=True):
@@ -63,9 +66,19 @@ class Inherited(msgspec.Struct, tag=True, array_like=True):
 
     topic_id: str
     producers: dict[int, dict[str, ProducerState]]
+    claims: ClaimState = msgspec.field(default_factory=ClaimState)
 
 
-Event = Union[Claiming, Flushing, Flushed, Deleted, Inherited]  # noqa: UP007 (msgspec builds its decoder from it)
+class ProducerClaimed(msgspec.Struct, tag=True, array_like=True):
+    """A producer took an epoch."""
+
+    topic_id: str
+    producer_id: str
+    epoch: int
+    now_us: int
+
+
+Event = Union[Claiming, Flushing, Flushed, Deleted, Inherited, ProducerClaimed]  # noqa: UP007 (msgspec builds its decoder from it)
 
 encode = msgspec.msgpack.Encoder().encode
 decode_state = msgspec.msgpack.Decoder(WalState).decode
@@ -106,6 +119,11 @@ def apply(state: WalState, event: Event) -> None:
         elif isinstance(event, Inherited):
             for partition, producers in event.producers.items():
                 known.partitions.setdefault(partition, PartitionState()).producers = producers
+            known.claims = event.claims
+        elif isinstance(event, ProducerClaimed):
+            # Popped and put back: they are in order of use.
+            known.claims.claims.pop(event.producer_id, None)
+            known.claims.claims[event.producer_id] = Claim(event.epoch, event.now_us)
         else:
             known.open_commit = ""
             known.table_version = event.version

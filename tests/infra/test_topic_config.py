@@ -76,7 +76,7 @@ def test_the_tables_properties_keep_what_is_the_topics_own(own: dict[str, Value]
         ({"flush.ms": None}, "whole number"),
         ({"flush.ms": 2**53}, "whole number"),
         ({"retention.ms": -2}, "(-1 is unlimited)"),
-        ({"acks": "none"}, "acks must be one of wal, table"),
+        ({"acks": "all"}, "acks must be one of none, wal, table"),
         ({"acks": 1}, "acks must be one of"),
         ({"cleanup.policy": ["delete"]}, "one of delete, compact"),
     ],

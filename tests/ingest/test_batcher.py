@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.ingest.batcher import (
+    AWAITED_SECONDS,
     EARLY_BYTES,
     FILES_PER_SECOND_BUDGET,
     LINGER_SECONDS_MAX,
@@ -23,12 +24,13 @@ LOADS = st.builds(
     flush_ms=st.integers(1, 120_000),
     flush_bytes=st.integers(1, 4 * EARLY_BYTES),
     pins_oldest_segment=st.booleans(),
+    hidden=st.booleans(),
     awaited=st.booleans(),
 )
 
 
 def load(nbytes: int = 1, age: float = 0.0, *, partition: int = 0, pins: bool = False, awaited: bool = False) -> Load:
-    return Load("t", partition, nbytes, NOW - age, 1_000, 16 * EARLY_BYTES, pins, awaited)
+    return Load("t", partition, nbytes, NOW - age, 1_000, 16 * EARLY_BYTES, pins, awaited=awaited)
 
 
 @given(st.lists(LOADS, max_size=20), st.floats(0, 200))
@@ -47,7 +49,10 @@ def test_bytes_pins_and_age_each_suffice(item: Load, active: int) -> None:
     assert at <= item.oldest_seconds + max(item.flush_ms / 1000, LINGER_SECONDS_MAX)
     if item.bytes >= item.flush_bytes or item.pins_oldest_segment:
         assert at == item.oldest_seconds
-    elif item.bytes >= EARLY_BYTES or item.awaited:
+    elif item.awaited:
+        assert at <= item.oldest_seconds + item.flush_ms / 1000
+        assert at <= item.oldest_seconds + max(AWAITED_SECONDS, active / FILES_PER_SECOND_BUDGET)
+    elif item.bytes >= EARLY_BYTES or item.hidden:
         assert at == item.oldest_seconds + item.flush_ms / 1000
     else:
         assert at >= item.oldest_seconds + item.flush_ms / 1000
@@ -70,3 +75,11 @@ def test_many_small_partitions_stay_within_the_budget_of_files() -> None:
 
 def test_what_pins_the_oldest_segment_goes_first() -> None:
     assert due([load(age=50.0), load(age=2.0, partition=1, pins=True)], NOW)[0].partition == 1
+
+
+def test_who_waits_for_the_table_is_flushed_early_within_the_budget_of_files() -> None:
+    waited = load(age=AWAITED_SECONDS, awaited=True)
+    assert due([load(age=AWAITED_SECONDS), waited], NOW) == [waited]
+    many = [load(partition=p, age=AWAITED_SECONDS, awaited=True) for p in range(FILES_PER_SECOND_BUDGET // 2)]
+    assert due(many, NOW) == []
+    assert due(many, NOW + 0.5) == many

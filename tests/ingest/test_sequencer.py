@@ -1,6 +1,7 @@
 """The sequencer against a model that remembers everything, through retries, epochs, crashes and expiry."""
 
 import random
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 from siltlog.ingest import sequencer as sequencing
 from siltlog.ingest.sequencer import (
     APPEND,
+    PRODUCER_BYTES,
     REQUESTS_REMEMBERED,
     Append,
     Duplicate,
     ProducerBatch,
     Refusal,
+    Rest,
     Sequencer,
+    StateBytes,
 )
 
 
@@ -117,8 +121,15 @@ def send(sequencer: Sequencer, log: list[Sent], batch: ProducerBatch, submitted:
         log.append(Sent(batch, before))
     elif isinstance(verdict, Duplicate):
         assert should == "duplicate"
-        if verdict.first_offset is not None:
-            assert verdict.first_offset == offset_of(log, batch.producer_id, batch.first_sequence)
+        if verdict.places is None:
+            own = [sent.batch for sent in log if sent.batch.producer_id == batch.producer_id]
+            forgotten = own[: -sequencing.REQUESTS_REMEMBERED]
+            assert any(sent.last_sequence >= batch.first_sequence for sent in forgotten), "it is remembered"
+        else:
+            offsets = [first + i for first, rows in verdict.places for i in range(rows)]
+            numbers = range(batch.first_sequence, batch.last_sequence + 1)
+            assert offsets == [offset_of(log, batch.producer_id, number) for number in numbers]
+            assert all(a[0] + a[1] < b[0] for a, b in pairwise(verdict.places)), "neighbours are one run"
     else:
         # After a crash the epoch of a request that was lost may still be known: it was claimed all the same.
         assert should == verdict.error_code or verdict.error_code == "fenced_producer"
@@ -146,17 +157,58 @@ def test_the_last_requests_are_remembered_with_their_offsets() -> None:
     sequencer = Sequencer(1_000)
     for sequence in range(REQUESTS_REMEMBERED + 5):
         append(sequencer, batch(sequence))
-    assert sequencer.check(batch(5)) == Duplicate(1_005)
+    assert sequencer.check(batch(5)) == Duplicate(((1_005, 1),))
     assert sequencer.check(batch(4)) == Duplicate(None)
-    # A retry in other pieces than the original's is known only within one of them.
-    assert sequencer.check(batch(50, 2)) == Duplicate(None)
+    assert sequencer.check(batch(4, 2)) == Duplicate(None), "a part of it is older"
 
 
-def test_a_part_of_a_request_has_its_own_offset() -> None:
+def test_a_retry_in_other_pieces_has_the_offsets_of_each() -> None:
     sequencer = Sequencer(7)
     append(sequencer, batch(0, 10))
-    assert sequencer.check(batch(3, 4)) == Duplicate(10)
+    assert sequencer.check(batch(3, 4)) == Duplicate(((10, 4),))
     assert sequencer.check(batch(3, 8)) == Refusal("out_of_order_sequence", 10, 0)
+    append(sequencer, batch(10, 5))
+    append(sequencer, batch(0, 1, producer="between"))
+    append(sequencer, batch(15, 3))
+    append(sequencer, batch(18, 2))
+    assert sequencer.check(batch(8, 6)) == Duplicate(((15, 6),))
+    assert sequencer.check(batch(8, 12)) == Duplicate(((15, 7), (23, 5)))
+
+
+def test_increasing_sequences_may_have_gaps_and_what_was_seen_is_dropped() -> None:
+    sequencer = Sequencer()
+    assert sequencer.check_increasing("p", 1, [700, 800]) is APPEND
+    first = ProducerBatch("p", 1, 700, 2, skipped=99)
+    assert first.last_sequence == 800
+    assert sequencer.append(2, first, 0, 0) == 0
+    assert (sequencer.next_sequence("p"), sequencer.end_of("p")) == (801, 2)
+    assert sequencer.check_increasing("p", 1, [700, 750, 800]) == Duplicate(None)
+    assert sequencer.check_increasing("p", 1, [800, 801, 900]) == Rest(1)
+    assert sequencer.check_increasing("p", 1, [900]) is APPEND
+    assert sequencer.check_increasing("p", 0, [900]) == Refusal("fenced_producer", 801, 1)
+    # Where sequences were skipped nobody can say which offset is whose.
+    assert sequencer.check(batch(700, 1, epoch=1)) == Duplicate(None)
+    append(sequencer, batch(801, 2, epoch=1))
+    assert sequencer.check(batch(801, 2, epoch=1)) == Duplicate(((2, 2),))
+    again = Sequencer(sequencer.next_offset)
+    again.replay(first, 0, 0)
+    again.replay(batch(801, 2, epoch=1), 2, 0)
+    assert again.producers == sequencer.producers
+
+
+def test_who_began_again_after_it_was_forgotten_is_known_by_its_newest_records() -> None:
+    """A stored state from before, and the records after it, whose sequences are lower."""
+    sequencer = Sequencer()
+    append(sequencer, batch(0, 50), now_us=1)
+    stored = copied(sequencer.dump(50))
+    sequencer.expire(2)
+    append(sequencer, batch(0, 5), now_us=3)
+    restarted = Sequencer(55)
+    restarted.load(stored.items())
+    for known, offset in ((batch(0, 50), 0), (batch(0, 5), 50)):
+        restarted.replay(known, offset, 3)
+    assert restarted.next_sequence("p") == 5
+    assert restarted.check(batch(5)) is APPEND
 
 
 def test_sequences_go_on_across_epochs_and_older_ones_are_fenced() -> None:
@@ -165,7 +217,7 @@ def test_sequences_go_on_across_epochs_and_older_ones_are_fenced() -> None:
     append(sequencer, batch(3, 1, epoch=2))
     assert sequencer.check(batch(4, 1, epoch=1)) == Refusal("fenced_producer", 4, 2)
     assert sequencer.check(batch(0, 3, epoch=1)) == Refusal("fenced_producer", 4, 2)
-    assert sequencer.check(batch(0, 3, epoch=3)) == Duplicate(0)
+    assert sequencer.check(batch(0, 3, epoch=3)) == Duplicate(((0, 3),))
 
 
 def test_a_burst_longer_than_what_is_remembered_is_not_forgotten_by_a_dump() -> None:
@@ -178,7 +230,7 @@ def test_a_burst_longer_than_what_is_remembered_is_not_forgotten_by_a_dump() -> 
     restarted = Sequencer(submitted)
     restarted.load(sequencer.dump(submitted).items())
     assert restarted.check(batch(1)) is APPEND
-    assert restarted.check(batch(0)) == Duplicate(0)
+    assert restarted.check(batch(0)) == Duplicate(((0, 1),))
     append(sequencer, batch(2 * REQUESTS_REMEMBERED))
     assert len(sequencer.producers["p"].batches) == REQUESTS_REMEMBERED, "once it is durable, the burst is cut"
 
@@ -191,16 +243,37 @@ def test_producers_expire_in_the_order_of_their_last_use() -> None:
     append(sequencer, batch(1, producer="used again"), now_us=30)
     assert sequencer.expire(20) == 1
     assert sequencer.check(batch(1, producer="old")) == Refusal("unknown_producer", 0, 0)
-    assert sequencer.check(batch(0, producer="used again")) == Duplicate(1)
+    assert sequencer.check(batch(0, producer="used again")) == Duplicate(((1, 1),))
     assert sequencer.expire(100) == 2
     assert sequencer.producers == {}
 
 
-def test_more_producers_than_fit_lose_the_one_unused_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequencing, "PRODUCERS_MAX", 2)
+def test_idempotency_keys_expire_by_themselves_and_are_stored_with_the_producers() -> None:
     sequencer = Sequencer()
-    for producer in ("a", "b"):
-        append(sequencer, batch(0, producer=producer))
-    append(sequencer, batch(1, producer="a"))
-    append(sequencer, batch(0, producer="c"))
-    assert list(sequencer.producers) == ["a", "c"]
+    append(sequencer, batch(0, producer="key:a:b:1"), now_us=10)
+    append(sequencer, batch(0, producer="p"), now_us=5)
+    assert list(sequencer.dump(2)) == ["p", "key:a:b:1"]
+    assert list(sequencer.dump(1)) == ["key:a:b:1"]
+    assert (sequencer.expire(10), sequencer.expire_keys(10)) == (1, 0)
+    assert sequencer.check(batch(0, producer="key:a:b:1")) == Duplicate(((0, 1),))
+    assert sequencer.expire_keys(11) == 1
+    assert sequencer.dump(2) == {}
+
+
+def test_what_is_remembered_is_counted_for_the_topic_and_for_all() -> None:
+    taken, whole = StateBytes(), StateBytes()
+    sequencer, other = Sequencer(taken=taken), Sequencer(taken=taken)
+    append(sequencer, batch(0, producer="abc"))
+    taken.join(whole)
+    append(sequencer, batch(0, producer="key:a:b:1"))
+    append(other, batch(0, producer="d"))
+    append(other, batch(1, producer="d"))
+    assert (taken.producers, taken.keys) == (4 + 2 * PRODUCER_BYTES, 9 + PRODUCER_BYTES)
+    other.load(sequencer.dump(9).items())
+    other.load(sequencer.dump(9).items())
+    assert (whole.producers, whole.keys) == (7 + 3 * PRODUCER_BYTES, 18 + 2 * PRODUCER_BYTES)
+    assert (other.forget(1), list(other.producers)) == (1, ["abc"])
+    taken.leave()
+    assert (whole.producers, whole.keys) == (0, 0)
+    assert (sequencer.expire(1), other.forget(9), sequencer.expire_keys(1), other.expire_keys(1)) == (1, 1, 1, 1)
+    assert (taken.producers, taken.keys) == (0, 0)

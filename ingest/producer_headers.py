@@ -1,0 +1,115 @@
+"""The headers by which a publish happens exactly once: a producer's, or an idempotency key."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from siltlog.infra import names
+from siltlog.infra.errors import problem
+from siltlog.infra.http import INTEGER_MAX, Query, whole_number
+from siltlog.ingest.body import Body
+from siltlog.ingest.claims import EPOCH_MAX
+from siltlog.ingest.idempotency import IdempotencyKey, idempotency_key
+from siltlog.ingest.producer_check import Producer
+
+Headers = Mapping[str, str]
+"""Names are in lower case; of a header given twice the last counts."""
+INCREASING = "increasing"
+_KEY = names.HEADER_IDEMPOTENCY_KEY.lower()
+_PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
+_PRODUCERS_OWN = tuple(
+    name.lower() for name in (names.HEADER_PRODUCER_EPOCH, names.HEADER_SEQUENCE, names.HEADER_SEQUENCE_MODE)
+)
+_RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower()
+
+
+def publisher(
+    headers: Headers, body: Body, content: bytes, media: str, query: Query
+) -> Producer | IdempotencyKey | None:
+    """Who publishes `body`, parsed from `content`; None for whoever does not say.
+
+    Gives the records the sequences that the headers say. Raises Refused.
+    """
+    producer_id = headers.get(_PRODUCER_ID)
+    key = headers.get(_KEY)
+    if producer_id is None:
+        for name in _PRODUCERS_OWN:
+            if name in headers:
+                raise problem("invalid_request", f"{name} needs {names.HEADER_PRODUCER_ID}")
+        return None if key is None else _key(key, headers, content, media, query)
+    if key is not None:
+        raise problem(
+            "invalid_parameter",
+            f"{names.HEADER_IDEMPOTENCY_KEY} and {names.HEADER_PRODUCER_ID} are both given; send one",
+            parameter=names.HEADER_IDEMPOTENCY_KEY,
+        )
+    wrong = names.name_problem(producer_id)
+    if wrong is not None:
+        raise problem("invalid_parameter", f"{names.HEADER_PRODUCER_ID}: {wrong}", parameter=names.HEADER_PRODUCER_ID)
+    epoch = header_integer(headers, names.HEADER_PRODUCER_EPOCH, EPOCH_MAX)
+    first = header_integer(headers, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
+    if first is not None:
+        _give_sequences(body, first)
+    _check_named(body)
+    mode = headers.get(names.HEADER_SEQUENCE_MODE.lower(), "")
+    if mode not in ("", INCREASING):
+        raise problem(
+            "invalid_parameter",
+            f"{names.HEADER_SEQUENCE_MODE} must be {INCREASING}, or be left out, not {mode[:40]!r}",
+            parameter=names.HEADER_SEQUENCE_MODE,
+        )
+    return Producer(producer_id, epoch or 0, mode == INCREASING)
+
+
+def header_integer(headers: Headers, name: str, maximum: int) -> int | None:
+    """None when it is not given. Raises Refused `invalid_parameter`."""
+    text = headers.get(name.lower())
+    if text is None:
+        return None
+    number = whole_number(text)
+    if number is None or number > maximum:
+        raise problem(
+            "invalid_parameter", f"{name} must be a whole number from 0 to {maximum}, not {text[:40]!r}", parameter=name
+        )
+    return number
+
+
+def _key(text: str, headers: Headers, content: bytes, media: str, query: Query) -> IdempotencyKey:
+    # All that says what is to be stored; how long the answer may take is not part of it.
+    said = [media]
+    for name, value in query.items():
+        if name not in ("acks", "timeout_ms"):
+            said += (name, value)
+    for name, value in headers.items():
+        if name.startswith(_RECORD_PREFIX):
+            said += (name, value)
+    return idempotency_key(text, content, *(part.encode() for part in said))
+
+
+def _give_sequences(body: Body, first: int) -> None:
+    """Silt-Sequence: the first sequence of a body for one partition."""
+    if body.rows is not None:
+        several = len(set(body.rows.partitions)) > 1
+        body.rows.sequences = list(range(first, first + body.count))
+    else:
+        several = body.partition is not None and bool((body.partition != body.partition[0]).any())
+        body.sequence = np.arange(first, first + body.count, dtype=np.int64)
+    if several:
+        raise problem("invalid_request", "Silt-Sequence is for a body of one partition; give each record its sequence")
+
+
+def _check_named(body: Body) -> None:
+    if body.rows is not None:
+        missing: Any = [p < 0 or s is None for p, s in zip(body.rows.partitions, body.rows.sequences, strict=True)]
+    elif body.partition is None or body.sequence is None:
+        missing = [True]
+    else:
+        missing = body.partition < 0
+    if any(missing) if isinstance(missing, list) else missing.any():
+        index = int(np.argmax(missing))
+        raise problem(
+            "invalid_record",
+            f"record {index}: with Silt-Producer-Id every record names its partition and its sequence",
+            index=index,
+        )

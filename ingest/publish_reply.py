@@ -1,0 +1,45 @@
+"""What a publish is answered: where its records are."""
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from siltlog.infra.http import JsonReply
+from siltlog.ingest.log import Appended, PartitionAck
+from siltlog.ingest.topic_log import TopicLog
+
+
+def publish_reply(topic: TopicLog, appended: Appended, acks: str, *, positions: bool) -> JsonReply:
+    """With `positions` every record's partition and offset, in the order of the request."""
+    given = acks != "none"
+    partitions = [
+        {
+            "partition": ack.partition,
+            "first_offset": ack.first_offset if given else None,
+            "last_offset": ack.last_offset if given else None,
+            "count": ack.count,
+            "duplicate": ack.duplicate,
+        }
+        for ack in appended.acks
+    ]
+    document: dict[str, Any] = {"topic": topic.name, "acks": acks, "partitions": partitions}
+    if positions:
+        if given and any(ack.places is not None for ack in appended.acks):
+            document["records"] = _positions_in_runs(appended)
+        else:
+            firsts = {ack.partition: ack.first_offset if given else None for ack in appended.acks}
+            document["records"] = appended.split.positions(firsts)
+    return JsonReply(document, 200 if given else 202)
+
+
+def _positions_in_runs(appended: Appended) -> list[tuple[int, int | None]]:
+    offsets = {ack.partition: _offsets(ack) for ack in appended.acks}
+    targets = np.asarray(appended.split.partition_of_record).tolist()
+    return [(partition, next(offsets[partition])) for partition in targets]
+
+
+def _offsets(ack: PartitionAck) -> Iterator[int | None]:
+    for first, rows in ack.places or ((ack.first_offset, ack.count),):
+        yield from repeat(None, rows) if first is None else range(first, first + rows)
