@@ -81,8 +81,7 @@ class Drain:
         await self._flusher.drain()
         while self._door.in_flight:  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
             await asyncio.sleep(POLL_SECONDS)
-        for topic in self._log.topics():
-            await self._flusher.release(topic)
+        await asyncio.gather(*(self._flusher.release(topic) for topic in self._log.topics()))
 
     def _acked(self) -> int:
         return sum(topic.records_total for topic in self._log.topics())
