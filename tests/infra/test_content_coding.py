@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable
 
 import pytest
+from bombs import zstd_bomb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,15 +26,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": lambda content: zstd.compress(content, options={zstd.CompressionParameter.checksum_flag: 1}),
 }
-BLOCK_BYTES_MAX = 128 * 1024
-
-
-def zstd_bomb(nbytes: int) -> bytes:
-    """A frame of runs: each block of 128 KiB is four bytes (RFC 8878, section 3.1.1.2)."""
-    blocks = nbytes // BLOCK_BYTES_MAX
-    run = (BLOCK_BYTES_MAX << 3 | 0b010).to_bytes(3, "little") + b"x"
-    last = (1 << 3 | 0b011).to_bytes(3, "little") + b"x"
-    return bytes.fromhex("28b52ffd0068") + run * blocks + last
 
 
 def refusal(body: bytes, coding: str, bytes_max: int = MIB) -> Refused:
