@@ -6,6 +6,7 @@ import click
 
 from siltlog.cli.server_options import ServerCommand, take_settings
 from siltlog.cli.session import needs
+from siltlog.memory import keep_freed_memory
 
 EPILOG = """\b
 Examples:
@@ -27,6 +28,7 @@ def serve(take_over: bool, accept_loss: bool, **settings: Any) -> int:
     Prints `listening on URL` once it can acknowledge. SIGTERM or Ctrl-C: it finishes what it took, flushes, and ends.
     """
     loaded = take_settings(settings)
+    keep_freed_memory()
     with needs("server", "silt serve"):
         from siltlog.server import serve as run_server
     return run_server(loaded.settings, take_over=take_over, accept_loss=accept_loss)
