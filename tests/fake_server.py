@@ -42,6 +42,7 @@ class FakeTopic:
     partitions: list[list[Stored]]
     starts: dict[int, int] = field(default_factory=dict)
     producers: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
 
     def values(self, partition: int) -> list[bytes | None]:
         return [stored.value for stored in self.partitions[partition]]
@@ -62,8 +63,12 @@ class FakeServer:
         self.changed = threading.Condition(threading.RLock())
         self.requests: list[tuple[str, str, float]] = []
         self.publishes: list[dict[str, str]] = []
-        self.in_flight: dict[str, int] = {}
+        self.in_flight: list[tuple[str, int]] = []
+        self.most_in_flight = 0
         self.overlapped = False
+        """Whether two requests were in flight for one partition."""
+        self.offers_claims = True
+        self.claims = 0
         self.groups: dict[str, Any] = {}
         self.port = 0
         self._http: ThreadingHTTPServer | None = None
@@ -96,20 +101,44 @@ class FakeServer:
         return self.topics[name]
 
     # --- publishing ---------------------------------------------------------------------------------------
-    def publish(self, name: str, headers: Any, body: bytes) -> dict[str, Any]:
+    def rows(self, headers: Any, query: dict[str, str], body: bytes) -> list[dict[str, Any]]:
+        rows = pa.ipc.open_stream(pa.py_buffer(body)).read_all().to_pylist()
+        if "partition" in query:
+            first = int(headers[names.HEADER_SEQUENCE])
+            for index, row in enumerate(rows):
+                assert "partition" not in row and "sequence" not in row
+                row |= {"partition": int(query["partition"]), "sequence": first + index}
+        return rows
+
+    def claim(self, name: str, producer: str) -> dict[str, Any]:
+        topic = self.find(name)
+        if not self.offers_claims:
+            raise problem("not_found", "nothing is here")
+        self.claims += 1
+        epoch = topic.epochs[producer] = topic.epochs.get(producer, 0) + 1
+        partitions = [
+            {"partition": p, "next_sequence": known["next"], "last_offset": known["last"]}
+            for (who, p), known in topic.producers.items()
+            if who == producer
+        ]
+        return {"producer_id": producer, "producer_epoch": epoch, "partitions": partitions}
+
+    def publish(self, name: str, headers: Any, rows: list[dict[str, Any]], size: int) -> dict[str, Any]:
         if self.auto_create_partitions and name not in self.topics:
             topic = FakeTopic([[] for _ in range(self.auto_create_partitions)])
         else:
             topic = self.find(name)
-        if len(body) > self.limits["request_bytes"]:
+        if size > self.limits["request_bytes"]:
             raise problem("request_too_large", "the body is too large", limit=self.limits["request_bytes"])
-        table = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
-        rows = table.to_pylist()
         producer = headers[names.HEADER_PRODUCER_ID]
+        epoch = topic.epochs.get(producer, 0)
+        if int(headers[names.HEADER_PRODUCER_EPOCH]) < epoch:
+            raise problem("fenced_producer", "it was claimed", producer_epoch=epoch)
         groups: dict[int, list[dict[str, Any]]] = {}
         for row in rows:
             groups.setdefault(row["partition"], []).append(row)
-        known = {p: topic.producers.setdefault((producer, p), {"next": 0, "batches": {}}) for p in groups}
+        unknown = {"next": 0, "last": None, "batches": {}}
+        known = {p: topic.producers.get((producer, p), unknown) for p in groups}
         duplicates = {p for p, part in groups.items() if part[-1]["sequence"] < known[p]["next"]}
         counted = headers.get(names.HEADER_PARTITION_COUNT)
         if len(duplicates) < len(groups) and counted and int(counted) != len(topic.partitions):
@@ -136,6 +165,7 @@ class FakeServer:
             if p in duplicates:
                 offset = known[p]["batches"][first]
             else:
+                known[p] = topic.producers.setdefault((producer, p), {"next": 0, "batches": {}})
                 offset = len(topic.partitions[p])
                 topic.partitions[p] += [
                     Stored(
@@ -146,6 +176,7 @@ class FakeServer:
                 ]  # fmt: skip
                 known[p]["batches"][first] = offset
                 known[p]["next"] = first + len(part)
+                known[p]["last"] = offset + len(part) - 1
             reply.append(
                 {
                     "partition": p, "first_offset": offset, "last_offset": offset + len(part) - 1,
@@ -269,6 +300,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, {"version": "0", "cluster_id": "c", "nodes": [], "limits": fake.limits, "features": []}
             case "POST", "topics", name, "records":
                 return self._publish(name, body)
+            case "POST", "topics", name, "producers", producer:
+                with fake.changed:
+                    return 200, fake.claim(name, producer)
             case "POST", "fetch":
                 with fake.changed:
                     return 200, fake.fetch(msgspec.json.decode(body))
@@ -301,9 +335,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _publish(self, name: str, body: bytes) -> tuple[int, Any]:
         fake = self.fake
         fault = fake.faults()
+        rows = fake.rows(self.headers, self.query, body)
+        touched = {(name, row["partition"]) for row in rows}
         with fake.changed:
-            fake.in_flight[name] = fake.in_flight.get(name, 0) + 1
-            fake.overlapped |= fake.in_flight[name] > 1
+            fake.overlapped |= not touched.isdisjoint(fake.in_flight)
+            fake.in_flight += touched
+            fake.most_in_flight = max(fake.most_in_flight, len(fake.in_flight))
         try:
             if fault == "drop_before":
                 raise ConnectionAbortedError
@@ -314,7 +351,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise problem(code, "a fault", retry_after_ms=20)
             with fake.changed:
                 fake.publishes.append(dict(self.headers))
-                reply = fake.publish(name, self.headers, body)
+                reply = fake.publish(name, self.headers, rows, len(body))
             if fault == "drop_after":
                 raise ConnectionAbortedError
             if fault is not None:
@@ -322,7 +359,8 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, reply
         finally:
             with fake.changed:
-                fake.in_flight[name] -= 1
+                for one in touched:
+                    fake.in_flight.remove(one)
 
     def _reply(self, status: int, document: Any) -> None:
         media = names.MEDIA_JSON if status < 400 else names.MEDIA_PROBLEM

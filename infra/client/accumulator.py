@@ -1,22 +1,25 @@
-"""Which records travel together and when: by bytes or age, one batch at a time for each topic. No IO, no clock.
+"""Which records travel together and when: by bytes or age, one batch after the other for each topic. No IO, no clock.
 
-The caller locks around every method; a lane that was taken is the taker's alone until it is given back.
+The caller locks around every method; a lane that was taken is the taker's to ask for its next step, until it is given
+back.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
 import pyarrow as pa
 
 from siltlog.infra import names
-from siltlog.infra.client.batch import ROW_BYTES, Batch, Row
-from siltlog.infra.client.lane import Lane, Limits, PublishOptions
+from siltlog.infra.client.batch import ROW_BYTES, Batch, Owner
+from siltlog.infra.client.flight import REQUEST_BYTES_TARGET, Limits
+from siltlog.infra.client.lane import Lane
+from siltlog.infra.client.options import PublishOptions
+from siltlog.infra.client.record import Headers
 from siltlog.infra.errors import problem
 
 
-class _Queue:
-    """What waits for one lane. `open` takes records until it is due; `closed` are full, in order."""
+class Queue:
+    """What waits for one lane. `open` takes records until it is taken or can grow no more; `closed` wait in order."""
 
     __slots__ = ("busy", "closed", "lane", "open")
 
@@ -31,68 +34,98 @@ class _Queue:
             self.closed.append(self.open)
             self.open = None
 
-    def due(self, linger: float) -> float | None:
-        """When the lane has something to do; None when it has nothing, or is at it."""
+    def due(self, linger: float, timeout: float) -> float | None:
+        """When the lane has something to do; None when it has nothing, or somebody is at it."""
         if self.busy:
             return None
-        if self.closed or not self.lane.wants_batch:
-            return 0.0 if self.lane.ending else self.lane.not_before
-        if self.open is None:
+        own, batch_due = self.lane.due, self.batch_due(linger, timeout)
+        if own is None or batch_due is None:
+            return batch_due if own is None else own
+        return min(own, batch_due)
+
+    def batch_due(self, linger: float, timeout: float) -> float | None:
+        """When the lane is to have the next batch; None while there is none that it wants. At `timeout` it fails it."""
+        lane = self.lane
+        batch = self.closed[0] if self.closed else self.open
+        if batch is None or not lane.wants(batch):
             return None
-        due = 0.0 if self.open.urgent else self.open.created + linger
-        return max(due, self.lane.not_before)
+        if lane.ending:
+            return 0.0
+        due = 0.0 if batch.urgent or self.closed else batch.created + linger
+        return min(max(due, lane.not_before), batch.created + timeout)
+
+    def take_batch(self) -> Batch:
+        if self.closed:
+            return self.closed.popleft()
+        batch, self.open = self.open, None
+        assert batch is not None
+        return batch
 
 
 class Accumulator:
-    def __init__(
-        self,
-        options: PublishOptions,
-        *,
-        linger_ms: float,
-        batch_bytes: int,
-        lock: threading.Lock,
-        jitter: Callable[[], float],
-    ) -> None:
+    def __init__(self, options: PublishOptions, owner: Owner, jitter: Callable[[], float]) -> None:
         self.used_bytes = 0
         self.unfinished: set[Batch] = set()
         self._options = options
-        self._linger = linger_ms / 1000
-        self._batch_bytes = batch_bytes
-        self._lock = lock
+        self._owner = owner
+        self._linger = options.linger_ms / 1000
+        self._timeout = options.delivery_timeout_ms / 1000
+        self._batch_bytes = min(options.batch_bytes, options.buffer_bytes)
+        self._batch_bytes_max = max(self._batch_bytes, min(REQUEST_BYTES_TARGET, options.buffer_bytes))
         self._jitter = jitter
         self._limits = Limits()
-        self._queues: dict[str, _Queue] = {}
-        self._active: dict[str, _Queue] = {}
+        self._queues: dict[str, Queue] = {}
+        self._active: dict[str, Queue] = {}
 
-    def append(self, topic: str, row: Row, size: int, now: float) -> tuple[Batch, int, bool]:
-        """The batch that took the row, its index there, and whether a sender should look now.
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        timestamp_us: int,
+        partition: int | None,
+        size: int,
+        now: float,
+    ) -> tuple[Batch, int, bool]:
+        """The batch that took the record, its index there, and whether a sender should look now.
 
-        `size` is that of key, value and headers in bytes.
+        `size` is that of key, value and headers in bytes. A full batch goes on growing while its lane has no use for
+        another request, up to what one request takes.
         """
         queue = self._queues.get(topic) or self._new_queue(topic)
         size += ROW_BYTES
         batch = queue.open
         look = False
-        if batch is None or batch.size_bytes + size > self._batch_bytes:
+        if batch is None or (batch.full and batch.size_bytes + size > self._batch_bytes_max):
             queue.close_open()
-            batch = queue.open = Batch(topic, now, self._lock)
+            batch = queue.open = Batch(topic, now, self._owner)
             self.unfinished.add(batch)
             self._active[topic] = queue
             look = True
         index = batch.count
-        batch.rows.append(row)
+        batch.values.append(value)
+        batch.keys.append(key)
+        batch.timestamps.append(timestamp_us)
+        if key is not None:
+            batch.placed = True
+        if headers is not None:
+            batch.headers[index] = headers
+        if partition is not None:
+            batch.partitions[index] = partition
+            batch.placed = True
         batch.count = index + 1
         batch.size_bytes += size
         self.used_bytes += size
-        if batch.size_bytes >= self._batch_bytes:
-            queue.close_open()
+        if batch.size_bytes >= self._batch_bytes and not batch.full:
+            batch.full = batch.urgent = True
             look = True
         return batch, index, look
 
     def add_table(self, topic: str, table: pa.Table, now: float) -> Batch:
         queue = self._queues.get(topic) or self._new_queue(topic)
         queue.close_open()
-        batch = Batch(topic, now, self._lock, table)
+        batch = Batch(topic, now, self._owner, table)
         queue.closed.append(batch)
         self.unfinished.add(batch)
         self._active[topic] = queue
@@ -113,41 +146,45 @@ class Accumulator:
         """No time is left: what is not on its way fails, and what is gets no other attempt."""
         self.close_open()
         for queue in self._queues.values():
-            queue.lane.ending = True
+            queue.lane.end()
 
     def take(self, now: float) -> Lane | None:
-        """A lane with something to do now, its batch given to it; the caller owns it until `give_back`."""
+        """A lane with something to do now, its batch given to it; nobody else gets it until `give_back`."""
         for topic, queue in self._active.items():
-            due = queue.due(self._linger)
+            due = queue.due(self._linger, self._timeout)
             if due is None or due > now:
                 continue
-            if queue.lane.wants_batch:
-                if not queue.closed:
-                    queue.close_open()
-                queue.lane.give(queue.closed.popleft())
+            batch_due = queue.batch_due(self._linger, self._timeout)
+            if batch_due is not None and batch_due <= now:
+                queue.lane.give(queue.take_batch())
             queue.busy = True
             # To the end of the line: no topic is served twice before another that is due.
             self._active[topic] = self._active.pop(topic)
             return queue.lane
         return None
 
-    def give_back(self, lane: Lane, finished: Batch | None) -> None:
+    def give_back(self, lane: Lane) -> None:
+        self._queues[lane.topic].busy = False
+
+    def finished(self, batch: Batch) -> None:
+        self.unfinished.discard(batch)
+        self.used_bytes -= batch.size_bytes
+
+    def rest(self, lane: Lane) -> None:
+        """Forgets a lane that has nothing to do until the next record of its topic."""
         queue = self._queues[lane.topic]
-        queue.busy = False
-        if finished is not None:
-            self.unfinished.discard(finished)
-            self.used_bytes -= finished.size_bytes
-        if lane.wants_batch and queue.open is None and not queue.closed:
+        if lane.idle and not queue.busy and queue.open is None and not queue.closed:
             self._active.pop(lane.topic, None)
 
     def next_due(self) -> float | None:
         """When `take` will next have a lane, as far as known now."""
-        dues = [due for queue in self._active.values() if (due := queue.due(self._linger)) is not None]
+        linger, timeout = self._linger, self._timeout
+        dues = [due for queue in self._active.values() if (due := queue.due(linger, timeout)) is not None]
         return min(dues, default=None)
 
-    def _new_queue(self, topic: str) -> _Queue:
+    def _new_queue(self, topic: str) -> Queue:
         wrong = names.name_problem(topic)
         if wrong is not None:
             raise problem("invalid_request", wrong)
-        queue = self._queues[topic] = _Queue(Lane(topic, self._options, self._limits, self._jitter))
+        queue = self._queues[topic] = Queue(Lane(topic, self._options, self._limits, self._jitter))
         return queue

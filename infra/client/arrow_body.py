@@ -19,6 +19,9 @@ Compression = Literal["none", "lz4", "zstd"]
 
 PIECE_BYTES_MIN = 16 * 1024
 """Smaller pieces of a body are joined before they go to the socket."""
+COPIED_BYTES_MAX = 256 * 1024
+"""Below this one copy costs less than a writer and several pieces do."""
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 CHUNK_ROWS_MIN = 1_000
 """Tables in smaller chunks are copied together: each chunk becomes a batch of the stream, and costs as such."""
 SORTABLE_MAX = 2**15 - 1
@@ -85,24 +88,25 @@ def out_of_range(records: pa.Table, partitions: int) -> list[int]:
 def body_of(
     records: pa.Table, placement: Placement, sequences: Mapping[int, int], compression: Compression
 ) -> list[Buffer]:
-    """The records as an IPC stream with their partition and sequence; `sequences` are each partition's first.
+    """The records as an IPC stream; `sequences` are each partition's first.
 
-    The pieces refer to the records' own memory where rows need no reordering.
+    A body for one partition is the records alone: their partition and first sequence are said beside it. The pieces
+    refer to the records' own memory where rows need no reordering.
     """
-    count = records.num_rows
-    if placement.partition is None or placement.order is None or placement.rank is None:
-        sent = records
-        partition = np.full(count, placement.single, np.int32)
-        sequence = np.arange(count, dtype=np.int64) + sequences.get(placement.single, 0)
-    else:
-        sent = records.take(pa.array(placement.order))
+    columns = {name: records[name] for name in records.column_names if name != "partition"}
+    if placement.partition is not None and placement.order is not None and placement.rank is not None:
+        order = pa.array(placement.order)
+        columns = {name: column.take(order) for name, column in columns.items()}
         partition = placement.partition[placement.order]
         first = np.zeros(int(partition[-1]) + 1, np.int64)
         for number in placement.counts:
             first[number] = sequences.get(number, 0)
-        sequence = first[partition] + placement.rank[placement.order]
-    columns = {name: sent[name] for name in sent.column_names if name != "partition"}
-    table = pa.table({**columns, "partition": partition, "sequence": sequence})
+        columns["partition"] = pa.array(partition)
+        columns["sequence"] = pa.array(first[partition] + placement.rank[placement.order])
+    table = pa.table(columns)
+    if compression == "none" and table.nbytes < COPIED_BYTES_MAX:
+        messages = [table.schema.serialize(), *(batch.serialize() for batch in table.to_batches()), END_OF_STREAM]
+        return [b"".join(messages)]
     sink = Pieces()
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, table.schema, options=options) as writer:

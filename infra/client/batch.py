@@ -2,11 +2,12 @@
 
 import logging
 import threading
+from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,6 @@ import pyarrow as pa
 from siltlog.infra.client.record import Headers, PartitionMetadata, RecordMetadata, datetime_of
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.schema import HEADERS, TIMESTAMP
-
-Row = tuple[bytes | None, bytes | None, Headers | None, int, int | None]
-"""value, key, headers, timestamp in microseconds, partition or None"""
 
 _log = logging.getLogger("siltlog.producer")
 ROW_BYTES = 64
@@ -46,40 +44,74 @@ class Failed(NamedTuple):
 Outcome = Landed | Failed
 
 
-class Batch:
-    """Filled by `add` under the owner's lock until it is closed; then the sender's alone until it is finished.
+class Owner(Protocol):
+    """The producer that a batch belongs to."""
 
-    `pending` are the row ranges not yet decided, in order; outcomes may cut them finer, for the rows of one refused
-    record or where a request would be too large.
+    @property
+    def lock(self) -> threading.Lock: ...
+
+    def hurry(self, batch: "Batch") -> None:
+        """Somebody waits for this batch: send it now rather than wait for more."""
+
+    def changed(self, finished: bool) -> None:
+        """There may be something to send, and once batches are `finished` there is more room. The lock is held."""
+
+
+class Batch:
+    """Filled under the owner's lock until it is closed; then the lane's alone until it is finished.
+
+    `pending` are the row ranges not yet decided nor on their way, in order; outcomes may cut them finer, for the rows
+    of one refused record or where a request would be too large. `flights` counts the requests that have rows of it.
     """
 
-    def __init__(self, topic: str, created: float, lock: threading.Lock, table: pa.Table | None = None) -> None:
+    def __init__(self, topic: str, created: float, owner: Owner, table: pa.Table | None = None) -> None:
         self.topic = topic
         self.created = created
+        self.owner = owner
         self.table = table
-        self.rows: list[Row] = []
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        self.timestamps = array("q")
+        """Microseconds."""
+        self.headers: dict[int, Headers] = {}
+        self.partitions: dict[int, int] = {}
+        """Of the rows that have some, or name one."""
         self.size_bytes = 0 if table is None else table.nbytes + ROW_BYTES
         self.count = 0 if table is None else table.num_rows
-        self.urgent = table is not None
+        self.placed = table is not None and not {"key", "partition"}.isdisjoint(table.column_names)
+        """Whether rows say where they belong, by a key or a partition."""
+        self.full = table is not None
+        """It need not wait for more."""
+        self.urgent = self.full
         self.pending: deque[tuple[int, int]] = deque()
+        self.flights = 0
         self.outcomes: list[Outcome] = []
         self.done = False
         self._settled = False
         self._read: set[int] = set()
         self._read_all = False
-        self._lock = lock
         self._event: threading.Event | None = None
         self._callbacks: list[tuple[Callable[[Any], None], Any]] = []
-        self._timestamps: npt.NDArray[np.int64] | None = None
 
     # --- sending side -------------------------------------------------------------------------------------
     def columns(self) -> pa.Table:
         """The records as columns value, key, headers, timestamp, partition; those that are all null are left out."""
         if self.table is None:
-            self.table = _table_of(self.rows)
-            self.rows = []
-            self._timestamps = self.table["timestamp"].chunk(0).cast(pa.int64()).to_numpy()
+            self.table = self._table()
+            self.values, self.keys, self.headers, self.partitions = [], [], {}, {}
         return self.table
+
+    def _table(self) -> pa.Table:
+        count = self.count
+        columns = {"value": pa.array(self.values, pa.binary())}
+        if self.placed and any(key is not None for key in self.keys):
+            columns["key"] = pa.array(self.keys, pa.binary())
+        if self.headers:
+            columns["headers"] = pa.array(list(map(self.headers.get, range(count))), HEADERS)
+        columns["timestamp"] = pa.array(np.frombuffer(self.timestamps, np.int64)).view(TIMESTAMP)
+        if self.partitions:
+            columns["partition"] = pa.array(list(map(self.partitions.get, range(count))), pa.int32())
+        return pa.table(columns)
 
     def start_sending(self) -> None:
         # First of all: should the rows not become columns, they are still there to fail.
@@ -99,14 +131,21 @@ class Batch:
             self.failed(start, stop, error)
         self.pending.clear()
 
+    def requeue(self, *ranges: tuple[int, int]) -> None:
+        """Puts row ranges back to the front, in order; empty ones are left out."""
+        for start, stop in reversed(ranges):
+            if start < stop:
+                self.pending.appendleft((start, stop))
+
     def finish(self) -> None:
         """Makes the outcomes known; callbacks run on the calling thread, which must not hold the lock.
 
         They run before anybody who waits goes on, so that a flush knows which errors they have read.
         """
-        self.outcomes.sort(key=lambda outcome: outcome.start)
+        if len(self.outcomes) > 1:
+            self.outcomes.sort(key=lambda outcome: outcome.start)
         self.table = None
-        with self._lock:
+        with self.owner.lock:
             self.done = True
             callbacks, self._callbacks = self._callbacks, []
         for callback, delivery in callbacks:
@@ -114,14 +153,14 @@ class Batch:
                 callback(delivery)
             except Exception:
                 _log.exception("a delivery callback failed")
-        with self._lock:
+        with self.owner.lock:
             self._settled = True
             if self._event is not None:
                 self._event.set()
 
     # --- waiting side -------------------------------------------------------------------------------------
     def wait(self, timeout: float | None) -> bool:
-        with self._lock:
+        with self.owner.lock:
             if self._settled:
                 return True
             if self._event is None:
@@ -129,19 +168,22 @@ class Batch:
         return self._event.wait(timeout)
 
     def when_done(self, callback: Callable[[Any], None], delivery: Any) -> None:
-        with self._lock:
+        with self.owner.lock:
             if not self.done:
                 self._callbacks.append((callback, delivery))
                 return
         callback(delivery)
 
     def outcome_of(self, index: int) -> Outcome:
-        return self.outcomes[bisect_right(self.outcomes, index, key=lambda outcome: outcome.start) - 1]
+        outcomes = self.outcomes
+        if len(outcomes) == 1:
+            return outcomes[0]
+        return outcomes[bisect_right(outcomes, index, key=lambda outcome: outcome.start) - 1]
 
     def metadata(self, index: int) -> RecordMetadata:
         """Of a row whose outcome is `Landed`."""
         outcome = self.outcome_of(index)
-        assert isinstance(outcome, Landed) and self._timestamps is not None
+        assert isinstance(outcome, Landed)
         row = index - outcome.start
         if outcome.partition is None or outcome.rank is None:
             part, rank = outcome.parts[0], row
@@ -150,20 +192,20 @@ class Batch:
             part = next(part for part in outcome.parts if part.partition == number)
             rank = int(outcome.rank[row])
         offset = None if part.first_offset is None else part.first_offset + rank
-        return RecordMetadata(self.topic, part.partition, offset, datetime_of(int(self._timestamps[index])))
+        return RecordMetadata(self.topic, part.partition, offset, datetime_of(self.timestamps[index]))
 
     def error(self, index: int) -> SiltlogError | None:
         """Why the row did not arrive, to be raised by whoever asks: each asker gets its own copy. It counts as read."""
         outcome = self.outcome_of(index)
         if isinstance(outcome, Landed):
             return None
-        with self._lock:
+        with self.owner.lock:
             self._read.add(index)
         return copy(outcome.error)
 
     def unread_failures(self) -> list[Failed]:
         """What failed and nobody has been told yet; from now on it counts as told."""
-        with self._lock:
+        with self.owner.lock:
             read, whole = frozenset(self._read), self._read_all
             self._read_all = True
         return [] if whole else [part for failed in self.failures for part in _without(failed, read)]
@@ -190,21 +232,3 @@ def _without(failed: Failed, read: frozenset[int]) -> Iterator[Failed]:
                 None if records is None else records.slice(start - failed.start, stop - start),
             )
         start = stop + 1
-
-
-def _table_of(rows: list[Row]) -> pa.Table:
-    values, keys, headers, timestamps, partitions = zip(*rows, strict=True)
-    columns = {
-        "value": pa.array(values, pa.binary()),
-        "key": pa.array(keys, pa.binary()),
-        "headers": pa.array(headers, HEADERS) if any(headers) else None,
-        "timestamp": pa.array(np.array(timestamps, np.int64)).cast(TIMESTAMP),
-        "partition": pa.array(partitions, pa.int32()),
-    }
-    return pa.table(
-        {
-            name: column
-            for name, column in columns.items()
-            if column is not None and (name == "value" or column.null_count < len(column))
-        }
-    )

@@ -1,213 +1,280 @@
-"""The publishing of one topic: what to ask the server next and what its answer means. No IO, no clock.
+"""The publishing of one topic: what to ask the server next and what its answers mean. No IO, no clock.
 
-A lane has at most one request in flight, and takes the next rows only once the ones before are decided, so that order
-holds and sequences stay contiguous. A retry is the same request, byte for byte.
+Several requests may be in flight, but of each partition only one: so order holds and sequences stay contiguous without
+a word between requests. A retry is the same request, byte for byte.
 
-What is refused has no effect, so its sequence numbers are used again. What ends without a known outcome may still
-arrive: the lane then goes on under a new producer id, as nobody can tell which sequence is next.
+What is refused has no effect, so its sequence numbers are used again. Where the server does not know them, the lane
+claims its producer id anew: that fences whatever is still under way, and says what arrived. What ends without a known
+outcome may still arrive: the lane then goes on under a new producer id, as nobody can tell which sequence is next.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
-from uuid import uuid4
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
-from siltlog.infra import names
-from siltlog.infra.client.arrow_body import Compression, Placement, body_of, out_of_range, place
+from siltlog.infra.client.arrow_body import Placement, out_of_range, place
 from siltlog.infra.client.batch import Batch, Landed
-from siltlog.infra.client.core import READ_TIMEOUT_MS, Request, Response, backoff_ms, json_request
-from siltlog.infra.client.record import PartitionMetadata
+from siltlog.infra.client.core import Request, Response, backoff_ms, json_request
+from siltlog.infra.client.flight import Claimed, Flight, Identity, Limits, flight_of
+from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable, problem
 
-GRACE_MS = 5_000
-"""How much longer the client waits for a reply than the server was told to take."""
-COLUMN_BYTES = 16
-"""Partition and sequence of a row, with room for padding."""
-REQUEST_BYTES_TARGET = 8 * 1024 * 1024
-REQUEST_RECORDS_TARGET = 1_000_000
+IN_FLIGHT_MAX = 4
+"""Requests of one topic at a time."""
+YOUNG_IN_FLIGHT_MAX = 2
+"""Beside as many, a batch that is not full waits: records then gather by themselves while requests are under way."""
 UNKNOWN_TOPIC_CODES = frozenset(("unknown_topic", "unknown_partition"))
 BAD_RECORD_CODES = frozenset(("invalid_record", "record_too_large"))
+CLAIMABLE_CODES = frozenset(("unknown_producer", "out_of_order_sequence"))
+NOT_OFFERED_CODES = frozenset(("not_found", "method_not_allowed", "http_404", "http_405"))
+Lookup = Literal["topic", "limits", "claim"]
+_log = logging.getLogger("siltlog.producer")
+_CLAIMED = msgspec.json.Decoder(Claimed)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOptions:
-    acks: str | None
-    compression: Compression
-    delivery_timeout_ms: int
-    request_timeout_ms: int
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A request to send now: that of a flight, or a question."""
 
-
-@dataclass(slots=True)
-class Limits:
-    """What the server takes in one request; shared by the lanes of a producer."""
-
-    request_bytes: int = REQUEST_BYTES_TARGET
-    records: int = REQUEST_RECORDS_TARGET
-    known: bool = False
-
-    def learn(self, document: Mapping[str, Any]) -> None:
-        limits = document.get("limits", {})
-        # A tenth stays free for what frames the columns.
-        self.request_bytes = min(self.request_bytes, max(1, int(limits.get("request_bytes", self.request_bytes) * 0.9)))
-        self.records = min(self.records, limits.get("records", self.records))
-        self.known = True
-
-
-@dataclass(slots=True)
-class Flight:
-    """Rows [start, stop) of a batch on their way."""
-
-    batch: Batch
-    start: int
-    stop: int
-    placement: Placement
-    sequences: dict[int, int]
     request: Request
-    maybe_landed: bool = False
-
-
-class Reply(msgspec.Struct):
-    class Part(msgspec.Struct):
-        partition: int
-        count: int
-        first_offset: int | None = None
-        last_offset: int | None = None
-        duplicate: bool = False
-
-    partitions: list[Part]
-
-
-_REPLY = msgspec.json.Decoder(Reply)
+    flight: Flight | None = None
+    lookup: Lookup | None = None
+    identity: Identity | None = None
+    """Who is claimed."""
 
 
 class Lane:
+    """`due`, `not_before`, `ending`, `idle` and `wants` may be asked at any time; for the rest callers hold `lock`."""
+
     def __init__(self, topic: str, options: PublishOptions, limits: Limits, jitter: Callable[[], float]) -> None:
         self.topic = topic
-        self.not_before = 0.0
+        self.lock = threading.Lock()
         self.ending = False
+        self.not_before = 0.0
+        """No new request before; what is sent again has its own time."""
+        self.due: float | None = None
+        """When `next_step` has something to do, beside a batch that it was not given yet."""
+        self.idle = True
         self._options = options
         self._limits = limits
         self._jitter = jitter
         self._partitions: int | None = None
         self._guessed = False
-        self._producer_id = str(uuid4())
-        self._sequences: dict[int, int] = {}
+        self._identity = Identity()
+        self._fenced: SiltlogError | None = None
         self._keyless = int(jitter() * 2**31)
-        self._batch: Batch | None = None
-        self._unstarted = False
-        self._flight: Flight | None = None
-        self._last_error: SiltlogError | None = None
+        self._given: Batch | None = None
+        self._batches: list[Batch] = []
+        self._finished: list[Batch] = []
+        self._flights: list[Flight] = []
+        self._busy: set[int] = set()
+        self._placed: tuple[Batch, int, int, Placement] | None = None
+        self._lookup: Lookup | None = None
+        self._claiming = False
+        self._claim_lost = False
+        self._waiting = False
         self._attempts = 0
+        self._restarts = 0
+        self._last_error: SiltlogError | None = None
 
-    @property
-    def wants_batch(self) -> bool:
-        return self._batch is None
+    # --- batches ------------------------------------------------------------------------------------------
+    def wants(self, batch: Batch) -> bool:
+        """Whether it has a use for the batch now; what it has no use for yet may go on growing."""
+        if self._given is not None or self._waiting:
+            return False
+        flights = len(self._flights)
+        if not flights or self.ending:
+            return True
+        if flights >= IN_FLIGHT_MAX or self._claiming or self._partitions is None:
+            return False
+        if batch.placed:
+            return batch.full
+        return len(self._busy) < self._partitions and (batch.full or flights < YOUNG_IN_FLIGHT_MAX)
 
     def give(self, batch: Batch) -> None:
-        self._batch = batch
-        self._unstarted = True
+        self._given = batch
+        self.idle = False
 
-    def next_request(self, now: float) -> Request | None:
-        """What to send next; None when the batch has been decided without one (`resolve` is not called then)."""
-        batch = self._batch
-        assert batch is not None
-        if self._unstarted:
-            self._unstarted = False
-            batch.start_sending()
-        remaining_ms = self._options.delivery_timeout_ms - (now - batch.created) * 1000
-        if remaining_ms <= 0 or self.ending:
-            self._give_up(batch)
-        if self._flight is None:
-            if not batch.pending:
-                return None
-            if self._partitions is None:
-                return json_request("GET", f"/v1/topics/{self.topic}", read_timeout_ms=READ_TIMEOUT_MS)
-            if not self._limits.known:
-                return json_request("GET", "/v1/cluster")
-            self._flight = self._next_flight(batch)
-            if self._flight is None:
-                return None
-        elif self._partitions is None:
-            return json_request("GET", f"/v1/topics/{self.topic}")
-        request = self._flight.request
-        return replace(request, read_timeout_ms=int(min(request.read_timeout_ms, max(remaining_ms, 1_000))))
+    def end(self) -> None:
+        """What is not on its way fails; what is gets no other attempt."""
+        self.ending = True
+        if not self.idle:
+            self.due = 0.0
 
-    def resolve(self, result: Response | SiltlogError, now: float) -> None:
-        """Takes what came of the last request."""
-        if isinstance(result, Response):
-            try:
-                self._succeeded(result)
-            except (msgspec.DecodeError, msgspec.ValidationError, OutcomeUnknown, KeyError, TypeError) as error:
-                result = OutcomeUnknown(f"the server's reply is not understood: {error}", error_code="internal")
-        if isinstance(result, SiltlogError):
-            self._failed(result, now)
-        else:
-            self._attempts = 0
-            self._last_error = None
+    def take_finished(self) -> list[Batch]:
+        """The batches every row of which is decided."""
+        finished, self._finished = self._finished, []
+        return finished
 
-    def take_finished(self) -> Batch | None:
-        """The batch once every row of it is decided; the lane then wants another."""
-        if self._batch is None or self._flight is not None or self._batch.pending:
-            return None
-        batch, self._batch = self._batch, None
-        return batch
+    # --- steps --------------------------------------------------------------------------------------------
+    def next_step(self, now: float) -> Step | None:
+        """What to send next; None when there is nothing (`resolve` is not called then)."""
+        try:
+            if self._given is not None:
+                batch, self._given = self._given, None
+                self._batches.append(batch)
+                batch.start_sending()
+            self._expire(now)
+            return self._lookup_step(now) or self._retry_step(now) or self._new_step(now)
+        finally:
+            self._settle_schedule()
+
+    def resolve(self, step: Step, result: Response | SiltlogError, now: float) -> None:
+        """Takes what came of a step."""
+        try:
+            if step.flight is None:
+                self._lookup = None
+            elif step.flight in self._flights:
+                step.flight.in_air = False
+            else:
+                return
+            if isinstance(result, Response):
+                try:
+                    self._succeeded(step, result)
+                except (msgspec.MsgspecError, OutcomeUnknown, KeyError, TypeError, ValueError) as error:
+                    result = OutcomeUnknown(f"the server's reply is not understood: {error}", error_code="internal")
+            if isinstance(result, SiltlogError):
+                self._failed(step, result, now)
+            else:
+                self._attempts = 0
+        finally:
+            self._settle_schedule()
 
     def abandon(self, error: SiltlogError) -> None:
-        """Fails what is left of the batch, which may have arrived."""
-        if self._flight is not None:
-            self._flight.maybe_landed = True
-            self._settle(self._flight, error)
-        if self._batch is not None:
-            self._batch.fail_pending(error)
+        """Fails all there is, which may have arrived."""
+        self._unplace()
+        for flight in list(self._flights):
+            self._doubt(flight, error)
+        self._fail_pending(error)
+        self._settle_schedule()
 
-    # --- making requests ----------------------------------------------------------------------------------
-    def _next_flight(self, batch: Batch) -> Flight | None:
+    def _settle_schedule(self) -> None:
+        """Brings what others read up to date: finished batches, and when there is something to do."""
+        open_batches: list[Batch] = []
+        for batch in self._batches:
+            (open_batches if batch.pending or batch.flights else self._finished).append(batch)
+        self._batches = open_batches
+        self._busy = {number for flight in self._flights for number in flight.placement.counts}
+        self._waiting = self._placed is not None or any(batch.pending for batch in open_batches)
+        self.idle = not open_batches
+        if not self._flights and self._lookup != "claim":
+            self._claiming = False
+        self.due = self._next_due()
+
+    def _next_due(self) -> float | None:
+        grounded = [flight for flight in self._flights if not flight.in_air]
+        if not grounded and not self._waiting:
+            return None
+        if self.ending:
+            return 0.0
+        held = [flight.batch for flight in grounded] + [batch for batch in self._batches if batch.pending]
+        if self._placed is not None:
+            held.append(self._placed[0])
+        dues = [batch.created + self._options.delivery_timeout_ms / 1000 for batch in held]
+        if self._lookup is None and self._wanted_lookup() is not None:
+            dues.append(self.not_before)
+        elif self._partitions is not None:
+            dues += [flight.not_before for flight in grounded if not flight.doubtful]
+            if self._waiting and self._lookup is None and not self._claiming and self._may_fly():
+                dues.append(self.not_before)
+        return min(dues)
+
+    # --- questions ----------------------------------------------------------------------------------------
+    def _wanted_lookup(self) -> Lookup | None:
+        grounded = any(not flight.in_air for flight in self._flights)
+        if self._partitions is None:
+            return "topic" if grounded or self._waiting else None
+        if self._claiming:
+            return "claim" if all(flight.doubtful for flight in self._flights) else None
+        return "limits" if self._waiting and not self._limits.known and not self._flights else None
+
+    def _lookup_step(self, now: float) -> Step | None:
+        if self._lookup is not None or now < self.not_before:
+            return None
+        self._waiting = any(batch.pending for batch in self._batches) or self._placed is not None
+        self._lookup = self._wanted_lookup()
+        if self._lookup == "topic":
+            request = json_request("GET", f"/v1/topics/{self.topic}")
+        elif self._lookup == "limits":
+            request = json_request("GET", "/v1/cluster")
+        elif self._lookup == "claim":
+            request = json_request("POST", self._identity.claim_path(self.topic), repeatable=True)
+        else:
+            return None
+        return Step(request, lookup=self._lookup, identity=self._identity)
+
+    # --- flights ------------------------------------------------------------------------------------------
+    def _retry_step(self, now: float) -> Step | None:
+        if self._partitions is None:
+            return None
+        for flight in self._flights:
+            if not flight.in_air and not flight.doubtful and flight.not_before <= now:
+                return self._fly(flight, now)
+        return None
+
+    def _new_step(self, now: float) -> Step | None:
+        while self._partitions is not None and self._lookup is None and not self._claiming and now >= self.not_before:
+            if self._placed is None and not self._place_next(self._partitions):
+                return None
+            if self._placed is None:
+                continue
+            if not self._may_fly():
+                return None
+            flight = flight_of(*self._placed, self._identity, self._options.compression)
+            self._placed = None
+            self._flights.append(flight)
+            return self._fly(flight, now)
+        return None
+
+    def _fly(self, flight: Flight, now: float) -> Step:
         assert self._partitions is not None
+        flight.in_air = True
+        return Step(flight.request(self._options, self._partitions, self._remaining_ms(flight.batch, now)), flight)
+
+    def _may_fly(self) -> bool:
+        """Whether the next rows may go beside what is in flight."""
+        if len(self._flights) >= IN_FLIGHT_MAX or self._partitions is None:
+            return False
+        if self._placed is not None:
+            return self._busy.isdisjoint(self._placed[3].counts)
+        return len(self._busy) < self._partitions or not self._flights
+
+    def _place_next(self, partitions: int) -> bool:
+        """Cuts and places the next rows; False when there are none, or no partition is free for them."""
+        batch = next((batch for batch in self._batches if batch.pending), None)
+        if batch is None or not self._may_fly():
+            return False
         start, end = batch.pending.popleft()
-        stop = self._fitting(batch, start, end)
+        stop = self._limits.fitting(batch, start, end)
         records = batch.columns().slice(start, stop - start)
-        wrong = [] if self._guessed else out_of_range(records, self._partitions)
+        wrong = [] if self._guessed else out_of_range(records, partitions)
         if wrong:
             bad = start + wrong[0]
             batch.failed(bad, bad + 1, self._no_partition(batch, bad))
-            self._requeue(batch, (start, bad), (bad + 1, end))
-            return None
-        if stop < end:
-            batch.pending.appendleft((stop, end))
-        self._keyless += 1
-        placement = place(records, self._partitions, self._keyless % self._partitions)
-        sequences = {number: self._sequences.get(number, 0) for number in placement.counts}
-        body = body_of(records, placement, sequences, self._options.compression)
-        timeout_ms = self._options.request_timeout_ms
-        acks = f"&acks={self._options.acks}" if self._options.acks else ""
-        request = Request(
-            "POST",
-            f"/v1/topics/{self.topic}/records?timeout_ms={timeout_ms}{acks}",
-            {
-                "Content-Type": names.MEDIA_ARROW,
-                "Accept": names.MEDIA_JSON,
-                names.HEADER_PRODUCER_ID: self._producer_id,
-                names.HEADER_PRODUCER_EPOCH: "0",
-                names.HEADER_PARTITION_COUNT: str(self._partitions),
-            },
-            body,
-            timeout_ms + GRACE_MS,
-            True,
-        )
-        return Flight(batch, start, stop, placement, sequences, request)
+            batch.requeue((start, bad), (bad + 1, end))
+            return True
+        batch.requeue((stop, end))
+        batch.flights += 1
+        self._placed = batch, start, stop, place(records, partitions, self._next_keyless(partitions))
+        return True
 
-    def _fitting(self, batch: Batch, start: int, end: int) -> int:
-        """The largest end at most `end` whose rows fit in one request; at least one row does."""
-        count = min(end - start, self._limits.records)
-        columns = batch.columns()
-        while count > 1:
-            size = columns.slice(start, count).nbytes + count * COLUMN_BYTES
-            if size <= self._limits.request_bytes:
-                break
-            count = max(1, min(count - 1, int(count * self._limits.request_bytes / size)))
-        return start + count
+    def _next_keyless(self, partitions: int) -> int:
+        """Keyless rows stick to one partition for a request: the next in turn that is free."""
+        self._keyless += 1
+        turn = (self._keyless + more for more in range(partitions))
+        self._keyless = next((number for number in turn if number % partitions not in self._busy), self._keyless)
+        return self._keyless % partitions
+
+    def _unplace(self) -> None:
+        if self._placed is not None:
+            batch, start, stop, _ = self._placed
+            batch.flights -= 1
+            batch.requeue((start, stop))
+            self._placed = None
 
     def _no_partition(self, batch: Batch, row: int) -> SiltlogError:
         partition = batch.columns()["partition"][row].as_py()
@@ -218,126 +285,171 @@ class Lane:
             partition=partition,
         )
 
-    @staticmethod
-    def _requeue(batch: Batch, *ranges: tuple[int, int]) -> None:
-        for start, stop in reversed(ranges):
-            if start < stop:
-                batch.pending.appendleft((start, stop))
-
-    # --- taking answers -----------------------------------------------------------------------------------
-    def _succeeded(self, response: Response) -> None:
-        if self._partitions is None:
-            count = int(response.json()["partitions"])
-            self._partitions, self._guessed = count, False
-            if self._flight is not None:
-                self._count_in(self._flight, count)
-        elif self._flight is None:
+    # --- good answers -------------------------------------------------------------------------------------
+    def _succeeded(self, step: Step, response: Response) -> None:
+        if step.flight is not None:
+            self._landed(step.flight, step.flight.landed(response.body))
+            self._guessed = False
+            self._restarts = 0
+        elif step.lookup == "topic":
+            self._partitions, self._guessed = int(response.json()["partitions"]), False
+        elif step.lookup == "limits":
             self._limits.learn(response.json())
+        elif step.identity is self._identity:
+            self._claimed(_CLAIMED.decode(response.body))
         else:
-            self._landed(self._flight, _REPLY.decode(response.body))
+            self._claiming = False
 
-    def _landed(self, flight: Flight, reply: Reply) -> None:
-        if {part.partition: part.count for part in reply.partitions} != dict(flight.placement.counts):
-            raise OutcomeUnknown("it counts other records than were sent", error_code="internal")
-        parts = tuple(
-            PartitionMetadata(
-                self.topic, part.partition, part.first_offset, part.last_offset, part.count, part.duplicate
-            )
-            for part in reply.partitions
-        )
-        placement = flight.placement
-        flight.batch.landed(Landed(flight.start, flight.stop, parts, placement.partition, placement.rank))
-        for number, count in placement.counts.items():
-            self._sequences[number] = flight.sequences[number] + count
-        self._flight = None
-        self._guessed = False
+    def _landed(self, flight: Flight, outcome: Landed) -> None:
+        flight.batch.landed(outcome)
+        for number, count in flight.placement.counts.items():
+            flight.identity.sequences[number] = flight.sequences[number] + count
+        self._remove(flight)
 
-    def _failed(self, error: SiltlogError, now: float) -> None:
-        batch, flight = self._batch, self._flight
-        assert batch is not None
+    def _claimed(self, claimed: Claimed) -> None:
+        """The producer goes on where the server says that it stopped; nothing that is still under way can land."""
+        parts = {part.partition: part for part in claimed.partitions}
+        self._claiming = False
+        for flight in reversed(self._flights):
+            try:
+                outcome = flight.found(parts) if flight.maybe_landed else None
+            except OutcomeUnknown as mixed:
+                self._doubt(flight, mixed)
+                continue
+            if outcome is None:
+                self._take_back(flight)
+            else:
+                self._landed(flight, outcome)
+        if self._claim_lost:
+            # An earlier try may still arrive and fence this one.
+            self._identity, self._claim_lost = Identity(), False
+        else:
+            self._identity.epoch = claimed.producer_epoch
+            self._identity.sequences = {number: part.next_sequence for number, part in parts.items()}
+
+    # --- bad answers --------------------------------------------------------------------------------------
+    def _failed(self, step: Step, error: SiltlogError, now: float) -> None:
+        self._last_error = error
+        flight = step.flight
         if error.retryable != "no":
-            if flight is not None and self._partitions is not None and error.retryable == "unknown":
+            if error.retryable == "unknown" and flight is not None:
                 flight.maybe_landed = True
-            deadline = batch.created + self._options.delivery_timeout_ms / 1000
-            pause = backoff_ms(self._attempts, self._jitter(), error.retry_after_ms) / 1000
-            self.not_before = min(now + pause, max(deadline, now))
-            self._attempts += 1
-            self._last_error = error
-            return
-        self._attempts = 0
-        if flight is None or self._partitions is None:
-            self._refused_lookup(batch, flight, error)
+            elif error.retryable == "unknown" and step.lookup == "claim":
+                self._claim_lost = True
+            self._pause(flight, error, now)
+        elif flight is None:
+            self._refused_lookup(step, error)
         elif error.error_code == "partition_count_changed" or (
             self._guessed and error.error_code == "unknown_partition"
         ):
-            self._recount(flight, error)
-        elif flight.maybe_landed:
-            self._settle(flight, error)
-        elif error.error_code == "unknown_producer" and any(flight.sequences.values()):
-            self._new_producer()
+            self._recount(flight, error, now)
+        elif error.error_code in CLAIMABLE_CODES and flight.identity is self._identity:
+            _log.warning("topic %s: %s", self.topic, error.detail)
+            self._restart(now)
+            flight.doubtful = self._claiming = True
+        elif error.error_code in CLAIMABLE_CODES and not flight.maybe_landed:
             self._take_back(flight)
+        elif error.error_code == "fenced_producer":
+            # Somebody claimed this producer's id: it must not go on under any other.
+            self._fenced = error
+            self._end(flight, error)
+        elif flight.maybe_landed:
+            self._doubt(flight, error)
         else:
             self._refused(flight, error)
 
-    def _refused_lookup(self, batch: Batch, flight: Flight | None, error: SiltlogError) -> None:
-        """The topic or the limits could not be looked up: nothing of this batch can be sent, but for one case.
+    def _pause(self, flight: Flight | None, error: SiltlogError, now: float) -> None:
+        attempts = self._attempts if flight is None else flight.attempts
+        until = now + backoff_ms(attempts, self._jitter(), error.retry_after_ms) / 1000
+        self.not_before = max(self.not_before, until)
+        if flight is None:
+            self._attempts += 1
+        else:
+            flight.attempts += 1
+            flight.not_before = until
 
-        A server may create topics that are published to. It is then told a count, and answers with
-        `partition_count_changed` and its own where that is another.
-        """
-        if flight is None and self._partitions is None and error.error_code == "unknown_topic":
-            self._partitions, self._guessed = 1, True
-            return
-        if flight is not None:
-            self._settle(flight, error)
-        batch.fail_pending(error)
+    def _restart(self, now: float) -> None:
+        """What was placed is placed anew; a server that goes on refusing it is not asked in a tight loop."""
+        self._unplace()
+        if self._restarts:
+            self.not_before = max(self.not_before, now + backoff_ms(self._restarts - 1, self._jitter()) / 1000)
+        self._restarts += 1
 
-    def _recount(self, flight: Flight, error: SiltlogError) -> None:
+    def _recount(self, flight: Flight, error: SiltlogError, now: float) -> None:
         """The topic's partition count is another than the rows were placed by."""
         count = error.members.get("partitions")
-        if self._guessed and isinstance(count, int):
-            # The topic is not made before rows come that were placed by its count: there is none to look up yet.
-            self._partitions, self._guessed = count, False
-            self._count_in(flight, count)
-        else:
-            self._partitions = None
+        self._restart(now)
+        # A topic that publishing creates is not made before rows come that were placed by its count: there is none to
+        # look up yet.
+        self._partitions, self._guessed = (count if isinstance(count, int) else None), False
         if not flight.maybe_landed:
             self._take_back(flight)
 
-    def _count_in(self, flight: Flight, count: int) -> None:
-        headers = {**flight.request.headers, names.HEADER_PARTITION_COUNT: str(count)}
-        flight.request = replace(flight.request, headers=headers)
+    def _refused_lookup(self, step: Step, error: SiltlogError) -> None:
+        """What could not be looked up: nothing can be sent, but for two cases.
+
+        A server may create topics that are published to. It is then told a count, and answers with
+        `partition_count_changed` and its own where that is another. And it may offer no claims.
+        """
+        if step.lookup == "claim":
+            self._claiming = False
+            if step.identity is self._identity:
+                _log.warning("topic %s: the producer goes on under a new id: %s", self.topic, error.detail)
+                self._identity = Identity()
+            for flight in reversed(self._flights):
+                if flight.maybe_landed:
+                    self._doubt(flight, error)
+                else:
+                    self._take_back(flight)
+        elif step.lookup == "topic" and error.error_code == "unknown_topic" and not self._flights:
+            self._partitions, self._guessed = 1, True
+        else:
+            for flight in [flight for flight in self._flights if not flight.in_air]:
+                self._end(flight, error)
+            self._fail_pending(error)
+
+    def _forget_partitions(self) -> None:
+        self._partitions = None
+        self._unplace()
 
     def _take_back(self, flight: Flight) -> None:
         """Nothing of it happened: its rows are placed anew."""
-        self._requeue(flight.batch, (flight.start, flight.stop))
-        self._flight = None
+        self._remove(flight)
+        flight.batch.requeue((flight.start, flight.stop))
 
     def _refused(self, flight: Flight, error: SiltlogError) -> None:
         """Nothing of it happened and the same again will not help; other rows of it may still be taken."""
-        count = flight.stop - flight.start
+        batch, start, stop = flight.batch, flight.start, flight.stop
+        count = stop - start
         index = error.members.get("index")
-        self._flight = None
+        self._remove(flight)
         if error.error_code in UNKNOWN_TOPIC_CODES:
-            self._partitions = None
-        if error.error_code == "out_of_order_sequence":
-            self._new_producer()
+            self._forget_partitions()
         if error.error_code == "request_too_large" and count > 1:
-            middle = flight.start + count // 2
-            self._requeue(flight.batch, (flight.start, middle), (middle, flight.stop))
+            middle = start + count // 2
+            batch.requeue((start, middle), (middle, stop))
             self._limits.records = min(self._limits.records, max(1, count // 2))
         elif error.error_code in BAD_RECORD_CODES and isinstance(index, int) and 0 <= index < count and count > 1:
             order = flight.placement.order
-            row = flight.start + (index if order is None else int(order[index]))
-            flight.batch.failed(row, row + 1, error)
-            self._requeue(flight.batch, (flight.start, row), (row + 1, flight.stop))
+            row = start + (index if order is None else int(order[index]))
+            batch.failed(row, row + 1, error)
+            batch.requeue((start, row), (row + 1, stop))
         else:
+            batch.failed(start, stop, error)
+
+    def _end(self, flight: Flight, error: SiltlogError) -> None:
+        """Ends a flight that is not in the air."""
+        if flight.maybe_landed:
+            self._doubt(flight, error)
+        else:
+            self._remove(flight)
             flight.batch.failed(flight.start, flight.stop, error)
 
-    def _settle(self, flight: Flight, error: SiltlogError) -> None:
-        """Ends a flight of which an earlier attempt may have arrived."""
-        self._flight = None
-        self._new_producer()
+    def _doubt(self, flight: Flight, error: SiltlogError) -> None:
+        """Ends a flight of which an attempt may have arrived."""
+        self._remove(flight)
+        if flight.identity is self._identity:
+            self._identity = Identity()
         unknown = OutcomeUnknown(
             f"it may have arrived, or part of it: an attempt got no answer, and then: {error.detail}",
             error_code=error.error_code if error.retryable == "unknown" else "ack_timeout",
@@ -347,24 +459,33 @@ class Lane:
         )
         flight.batch.failed(flight.start, flight.stop, unknown)
 
-    def _new_producer(self) -> None:
-        self._producer_id = str(uuid4())
-        self._sequences = {}
+    def _remove(self, flight: Flight) -> None:
+        self._flights.remove(flight)
+        flight.batch.flights -= 1
 
-    def _give_up(self, batch: Batch) -> None:
-        """`delivery_timeout_ms` is over, or the producer was closed with less time."""
+    def _fail_pending(self, error: SiltlogError) -> None:
+        self._unplace()
+        for batch in self._batches:
+            batch.fail_pending(error)
+
+    # --- time ---------------------------------------------------------------------------------------------
+    def _remaining_ms(self, batch: Batch, now: float) -> float:
+        return self._options.delivery_timeout_ms - (now - batch.created) * 1000
+
+    def _expire(self, now: float) -> None:
+        """Fails what was not delivered in `delivery_timeout_ms`, or before the producer was closed with less time."""
+        if self._fenced is not None:
+            self._fail_pending(self._fenced)
+        late = [batch for batch in self._batches if self.ending or self._remaining_ms(batch, now) <= 0]
+        if not late:
+            return
         limit = "until the producer was closed" if self.ending else f"within {self._options.delivery_timeout_ms} ms"
         last = f"; the last attempt: {self._last_error.detail}" if self._last_error is not None else ""
-        late = Unavailable(
-            f"not delivered {limit}, and nothing of it arrived{last}",
-            error_code="delivery_timeout",
-            retryable="yes",
+        error = Unavailable(
+            f"not delivered {limit}, and nothing of it arrived{last}", error_code="delivery_timeout", retryable="yes"
         )
-        flight, self._flight = self._flight, None
-        if flight is not None and flight.maybe_landed:
-            self._settle(flight, self._last_error or late)
-        elif flight is not None:
-            batch.failed(flight.start, flight.stop, late)
-        batch.fail_pending(late)
-        self._attempts = 0
-        self.not_before = 0.0
+        for flight in [flight for flight in self._flights if flight.batch in late and not flight.in_air]:
+            self._end(flight, (flight.maybe_landed and self._last_error) or error)
+        self._unplace()
+        for batch in late:
+            batch.fail_pending(error)

@@ -1,6 +1,7 @@
 """What a publisher and a reader hold: topic-partitions, acknowledgements, and how Python values become bytes."""
 
 import json
+import operator
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +15,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 HeadersLike = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 TimeLike = datetime | int | str
 
+PARTITION_MAX = 2**31 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON = msgspec.json.Encoder()
 
@@ -119,8 +121,34 @@ def datetime_of(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-def refuse_keyless_tombstone(topic: str) -> None:
-    raise problem(
-        "invalid_record",
-        f"a record for {topic} has neither a value nor a key: a tombstone says which key it removes, so give key=",
-    )
+def encoded(
+    topic: str, value: Any, key: str | bytes | None, headers: HeadersLike | None
+) -> tuple[bytes | None, bytes | None, Headers | None, int]:
+    """Value, key and headers as stored, and their bytes. Raises TypeError, ValueError, or Refused `invalid_record`."""
+    if type(value) is not bytes:
+        value = value_bytes(value)
+        if value is None and key is None:
+            raise problem(
+                "invalid_record",
+                f"a record for {topic} has neither a value nor a key: a tombstone says which key it removes, "
+                "so give key=",
+            )
+    size = len(value) if value is not None else 0
+    stored_key = None
+    if key is not None:
+        stored_key = key_bytes(key)
+        size += len(stored_key)  # type: ignore[arg-type]
+    stored = None
+    if headers is not None:
+        stored = header_pairs(headers)
+        if stored is not None:
+            size += sum(len(name) + len(text or b"") for name, text in stored)
+    return value, stored_key, stored, size
+
+
+def partition_number(partition: Any) -> int:
+    """Raises TypeError or ValueError for what is no partition."""
+    number = operator.index(partition)
+    if not 0 <= number <= PARTITION_MAX:
+        raise ValueError(f"a partition is a number from 0, not {partition}")
+    return number

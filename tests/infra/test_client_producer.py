@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -190,17 +191,57 @@ def test_a_topic_that_the_server_creates_when_published_to(server: FakeServer, p
     assert server.topics["named"].values(partitions - 1) == [b"x"]
 
 
-def test_a_forgotten_producer_goes_on_under_a_new_id(server: FakeServer) -> None:
+@pytest.mark.parametrize("offers_claims", [True, False])
+def test_a_forgotten_producer_goes_on(server: FakeServer, offers_claims: bool) -> None:
+    server.offers_claims = offers_claims
+    topic = server.topic("t", 2)
+    with Producer(server.url) as producer:
+        producer.send("t", b"a", partition=0).result(10)
+        producer.send("t", b"a", partition=1).result(10)
+        del topic.producers[next(known for known in topic.producers if known[1] == 0)]
+        assert producer.send("t", b"b", partition=0).result(10).offset == 1
+        assert producer.send("t", b"c", partition=1).result(10).offset == 1
+    assert topic.values(0) == [b"a", b"b"] and topic.values(1) == [b"a", b"c"]
+    assert server.claims == offers_claims
+    assert len({stored.producer_id for stored in topic.partitions[0]}) == 2 - offers_claims
+    assert [stored.sequence for stored in topic.partitions[1]] == ([0, 1] if offers_claims else [0, 0])
+
+
+@pytest.mark.parametrize("drop", ["drop_before", "drop_after"])
+def test_a_claim_says_what_arrived(server: FakeServer, drop: Fault) -> None:
     topic = server.topic("t")
+
+    def forget() -> Fault:
+        """Loses the answer; the retry meets a server that knows less, or more, than it should."""
+
+        def changed() -> Fault:
+            state = next(iter(topic.producers.values()))
+            if drop == "drop_before":
+                topic.producers.clear()
+            else:
+                topic.partitions[0].append(topic.partitions[0][-1])
+                state["next"] += 0
+                state["batches"].clear()
+                next(iter(topic.producers.values()))["next"] = 2
+            server.faults = lambda: None
+            return None
+
+        server.faults = changed if drop == "drop_before" else lambda: None
+        return drop
+
     with Producer(server.url) as producer:
         producer.send("t", b"a").result(10)
-        topic.producers.clear()
-        assert producer.send("t", b"b").result(10).offset == 1
+        server.faults = forget
+        if drop == "drop_before":
+            assert producer.send("t", b"b").result(10).offset == 1
+            assert server.claims == 1
+        else:
+            assert producer.send("t", b"b").result(10).offset == 1
     assert topic.values(0) == [b"a", b"b"]
-    assert len({stored.producer_id for stored in topic.partitions[0]}) == 2
 
 
-def test_a_forgotten_producer_whose_records_may_have_landed_is_told_so(server: FakeServer) -> None:
+def test_without_claims_a_producer_whose_records_may_have_landed_is_told_so(server: FakeServer) -> None:
+    server.offers_claims = False
     topic = server.topic("t")
     with Producer(server.url) as producer:
         producer.send("t", b"a").result(10)
@@ -278,7 +319,7 @@ def test_a_full_buffer_blocks_and_then_refuses(server: FakeServer) -> None:
         for _ in range(100):
             producer.send("t", b"x" * 1_000)
     server.faults = lambda: None
-    producer._max_block_ms = 60_000
+    producer._senders._options = replace(producer._senders._options, max_block_ms=60_000)
     for _ in range(100):
         producer.send("t", b"y" * 1_000)
     producer.close()
@@ -323,7 +364,7 @@ def test_a_defect_in_the_sender_fails_the_records_and_is_not_silent(
     topic = server.topic("t")
     with Producer(server.url) as producer:
         with monkeypatch.context() as patched:
-            patched.setattr("siltlog.infra.client.batch._table_of", lambda rows: 1 / 0)
+            patched.setattr("siltlog.infra.client.batch.Batch._table", lambda batch: 1 / 0)
             producer.send("t", b"a")
             with pytest.raises(errors.DeliveryFailed, match="ZeroDivisionError"):
                 producer.flush()
