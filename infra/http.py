@@ -16,7 +16,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import parse_us
 from siltlog.infra.content_coding import CODINGS, Inflater
 from siltlog.infra.errors import SiltlogError, problem, problem_document
-from siltlog.infra.in_flight import InFlight
+from siltlog.infra.in_flight import STALL_SECONDS, InFlight
 
 T = TypeVar("T")
 
@@ -24,8 +24,7 @@ INTEGER_MAX = 2**53 - 1
 BODY_TIMEOUT_MS = 30_000
 BODY_LOOK_SECONDS = 0.05
 PROGRESS_BYTES = 64 * 1024
-STALL_SECONDS = 1.0
-"""A body that brings less than PROGRESS_BYTES in this time is given up once others are refused for want of room."""
+"""A body that brings less in STALL_SECONDS is given up once others are refused for want of room."""
 BODIES = "bodies"
 """Where a request's state has the reader of its body."""
 _DIGITS_MAX = 20
@@ -171,6 +170,7 @@ class BodyReader:
         self._given_up: dict[asyncio.Task[Any], SiltlogError] = {}
         self._refusal: SiltlogError | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._second_look: asyncio.TimerHandle | None = None
         self._inflater = Inflater()
         if in_flight is not None:
             in_flight.on_full.append(self._give_up_stalled)
@@ -255,10 +255,18 @@ class BodyReader:
 
     def _give_up_stalled(self) -> None:
         """While others are refused for want of room, nobody keeps room without going on."""
-        before = asyncio.get_running_loop().time() - STALL_SECONDS
+        loop = asyncio.get_running_loop()
+        if self._second_look is None and self._progress:
+            # Who moved a moment ago may have stopped there.
+            self._second_look = loop.call_later(STALL_SECONDS, self._look_again)
+        before = loop.time() - STALL_SECONDS
         for task, seconds in self._progress.items():
             if seconds < before:
                 self._give_up(task, too_slow(f"less than {PROGRESS_BYTES} bytes of the body came in {STALL_SECONDS} s"))
+
+    def _look_again(self) -> None:
+        self._second_look = None
+        self._give_up_stalled()
 
     def _give_up(self, task: "asyncio.Task[Any]", error: SiltlogError) -> None:
         if task not in self._given_up:

@@ -15,8 +15,10 @@ from siltlog.infra.errors import SiltlogError, problem
 SMALL_BYTES = 64 * 1024
 LARGE_SHARE = 0.75
 """Requests above SMALL_BYTES may fill this part of the room: the rest is for small ones."""
-STUCK_RETRY_MS = 1_000
-"""When nothing drained of late: by then those that hold room and do not move are ended (`on_full`)."""
+STALL_SECONDS = 1.0
+"""Once there is no room, who holds some and does not move for so long is ended (`on_full`)."""
+RETRY_MS_MAX = 1_500
+"""By then there is room, one way or the other."""
 
 
 class InFlight:
@@ -69,5 +71,5 @@ class InFlight:
             "overloaded",
             f"the requests that are under way take all the memory there is for them ({self.bytes_max} bytes); "
             "try again later, or send smaller ones",
-            retry_after_ms=self._drained.retry_ms(nbytes, self._clock.monotonic()) or STUCK_RETRY_MS,
+            retry_after_ms=min(self._drained.retry_ms(nbytes, self._clock.monotonic()) or RETRY_MS_MAX, RETRY_MS_MAX),
         )

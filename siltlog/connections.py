@@ -11,7 +11,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.drain_rate import DrainRate
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http import encode_json, problem_headers
-from siltlog.infra.in_flight import InFlight
+from siltlog.infra.in_flight import STALL_SECONDS, InFlight
 from siltlog.infra.telemetry import Logger
 from siltlog.one_write import Gathering, OneWriteProtocol
 
@@ -27,8 +27,6 @@ LOOK_SECONDS = 0.5
 LOOK_TURN = 500
 """So many connections are looked at before others get their turn."""
 TAKEN_BYTES = 64 * 1024
-PRESSED_STALL_SECONDS = 1.0
-"""Instead of the usual time, once others are refused for want of memory."""
 
 
 class Connections:
@@ -94,7 +92,7 @@ class Connections:
                 self._logger.exception("looking after connections failed")
 
     async def _look(self) -> None:
-        stall_seconds = min(self._stall_seconds, PRESSED_STALL_SECONDS) if self._pressed else self._stall_seconds
+        stall_seconds = min(self._stall_seconds, STALL_SECONDS) if self._pressed else self._stall_seconds
         self._pressed = False
         soonest = KEEP_ALIVE_SECONDS
         for number, connection in enumerate(tuple(self.open)):

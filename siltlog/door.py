@@ -73,6 +73,8 @@ class Door:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, app: ASGIApp) -> None:
         headers = dict(scope["headers"])
+        if len(headers) != len(scope["headers"]):
+            _join_repeated(headers, scope["headers"])
         request_id = self._request_id(headers)
         cors = self._cors_headers(headers)
         extra = [(_REQUEST_ID, request_id.encode()), *cors]
@@ -159,7 +161,7 @@ class Door:
         return address.is_loopback or name in self._hosts or bool(self._hosts & {"0.0.0.0", "::"})  # noqa: S104
 
     def _may_come_from(self, origin: str, scope: Scope, host: str) -> bool:
-        return origin in self._origins or origin == f"{scope['scheme']}://{host}"
+        return origin in self._origins or origin == f"{scope['scheme']}://{host}".lower()
 
     def _cors_headers(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         origin = headers.get(b"origin")
@@ -180,6 +182,14 @@ class Door:
             return problem("not_found", f"there is nothing at {scope['path'][:200]}")
         self._logger.error("request failed", path=scope["path"], request_id=request_id, exc_info=error)
         return problem("internal", "the server failed; its log has the request id", request_id=request_id)
+
+
+def _join_repeated(headers: dict[bytes, bytes], fields: Iterable[tuple[bytes, bytes]]) -> None:
+    """A host or an origin that is given twice is one that nobody may have, whichever of them some proxy went by."""
+    for name in (b"host", b"origin"):
+        values = [value for field, value in fields if field == name]
+        if len(values) > 1:
+            headers[name] = b", ".join(values)
 
 
 def _preflight(headers: dict[bytes, bytes]) -> Response:

@@ -197,7 +197,7 @@ class _Server:
         door = Door(
             router,
             hosts=_hosts(settings),
-            origins=[origin.strip() for origin in settings.cors_origins.split(",") if origin.strip()],
+            origins=_origins(settings),
             overload=connections.full,
             bodies=BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight),
             in_flight=self._in_flight,
@@ -296,6 +296,13 @@ def _hosts(settings: ServerSettings) -> list[str]:
     advertised = urlsplit(settings.advertise_url).hostname if settings.advertise_url else None
     named = [host.strip() for host in settings.hosts.split(",") if host.strip()]
     return [settings.host, *([advertised] if advertised else []), *named]
+
+
+def _origins(settings: ServerSettings) -> list[str]:
+    """Of pages that may call it, besides those it is the host of itself."""
+    parts = urlsplit(settings.advertise_url)
+    own = [f"{parts.scheme}://{parts.netloc}".lower()] if parts.netloc else []
+    return [*own, *(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())]
 
 
 def _uvicorn_config(app: Door, connections: Connections) -> uvicorn.Config:
