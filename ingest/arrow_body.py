@@ -4,7 +4,6 @@ What arrives is bytes of a stranger: every buffer is validated before it is look
 its size is known, because dictionaries, views and compression make much of little.
 """
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,24 @@ from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import INTEGER_MAX
 from siltlog.infra.schema import HEADERS, TIMESTAMP
-from siltlog.ingest.arrow_messages import inflated_bytes
+from siltlog.ingest.arrow_messages import BrokenMessage, inflated_bytes
 from siltlog.ingest.body import Body
 
 _IGNORED = frozenset(("topic", "offset"))
 _COLUMNS = frozenset(("key", "value", "headers", "timestamp", "partition", "sequence"))
+_WANTED = {
+    **dict.fromkeys(("key", "value", "topic"), "binary or string"),
+    "headers": "a list of structs of key and value",
+    "timestamp": "a timestamp or integer milliseconds",
+    **dict.fromkeys(("partition", "sequence", "offset"), "an integer"),
+}
 _STRINGS = (pa.string(), pa.large_string())
 _BYTES = (*_STRINGS, pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 PARTITION_MAX = 2**31 - 1
+BATCH_BYTES = 1024
+"""About what a batch takes while it is read, beside its buffers."""
+_QUOTED_CHARS_MAX = 300
 _OFFSET_BYTES = 4
 _VIEW_INTS = 4
 """A view has 16 bytes; the first four are its length."""
@@ -36,22 +44,7 @@ def parse_arrow(body: bytes, bytes_max: int) -> Body:
     Raises Refused: `malformed_body` names the byte where the message begins, what is wrong in a record its index.
     """
     batch = _read(body, bytes_max)
-    try:
-        return _body_of(batch, bytes_max)
-    except UnicodeDecodeError:
-        raise problem("malformed_body", "the Arrow schema has a name that is not UTF-8", byte=0) from None
-
-
-def _body_of(batch: pa.RecordBatch, bytes_max: int) -> Body:
-    names = batch.schema.names
-    unknown = [name for name in names if name not in _COLUMNS and name not in _IGNORED]
-    if unknown or len(set(names)) < len(names) or "value" not in names:
-        raise problem(
-            "invalid_request",
-            f"an Arrow body has the column value and may have {', '.join(sorted(_COLUMNS - {'value'}))}, each once; "
-            f"this one has {', '.join(names) or 'none'}",
-        )
-    columns = dict(zip(names, batch.columns, strict=True))
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     key, room = _binary(columns.get("key"), "key", bytes_max)
     value, _ = _binary(columns["value"], "value", room)
     if value is None and key is not None:
@@ -81,9 +74,10 @@ def _read(body: bytes, bytes_max: int) -> pa.RecordBatch:
     at = 0
     batches, nbytes, rows = [], 0, 0
     try:
-        if inflated_bytes(body) > bytes_max:
-            raise _too_large(bytes_max)
         with pa.ipc.open_stream(source) as reader:
+            _check_schema(reader.schema)
+            if inflated_bytes(body) > bytes_max:
+                raise _too_large(bytes_max)
             while True:
                 at = source.tell()
                 try:
@@ -95,19 +89,66 @@ def _read(body: bytes, bytes_max: int) -> pa.RecordBatch:
                 if rows > bytes_max:
                     raise _too_large(bytes_max)
                 batch.validate(full=True)
-                nbytes += batch.nbytes
+                # With every dictionary, which each batch that has it is validated with.
+                nbytes += batch.nbytes + BATCH_BYTES
                 if nbytes > bytes_max:
                     raise _too_large(bytes_max)
                 batches.append(batch)
+        if source.tell() < len(body):
+            raise problem(
+                "malformed_body",
+                f"the Arrow stream ends at byte {source.tell()}, and more follows; send one stream",
+                byte=source.tell(),
+            )
         if rows == 0:
             raise problem("invalid_request", "the Arrow body has no records; send at least one")
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    except (pa.ArrowException, struct.error, OSError, ValueError, MemoryError) as error:
+    except BrokenMessage as error:
+        raise _malformed(error.at, error) from None
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise _malformed(at, error) from None
+
+
+def _malformed(at: int, error: Exception) -> SiltlogError:
+    what = str(error)[:_QUOTED_CHARS_MAX]
+    return problem(
+        "malformed_body",
+        f"the body is not a valid Arrow IPC stream, in the message that begins at byte {at}: {what}",
+        byte=at,
+    )
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    """Before any batch is read: nothing of a type that no record has is ever decoded."""
+    try:
+        names = schema.names
+    except UnicodeDecodeError:
+        raise problem("malformed_body", "the Arrow schema has a name that is not UTF-8", byte=0) from None
+    unknown = [name for name in names if name not in _COLUMNS and name not in _IGNORED]
+    if unknown or len(set(names)) < len(names) or "value" not in names:
         raise problem(
-            "malformed_body",
-            f"the body is not a valid Arrow IPC stream, in the message that begins at byte {at}: {error}",
-            byte=at,
-        ) from None
+            "invalid_request",
+            f"an Arrow body has the column value and may have {', '.join(sorted(_COLUMNS - {'value'}))}, each once; "
+            f"this one has {', '.join(names)[:_QUOTED_CHARS_MAX] or 'none'}",
+        )
+    for name, type_ in zip(names, schema.types, strict=True):
+        if not _is_flat(type_) and not (name == "headers" and _is_headers(type_)):
+            raise _wrong_type(name, type_)
+
+
+def _is_flat(type_: pa.DataType) -> bool:
+    """One value per row; which one a column may have is seen once there is more than nulls in it."""
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(pa.types.is_primitive(type_) or pa.types.is_null(type_)) or _is_bytes(type_)
+
+
+def _wrong_type(name: str, type_: pa.DataType) -> SiltlogError:
+    return problem(
+        "invalid_request", f"the column {name} must be {_WANTED[name]}, not {str(type_)[:_QUOTED_CHARS_MAX]}"
+    )
 
 
 def _binary(column: Any, name: str, bytes_max: int) -> tuple[pa.Array | None, int]:
@@ -120,7 +161,7 @@ def _binary(column: Any, name: str, bytes_max: int) -> tuple[pa.Array | None, in
         return column, bytes_max - column.nbytes
     values = column.dictionary if pa.types.is_dictionary(column.type) else column
     if not _is_bytes(values.type):
-        raise problem("invalid_request", f"the column {name} must be binary or string, not {column.type}")
+        raise _wrong_type(name, column.type)
     left = bytes_max - _decoded_bytes(column)
     if left < 0:
         raise _too_large(bytes_max)
@@ -179,9 +220,7 @@ def _timestamps(column: Any) -> pa.Array | None:
     elif pa.types.is_timestamp(column.type):
         unit = column.type.unit
     else:
-        raise problem(
-            "invalid_request", f"the column timestamp must be a timestamp or integer milliseconds, not {column.type}"
-        )
+        raise _wrong_type("timestamp", column.type)
     if unit == "ns":
         return column.cast(TIMESTAMP, safe=False)
     numbers = _int64(column)
@@ -198,9 +237,7 @@ def _headers(column: Any) -> pa.Array | None:
     if column is None or column.null_count == len(column):
         return None
     if not _is_headers(column.type):
-        raise problem(
-            "invalid_request", f"the column headers must be a list of structs of key and value, not {column.type}"
-        )
+        raise _wrong_type("headers", column.type)
     column = column.cast(HEADERS)
     # Anew from what the lists hold: children may have more, between the lists and below the null ones.
     flat = pc.list_flatten(column)
@@ -228,7 +265,7 @@ def _integers(column: Any, name: str, dtype: type, maximum: int) -> Any:
     if column is None or column.null_count == len(column):
         return None
     if not pa.types.is_integer(column.type):
-        raise problem("invalid_request", f"the column {name} must be an integer, not {column.type}")
+        raise _wrong_type(name, column.type)
     if name == "sequence" and column.null_count:
         index = pc.index(column.is_null(), True).as_py()
         raise problem("invalid_record", f"record {index} has no sequence, but others have", index=index)

@@ -19,18 +19,34 @@ _I64, _I32, _U32, _U16, _U8 = (struct.Struct("<" + code) for code in "qiIHB")
 _NOT_COMPRESSED = -1
 
 
+class BrokenMessage(Exception):
+    """The message that begins at byte `at` cannot be read."""
+
+    def __init__(self, at: int, error: Exception) -> None:
+        super().__init__(str(error))
+        self.at = at
+
+
 def inflated_bytes(body: bytes) -> int:
     """The sum over the buffers of every compressed batch of a stream; 0 when none is compressed.
 
-    Raises ArrowInvalid, or struct.error, where the stream is malformed.
+    Raises BrokenMessage where the stream is malformed.
     """
+    source = pa.BufferReader(body)
+    reader = pa.ipc.MessageReader.open_stream(source)
     total = 0
-    for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(body)):
-        content = memoryview(message.body or b"")
-        for offset, length in _compressed_buffers(message.metadata.to_pybytes()):
-            if length:
-                total += _inflated(content, offset, length)
-    return total
+    while True:
+        at = source.tell()
+        try:
+            message = reader.read_next_message()
+            content = memoryview(message.body or b"")
+            for offset, length in _compressed_buffers(message.metadata.to_pybytes()):
+                if length:
+                    total += _inflated(content, offset, length)
+        except StopIteration:
+            return total
+        except (pa.ArrowException, struct.error, OSError, ValueError, MemoryError) as error:
+            raise BrokenMessage(at, error) from None
 
 
 def _inflated(content: memoryview, offset: int, length: int) -> int:

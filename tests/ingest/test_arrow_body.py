@@ -1,6 +1,7 @@
 """Arrow bodies: every type a publisher may use gives the same records; damage and bombs are refused, never a crash."""
 
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -177,10 +178,60 @@ def test_the_byte_is_that_of_the_damaged_message() -> None:
     first, second = of(value=pa.array(["a"] * 100)), of(value=pa.array([b"ok", b"\xff"]).view(pa.string()))
     start = len(stream(first)) - 8
     assert refusal(stream(first, second)).members["byte"] == start
+    torn = stream(first, first)
+    assert refusal(torn[: start + 40]).members["byte"] == start
+
+
+NESTED = pa.list_(pa.struct([("a", pa.list_(pa.int8()))]))
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        NESTED,
+        pa.struct([("a", pa.string())]),
+        pa.map_(pa.string(), pa.string()),
+        pa.list_view(pa.int8()),
+        pa.list_(pa.int8(), 3),
+        pa.dictionary(pa.int8(), NESTED),
+        pa.run_end_encoded(pa.int32(), pa.string()),
+        pa.sparse_union([pa.field("a", pa.string())]),
+        pa.dense_union([pa.field("a", pa.string())]),
+        pa.fixed_shape_tensor(pa.int8(), (2, 2)),
+    ],
+    ids=lambda type_: str(type_)[:20],
+)
+@pytest.mark.parametrize("name", ["value", "key", "headers", "timestamp", "partition", "sequence", "topic", "offset"])
+def test_unusual_types_are_refused_before_they_are_read(name: str, type_: pa.DataType) -> None:
+    """By the schema alone: what follows it here is no batch at all."""
+    schema = pa.schema([("value", pa.string()), (name, type_)] if name != "value" else [(name, type_)])
+    error = refusal(schema.serialize().to_pybytes() + b"\xff" * 100)
+    assert (error.error_code, f"the column {name} must be" in error.detail) == ("invalid_request", True)
+
+
+def test_extensions_are_read_as_what_they_store() -> None:
+    value = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}']))
+    key = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)], pa.binary(16)))
+    body = parse_arrow(stream(of(value=value, key=key)), LIMIT)
+    assert (listed(body.value, 1), listed(body.key, 1)) == ([b'{"a": 1}'], [bytes(16)])
+
+
+def test_what_follows_the_stream_is_not_dropped() -> None:
+    whole = stream(of(value=TWO))
+    for rest in (whole, b"\0", b"garbage"):
+        error = refusal(whole + rest)
+        assert (error.error_code, error.members["byte"]) == ("malformed_body", len(whole))
+    assert parse_arrow(whole[:-8], LIMIT).count == 2, "the end may be left out"
+
+
+def test_errors_quote_little() -> None:
+    many = pa.record_batch({f"column {i}": TWO for i in range(2_000)})
+    assert len(refusal(stream(many)).detail) < 1_000
 
 
 SHARED = b"x" * (LIMIT // 2)
 MANY_CODES = pa.DictionaryArray.from_arrays(pa.array(np.zeros(3_000, np.int32)), pa.array([SHARED]))
+LARGE_DICTIONARY = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([bytes(50_000)]))
 VIEW = len(SHARED).to_bytes(4, "little") + SHARED[:4] + bytes(8)
 NO_BYTES = pa.Array.from_buffers(pa.binary(0), 2**45, [None, pa.py_buffer(b"")])
 MANY_VIEWS = pa.Array.from_buffers(pa.binary_view(), 3_000, [None, pa.py_buffer(VIEW * 3_000), pa.py_buffer(SHARED)])
@@ -197,6 +248,8 @@ MANY_VIEWS = pa.Array.from_buffers(pa.binary_view(), 3_000, [None, pa.py_buffer(
         pytest.param(stream(of(value=MANY_CODES)), id="one entry, many codes"),
         pytest.param(stream(of(value=MANY_VIEWS)), id="one buffer, many views"),
         pytest.param(stream(of(value=NO_BYTES)), id="rows without bytes"),
+        pytest.param(stream(*[of(value=TWO[:0])] * 2_000), id="batches without rows"),
+        pytest.param(stream(*[of(value=LARGE_DICTIONARY)] * 200), id="one dictionary, many batches"),
     ],
 )
 def test_little_that_stands_for_much_is_refused_before_it_is_made(body: bytes) -> None:
@@ -268,7 +321,7 @@ def damaged(rng: random.Random, body: bytes) -> bytes:
     out = bytearray(body)
     for _ in range(rng.choice((1, 1, 2, 5))):
         at = rng.randrange(len(out))
-        match rng.randrange(5):
+        match rng.randrange(6):
             case 0:
                 out[at] ^= 1 << rng.randrange(8)
             case 1:
@@ -277,6 +330,11 @@ def damaged(rng: random.Random, body: bytes) -> bytes:
                 at -= at % 4
                 out[at : at + 4] = rng.choice((b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\xff" * 4, bytes(4)))
             case 3:
+                # Offsets and lengths are 64-bit: negative, huge, and just beside what they were.
+                at -= at % 8
+                lie = rng.choice((-1, -8, 2**62, 2**31, len(out), rng.randrange(2 * len(out))))
+                out[at : at + 8] = struct.pack("<q", lie)
+            case 4:
                 out = out[: max(at, 1)]
             case _:
                 end = min(len(out), at + rng.randrange(1, 64))
