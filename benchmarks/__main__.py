@@ -14,28 +14,46 @@ from rich.console import Console
 
 from benchmarks.arrow import arrow
 from benchmarks.bench import Bench
+from benchmarks.commits import commits
+from benchmarks.compression import compression
+from benchmarks.connections import connections
+from benchmarks.exactly_once import exactly_once
 from benchmarks.figure import Figure, Summary, summaries
 from benchmarks.flights import flights_as_json
 from benchmarks.flushing import flushing
 from benchmarks.freshness import freshness
+from benchmarks.growth import growth
 from benchmarks.json_bodies import json_bodies
 from benchmarks.memory import memory
 from benchmarks.producing import producer
 from benchmarks.publish import publish
 from benchmarks.reading import read
-from benchmarks.report import machine, sentences, table
+from benchmarks.report import machine, markdown, sentences, tables
+from benchmarks.shared import shared
+from benchmarks.sizes import sizes
+from benchmarks.stages import stages
+from benchmarks.sustained import sustained
 
 TOP = Path(__file__).parents[1]
 SECONDS = 4.0
 QUICK_SECONDS = 1.5
 BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "publish": (publish, "one record of 100 B a request, acknowledged once it is on the disk"),
+    "shared": (shared, "one AsyncProducer, tasks that each await the acknowledgement of one record of 100 B"),
     "arrow": (arrow, "10,000 records a request from one Python process, acknowledged once they are on the disk"),
     "json": (json_bodies, "500 records of 100 B in a JSON body, acknowledged once they are on the disk"),
     "producer": (producer, "Producer.send, one record of 100 B a call, acknowledged exactly once"),
-    "freshness": (freshness, "seconds from an acknowledgement until the record is in the Delta table"),
-    "read": (read, "records of 100 B, one client"),
+    "sustained": (sustained, "flights as JSON, published and moved into Delta tables for a minute"),
     "flushing": (flushing, "latency of single publishes at 64 connections while tables are written"),
+    "freshness": (freshness, "seconds from a publish until its record is in a new Delta snapshot"),
+    "growth": (growth, "the same rate of single publishes, on more and more partitions"),
+    "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
+    "exactly_once": (exactly_once, "the same publishes plain, by a producer id, by an idempotency key"),
+    "compression": (compression, "the same flights with and without compression"),
+    "sizes": (sizes, "one record a request, of more and more bytes, 16 connections"),
+    "connections": (connections, "one record of 100 B a request, more and more connections, at most 64 of them busy"),
+    "stages": (stages, "processor time of the server by stage, in microseconds"),
+    "read": (read, "records of 100 B, one client"),
     "flights": (flights_as_json, "real flights of about 300 B"),
     "memory": (memory, "a large flow through a small server, read at the same time"),
 }
@@ -45,9 +63,21 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Runs; medians of them are shown.")
 @click.option("--quick", is_flag=True, help="Shorter runs over less data, to see that all works.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Prints Markdown, to be pasted into a document.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also writes a document.")
+@click.option(
+    "--pictures", type=click.Path(file_okay=False, path_type=Path), help="Also draws curves, as SVG files in a folder."
+)
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="The disk to measure.")
-def main(names: tuple[str, ...], runs: int, quick: bool, json_path: Path | None, folder: Path | None) -> None:
+def main(
+    names: tuple[str, ...],
+    runs: int,
+    quick: bool,
+    as_markdown: bool,
+    json_path: Path | None,
+    pictures: Path | None,
+    folder: Path | None,
+) -> None:
     console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
     # Not the folder for temporary files: on many machines that is memory, where a sync means nothing.
     folder = folder or TOP / ".cache"
@@ -60,13 +90,24 @@ def main(names: tuple[str, ...], runs: int, quick: bool, json_path: Path | None,
         found = summaries([_run(name, benchmark, folder, quick, run, runs) for run in range(runs)])
         others = usage.others()
         most = max(most, others)
-        console.print(table(name, sentence, found, others))
+        if as_markdown:
+            print(markdown(name, sentence, found, others), flush=True)
+        else:
+            console.print(*tables(name, sentence, found, others))
         document["benchmarks"][name] = _document(found, others)
         if json_path is not None:
             json_path.write_text(json.dumps(document, indent=1) + "\n")
+        if pictures is not None:
+            # Drawing is the one thing here that needs matplotlib.
+            from benchmarks.pictures import draw
+
+            draw(found, pictures)
     commands = " ".join([*names, *(["--quick"] if quick else []), f"--runs {runs}"])
     for sentence in sentences(commands, runs, most):
-        console.print(sentence)
+        if as_markdown:
+            print(sentence)
+        else:
+            console.print(sentence)
 
 
 def _run(

@@ -8,26 +8,28 @@ import pyarrow as pa
 from urllib3 import HTTPConnectionPool
 
 from benchmarks.bench import TOPIC, Bench, connection_pool
-from benchmarks.child import bare_server
+from benchmarks.child import bare_server, valkey_server
 from benchmarks.disk import WrittenFile
 from benchmarks.figure import Figure
 from benchmarks.load import counted
 from benchmarks.posting import Posted, post
-from benchmarks.records import arrow_body, table
+from benchmarks.records import arrow_body, json_record, table
 from siltlog import Producer
 from siltlog.infra import names
 
 BODY_RECORDS = 10_000
 THREADS = (1, 2, 4)
-KEYLESS_TARGET = 2_500_000.0
-KEYED_TARGET = 1_500_000.0
+KEYLESS_TARGET = 4_000_000.0
+KEYED_TARGET = 2_500_000.0
+LARGE_TARGET = 400_000.0
+VALKEY_PIPELINE = 500
 IN_FLIGHT_BATCHES = 16
 
 
 def arrow(bench: Bench) -> Iterator[Figure]:
     yield from _size(bench, 100, keyed=False, target=KEYLESS_TARGET)
     yield from _size(bench, 100, keyed=True, target=KEYED_TARGET)
-    yield from _size(bench, 1024, keyed=False, target=None)
+    yield from _size(bench, 1024, keyed=False, target=LARGE_TARGET)
 
 
 def _size(bench: Bench, size_bytes: int, *, keyed: bool, target: float | None) -> Iterator[Figure]:
@@ -49,6 +51,8 @@ def _size(bench: Bench, size_bytes: int, *, keyed: bool, target: float | None) -
     yield _disk(
         bench.scratch, body, f"{what}: bodies written and synced, one after the other", size_bytes, bench.seconds
     )
+    if not keyed:
+        yield _valkey(bench, size_bytes)
 
 
 def _post(bench: Bench, pool: HTTPConnectionPool, path: str, body: bytes, threads: int) -> Posted:
@@ -126,5 +130,21 @@ def _disk(folder: Path, body: bytes, label: str, size_bytes: int, seconds: float
         "limit",
         p50_ms=syncs.p50_ms,
         p99_ms=syncs.p99_ms,
+        megabytes_per_second=per_second * size_bytes / 1e6,
+    )
+
+
+def _valkey(bench: Bench, size_bytes: int) -> Figure:
+    connections = THREADS[-1]
+    with valkey_server(bench.scratch / f"valkey-{size_bytes}") as valkey:
+        load = bench.load_stream(valkey.port, json_record(size_bytes), connections, pipeline=VALKEY_PIPELINE)
+    per_second = load.per_second * VALKEY_PIPELINE
+    return Figure(
+        f"{size_bytes} B: Valkey stream, pipelines of {VALKEY_PIPELINE}, {counted(connections)}",
+        per_second,
+        "records/s",
+        "peer",
+        p50_ms=load.p50_ms,
+        p99_ms=load.p99_ms,
         megabytes_per_second=per_second * size_bytes / 1e6,
     )

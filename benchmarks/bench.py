@@ -1,7 +1,7 @@
 """What every benchmark is given: a folder on the disk to be measured, a duration, and servers to measure."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import urllib3
 
 from benchmarks.child import cpu_seconds
-from benchmarks.load import Load, http_request, run_load
+from benchmarks.load import Load, Plan, http_request, resp_request, run_load
 from siltlog import Admin
 from siltlog.infra import names
 from siltlog.server_process import ServerProcess
@@ -46,16 +46,31 @@ class Bench:
         finally:
             process.stop()
 
-    def load(self, port: int, path: str, bodies: Sequence[bytes], media: str, connections: int) -> Load:
-        requests = [http_request(port, path, body, media) for body in bodies]
-        return run_load(
-            "http",
-            port,
-            requests,
-            connections=connections,
-            seconds=self.seconds,
-            warmup_seconds=self.warmup_seconds,
-        )
+    def load(
+        self,
+        port: int,
+        path: str,
+        bodies: Sequence[bytes],
+        media: str,
+        connections: int,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **plan: Any,
+    ) -> Load:
+        """Posts `bodies` again and again; `plan` are further fields of a Plan."""
+        requests = [http_request(port, path, body, media, **(headers or {})) for body in bodies]
+        return self._load("http", port, requests, connections, **plan)
+
+    def load_stream(
+        self, port: int, value: bytes, connections: int, *, pipeline: int = 1, streams: int = 1, **plan: Any
+    ) -> Load:
+        """Adds `value` to Valkey streams, by pipelines of so many; a `Load`'s replies are pipelines."""
+        adds = [resp_request(b"XADD", b"stream-%05d" % stream, b"*", b"v", value) for stream in range(streams)]
+        return self._load("resp", port, [add * pipeline for add in adds], connections, replies=pipeline, **plan)
+
+    def _load(self, protocol: str, port: int, requests: Sequence[bytes], connections: int, **plan: Any) -> Load:
+        timing = {"seconds": self.seconds, "warmup_seconds": self.warmup_seconds, **plan}
+        return run_load(Plan(protocol, port, connections, **timing), requests)
 
 
 def connection_pool(port: int) -> urllib3.HTTPConnectionPool:
@@ -93,9 +108,11 @@ class Server:
                 return int(line.split()[1]) * 1024
         raise RuntimeError("the kernel does not say how much memory a process has")
 
-    def in_table(self) -> int:
-        """How many records of the topic are in its table."""
-        return sum(int(entry["table_offset"]) for entry in self.admin.offsets(TOPIC))
+    def positions(self) -> tuple[int, int]:
+        """How many records of the topic are acknowledged, and how many of them are in its table."""
+        partitions = self.admin.offsets(TOPIC)
+        acknowledged = sum(int(entry["high_watermark"]) for entry in partitions)
+        return acknowledged, sum(int(entry["table_offset"]) for entry in partitions)
 
     def await_table(self, seconds_max: float = 60.0) -> None:
         """Returns once everything that is acknowledged is in the table."""

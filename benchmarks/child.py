@@ -14,6 +14,7 @@ from siltlog.infra.valkey import valkey_binary
 
 START_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 10.0
+VALKEY_CLIENTS_MAX = 12_000
 
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -43,14 +44,15 @@ def bare_server(reply: bytes, media: str, folder: Path | None = None) -> Iterato
 
 
 @contextmanager
-def valkey_server(folder: Path) -> Iterator[int]:
-    """The port of a Valkey that syncs before it answers."""
+def valkey_server(folder: Path) -> Iterator[BareServer]:
+    """A Valkey that syncs before it answers."""
     folder.mkdir()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     arguments = [str(valkey_binary()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
     arguments += ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--loglevel", "warning"]
+    arguments += ["--maxclients", str(VALKEY_CLIENTS_MAX)]
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
     with _ending(process):
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -62,7 +64,7 @@ def valkey_server(folder: Path) -> Iterator[int]:
                 if time.monotonic() > deadline or process.poll() is not None:
                     raise RuntimeError("Valkey did not start") from None
                 time.sleep(0.02)
-        yield port
+        yield BareServer(port, process.pid)
 
 
 @contextmanager

@@ -3,9 +3,18 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-Kind = Literal["siltlog", "limit", "peer"]
+Kind = Literal["siltlog", "limit", "peer", "sample"]
+"""A sample is a point of a picture; tables leave it out."""
+
+
+class Point(NamedTuple):
+    """Where a figure's value lies in a picture: at `x` on the line `series` of `chart`."""
+
+    chart: str
+    series: str
+    x: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,9 @@ class Figure:
     """Processor time of the server per record, all its threads, in microseconds."""
     megabytes_per_second: float | None = None
     """Of values; 10^6 bytes."""
+    column: str = ""
+    """Figures that have one are shown together: a row for each label, a column for each of these."""
+    points: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +62,19 @@ class Summary:
 
     def document(self) -> dict[str, Any]:
         figure = self.figure
-        members = {name: getattr(figure, name) for name in Figure.__slots__}
+        members = {name: getattr(figure, name) for name in Figure.__slots__ if name != "points"}
         members |= {"lowest": self.lowest, "highest": self.highest, "of_limit": self.of_limit, "met": self.met}
+        members["points"] = [point._asdict() for point in figure.points] or None
         return {name: value for name, value in members.items() if value not in (None, "")}
 
 
 def summaries(runs: Sequence[Sequence[Figure]]) -> list[Summary]:
-    """One summary for each label, in the order of the first run."""
+    """One summary for each label (and column), in the order of the first run."""
     found = []
     for first in runs[0]:
-        same = [figure for run in runs for figure in run if figure.label == first.label]
+        same = [figure for run in runs for figure in run if _name(figure) == _name(first)]
         values = [figure.value for figure in same]
-        ratios = [figure.value / limit.value for run in runs for figure, limit in _pairs(run, first.label)]
+        ratios = [figure.value / limit.value for run in runs for figure, limit in _pairs(run, first)]
         figure = Figure(
             first.label,
             median(values),
@@ -74,18 +87,24 @@ def summaries(runs: Sequence[Sequence[Figure]]) -> list[Summary]:
             _median(figure.p99_ms for figure in same),
             _median(figure.cpu_us for figure in same),
             _median(figure.megabytes_per_second for figure in same),
+            first.column,
+            first.points,
         )
         found.append(Summary(figure, min(values), max(values), median(ratios) if ratios else None))
     return found
 
 
-def _pairs(run: Sequence[Figure], label: str) -> Iterable[tuple[Figure, Figure]]:
-    by_label = {figure.label: figure for figure in run}
-    figure = by_label.get(label)
-    if figure is not None and figure.limit in by_label:
-        yield figure, by_label[figure.limit]
+def _name(figure: Figure) -> tuple[str, str]:
+    return figure.column, figure.label
+
+
+def _pairs(run: Sequence[Figure], first: Figure) -> Iterable[tuple[Figure, Figure]]:
+    by_name = {_name(figure): figure for figure in run}
+    figure, limit = by_name.get(_name(first)), by_name.get((first.column, first.limit))
+    if figure is not None and limit is not None and limit.value:
+        yield figure, limit
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return median(there) if there else None
+    given = [value for value in values if value is not None]
+    return median(given) if given else None

@@ -25,12 +25,12 @@ def flights_as_json(bench: Bench) -> Iterator[Figure]:
     each = known.value_bytes / len(known)
     seconds = bench.seconds * 3
     with bench.server() as server:
-        yield from _posted(server, "JSON bodies of 500", _json_bodies(known), names.MEDIA_JSON, seconds, each)
+        yield from _posted(server, "JSON bodies of 500", json_flights(known), names.MEDIA_JSON, seconds, each)
     with bench.server() as server:
-        yield from _posted(server, "Arrow bodies of 10,000", _arrow_bodies(known), names.MEDIA_ARROW, seconds, each)
+        yield from _posted(server, "Arrow bodies of 10,000", arrow_flights(known), names.MEDIA_ARROW, seconds, each)
     with bench.server() as server:
         yield _sent(server, known, each)
-    yield _encoded(known, each)
+    yield encoded(known, each)
 
 
 def _posted(
@@ -64,7 +64,8 @@ def _sent(server: Server, known: Flights, each: float) -> Figure:
     return Figure("Producer.send, keyed", per_second, "records/s", megabytes_per_second=per_second * each / 1e6)
 
 
-def _json_bodies(known: Flights) -> list[bytes]:
+def json_flights(known: Flights) -> list[bytes]:
+    """JSON bodies of 500."""
     bodies = []
     for at in range(0, len(known) - BODY_RECORDS + 1, BODY_RECORDS):
         pairs = zip(known.keys[at : at + BODY_RECORDS], known.values[at : at + BODY_RECORDS], strict=True)
@@ -73,14 +74,20 @@ def _json_bodies(known: Flights) -> list[bytes]:
     return bodies
 
 
-def _arrow_bodies(known: Flights) -> list[bytes]:
-    records = pa.table({"key": pa.array(known.keys, pa.string()), "value": pa.array(known.values, pa.binary())})
+def arrow_flights(known: Flights) -> list[bytes]:
+    """Arrow bodies of 10,000."""
+    records = flights_table(known)
     starts = range(0, len(known) - ARROW_RECORDS + 1, ARROW_RECORDS)
     return [arrow_body(records.slice(at, ARROW_RECORDS).combine_chunks()) for at in starts]
 
 
-def _encoded(known: Flights, each: float) -> Figure:
-    records = pa.table({"key": pa.array(known.keys, pa.string()), "value": pa.array(known.values, pa.binary())})
+def flights_table(known: Flights) -> pa.Table:
+    return pa.table({"key": pa.array(known.keys, pa.string()), "value": pa.array(known.values, pa.binary())})
+
+
+def encoded(known: Flights, each: float) -> Figure:
+    """What one core gives at most."""
+    records = flights_table(known)
     started = time.perf_counter()
     pq.write_table(records, pa.BufferOutputStream(), compression="zstd", compression_level=1, use_dictionary=False)
     per_second = len(known) / (time.perf_counter() - started)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from benchmarks.bench import Bench
-from benchmarks.child import bare_server
+from benchmarks.child import bare_server, valkey_server
 from benchmarks.disk import WrittenFile
-from benchmarks.figure import Figure
+from benchmarks.figure import Figure, Kind
 from benchmarks.load import Load, counted
 from benchmarks.records import json_body, json_record
 from siltlog.infra import names
@@ -13,21 +13,24 @@ from siltlog.infra import names
 BODY_RECORDS = 500
 RECORD_BYTES = 100
 CONNECTIONS = (1, 4, 16)
+TARGET = 500_000.0
 SYNCED = "the same bytes written and synced, body by body"
 
 
 def json_bodies(bench: Bench) -> Iterator[Figure]:
-    body = json_body(json_record(RECORD_BYTES), BODY_RECORDS)
+    value = json_record(RECORD_BYTES)
+    body = json_body(value, BODY_RECORDS)
     with bench.server() as server:
         reply = server.sample_reply(body, names.MEDIA_JSON)
         for connections in CONNECTIONS:
             before = server.cpu_seconds()
             load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, connections)
             cpu_us = (server.cpu_seconds() - before) / (load.replies_in_all * BODY_RECORDS) * 1e6
-            yield _figure(f"Siltlog, {counted(connections)}", load, cpu_us, limit=_limit(connections))
+            yield _figure(f"Siltlog, {counted(connections)}", "siltlog", load, cpu_us, _limit(connections))
     with bare_server(reply, names.MEDIA_JSON, bench.scratch) as bare:
         for connections in CONNECTIONS:
-            yield _figure(_limit(connections), bench.load(bare.port, "/", [body], names.MEDIA_JSON, connections))
+            load = bench.load(bare.port, "/", [body], names.MEDIA_JSON, connections)
+            yield _figure(_limit(connections), "limit", load)
     written = WrittenFile(bench.scratch)
     syncs = written.syncs(body, bench.seconds)
     written.close()
@@ -40,16 +43,21 @@ def json_bodies(bench: Bench) -> Iterator[Figure]:
         p99_ms=syncs.p99_ms,
         megabytes_per_second=syncs.per_second * BODY_RECORDS * RECORD_BYTES / 1e6,
     )
+    with valkey_server(bench.scratch / "valkey") as valkey:
+        for connections in CONNECTIONS:
+            load = bench.load_stream(valkey.port, value, connections, pipeline=BODY_RECORDS)
+            yield _figure(f"Valkey stream, pipelines of 500, {counted(connections)}", "peer", load)
 
 
-def _figure(label: str, load: Load, cpu_us: float | None = None, limit: str = "") -> Figure:
+def _figure(label: str, kind: Kind, load: Load, cpu_us: float | None = None, limit: str = "") -> Figure:
     per_second = load.per_second * BODY_RECORDS
     return Figure(
         label,
         per_second,
         "records/s",
-        "siltlog" if limit else "limit",
+        kind,
         limit,
+        TARGET if kind == "siltlog" else None,
         p50_ms=load.p50_ms,
         p99_ms=load.p99_ms,
         cpu_us=cpu_us,

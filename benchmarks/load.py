@@ -1,26 +1,56 @@
 """A load generator in a process of its own: connections that each send a request, wait for its reply, send the next.
 
 As lean as Python can be, so that what is measured is the server: the bytes of the requests are made beforehand, and of
-a reply nothing is read but where it ends and whether it is good. Run as `python -m benchmarks.load`; the requests come
-on stdin, the result goes to stdout as JSON.
+a reply nothing is read but where it ends and whether it is good. Run as `python -m benchmarks.load PLAN`; the requests
+come on stdin, the result goes to stdout as JSON.
 """
 
 import asyncio
 import json
+import resource
 import subprocess
 import sys
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import cycle
 from typing import cast
 
 import numpy as np
 import uvloop
 
-GRACE_SECONDS = 30.0
+GRACE_SECONDS = 60.0
+CONNECTION = b"@@@@@@"
+"""Stands in a request for the number of its connection."""
+NUMBER = b"############"
+"""Stands in a request for how many records its connection has sent before."""
+OPENED_AT_ONCE = 200
+TICK_SECONDS = 0.001
+LATE_SECONDS = 0.003
+"""A paced request that goes out later than this counts from when it should have gone out."""
 IsWhole = Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    protocol: str
+    """`http` or `resp`."""
+    port: int
+    connections: int
+    seconds: float
+    warmup_seconds: float
+    idle: int = 0
+    """Connections beside those, each open after one request and its reply."""
+    per_second: float | None = None
+    """So many requests and no more, over all connections."""
+    replies: int = 1
+    """Of one request (RESP only: a pipeline of so many commands)."""
+    records: int = 1
+    """Of one request: what NUMBER goes on by."""
+    request_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +72,29 @@ class Load:
 
 
 def counted(connections: int) -> str:
-    return "1 connection" if connections == 1 else f"{connections} connections"
+    return "1 connection" if connections == 1 else f"{connections:,} connections"
 
 
-def http_request(port: int, path: str, body: bytes, media: str) -> bytes:
+def http_request(port: int, path: str, body: bytes, media: str, **headers: str) -> bytes:
+    """Underscores of the headers' names become hyphens."""
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: {media}\r\nContent-Length: {len(body)}"
-    return f"{head}\r\n\r\n".encode() + body
+    more = "".join(f"\r\n{name.replace('_', '-')}: {value}" for name, value in headers.items())
+    return f"{head}{more}\r\n\r\n".encode() + body
 
 
 def resp_request(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
 
-def run_load(
-    protocol: str, port: int, requests: Sequence[bytes], *, connections: int, seconds: float, warmup_seconds: float
-) -> Load:
+def run_load(plan: Plan, requests: Sequence[bytes]) -> Load:
     """Loads a server on loopback from a new process. Raises RuntimeError with the first reply that is not good."""
-    arguments = [protocol, port, connections, seconds, warmup_seconds, len(requests[0])]
     assert len({len(request) for request in requests}) == 1, "requests are cut out of stdin by their one length"
+    document = json.dumps({**asdict(plan), "request_bytes": len(requests[0])})
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.load", *map(str, arguments)],
+        [sys.executable, "-m", "benchmarks.load", document],
         input=b"".join(requests),
         capture_output=True,
-        timeout=seconds + warmup_seconds + GRACE_SECONDS,
+        timeout=plan.seconds + plan.warmup_seconds + GRACE_SECONDS,
         check=False,
     )
     if done.returncode != 0:
@@ -73,28 +103,54 @@ def run_load(
 
 
 class _Run:
-    def __init__(self, requests: Sequence[bytes], is_whole: IsWhole) -> None:
+    def __init__(self, plan: Plan, requests: Sequence[bytes]) -> None:
+        self.plan = plan
+        self.requests = requests
         self.next_request = cycle(requests).__next__
-        self.is_whole = is_whole
+        self.numbered = CONNECTION in requests[0] or NUMBER in requests[0]
+        self.is_whole = {"http": http_is_whole, "resp": resp_is_whole(plan.replies)}[plan.protocol]
         self.latencies = array("d")
+        self.ready: deque[_Connection] = deque()
+        """Of a paced load: who waits for a turn."""
         self.stopping = False
         self.problem = ""
 
+    def sender_of(self, connection: int) -> Callable[[], bytes]:
+        """What gives that connection its requests."""
+        if not self.numbered:
+            return self.next_request
+        own = self.requests[connection % len(self.requests)].replace(CONNECTION, b"%06d" % connection)
+        before, number, after = own.partition(NUMBER)
+        if not number:
+            return lambda: own
+        sent = -self.plan.records
+
+        def numbered() -> bytes:
+            nonlocal sent
+            sent += self.plan.records
+            return b"%s%012d%s" % (before, sent, after)
+
+        return numbered
+
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: _Run, number: int, *, idle: bool = False) -> None:
         self._run = run
         self._sent = 0.0
         self._left = b""
+        self._next = run.sender_of(number)
         self._write: Callable[[bytes], None] = lambda _: None
+        self._paced = run.plan.per_second is not None
+        self.settled: asyncio.Future[None] | None = asyncio.get_running_loop().create_future() if idle else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's classes.
         self._write = cast(asyncio.WriteTransport, transport).write
 
-    def begin(self) -> None:
-        self._sent = time.perf_counter()
-        self._write(self._run.next_request())
+    def begin(self, sent: float) -> None:
+        """Sends; `sent` is what the latency counts from."""
+        self._sent = sent
+        self._write(self._next())
 
     def data_received(self, data: bytes) -> None:
         run = self._run
@@ -105,20 +161,32 @@ class _Connection(asyncio.Protocol):
                 self._left = data
                 return
         except ValueError as error:
-            run.problem = run.problem or str(error)
-            run.stopping = True
+            self._end(str(error))
             return
         self._left = b""
         now = time.perf_counter()
+        if self.settled is not None:
+            if not self.settled.done():
+                self.settled.set_result(None)
+            return
         run.latencies.append(now - self._sent)
-        if not run.stopping:
+        if run.stopping:
+            return
+        if self._paced:
+            run.ready.append(self)
+        else:
             self._sent = now
-            self._write(run.next_request())
+            self._write(self._next())
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._run.stopping:
-            self._run.problem = self._run.problem or f"the server closed the connection: {error}"
-            self._run.stopping = True
+            self._end(f"the server closed the connection: {error}")
+
+    def _end(self, problem: str) -> None:
+        self._run.problem = self._run.problem or problem
+        self._run.stopping = True
+        if self.settled is not None and not self.settled.done():
+            self.settled.set_result(None)
 
 
 def http_is_whole(data: bytes) -> bool:
@@ -133,28 +201,41 @@ def http_is_whole(data: bytes) -> bool:
     return whole
 
 
-def resp_is_whole(data: bytes) -> bool:
-    """A bulk string, which is what XADD answers. Raises ValueError for anything else."""
-    if data[:1] != b"$":
-        raise ValueError(data.decode(errors="replace"))
-    return data.endswith(b"\r\n") and data.count(b"\r\n") == 2
+def resp_is_whole(replies: int) -> IsWhole:
+    """For so many bulk strings, which is what XADD answers. It raises ValueError for anything else."""
+
+    def is_whole(data: bytes) -> bool:
+        if data[:1] != b"$" or b"\n-" in data:
+            raise ValueError(data.decode(errors="replace")[-300:])
+        return data.endswith(b"\r\n") and data.count(b"\r\n") == 2 * replies
+
+    return is_whole
 
 
-async def _load(run: _Run, port: int, connections: int, seconds: float, warmup_seconds: float) -> Load:
+async def _load(run: _Run) -> Load:
+    plan = run.plan
     loop = asyncio.get_running_loop()
-    opened = [await loop.create_connection(lambda: _Connection(run), "127.0.0.1", port) for _ in range(connections)]
-    for _, connection in opened:
-        connection.begin()
-    await asyncio.sleep(warmup_seconds)
+    opened = await _opened(run, range(plan.idle), idle=True)
+    active = await _opened(run, range(plan.idle, plan.idle + plan.connections), idle=False)
+    pacer = None
+    if plan.per_second is None:
+        for _, connection in active:
+            connection.begin(time.perf_counter())
+    else:
+        run.ready.extend(connection for _, connection in active)
+        pacer = loop.create_task(_pace(run, plan.per_second))
+    await asyncio.sleep(plan.warmup_seconds)
     before = len(run.latencies)
     started, cpu_started = time.perf_counter(), time.process_time()
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(plan.seconds)
     measured = np.array(run.latencies[before:])
     elapsed, cpu = time.perf_counter() - started, time.process_time() - cpu_started
     run.stopping = True
+    if pacer is not None:
+        await pacer
     # Whoever is still waiting may get an answer: a server is not to be left with half a request.
     await asyncio.sleep(0.05)
-    for transport, _ in opened:
+    for transport, _ in [*opened, *active]:
         transport.close()
     if run.problem or not len(measured):
         raise RuntimeError(run.problem or "there was no reply")
@@ -162,14 +243,44 @@ async def _load(run: _Run, port: int, connections: int, seconds: float, warmup_s
     return Load(len(measured), elapsed, float(p50), float(p99), len(run.latencies), cpu)
 
 
+async def _opened(run: _Run, numbers: Sequence[int], *, idle: bool) -> list[tuple[asyncio.BaseTransport, _Connection]]:
+    """Connections, a few at a time: a listener's backlog is short."""
+    loop = asyncio.get_running_loop()
+    opened: list[tuple[asyncio.BaseTransport, _Connection]] = []
+    for at in range(0, len(numbers), OPENED_AT_ONCE):
+        made = [_Connection(run, number, idle=idle) for number in numbers[at : at + OPENED_AT_ONCE]]
+        some = [loop.create_connection(partial(_same, each), "127.0.0.1", run.plan.port) for each in made]
+        fresh = await asyncio.gather(*some)
+        opened += fresh
+        if idle:
+            for _, connection in fresh:
+                connection.begin(time.perf_counter())
+            await asyncio.gather(*(connection.settled for _, connection in fresh if connection.settled))
+    return opened
+
+
+def _same(connection: _Connection) -> _Connection:
+    return connection
+
+
+async def _pace(run: _Run, per_second: float) -> None:
+    started = time.perf_counter()
+    turn = 0
+    while not run.stopping:
+        now = time.perf_counter()
+        while run.ready and (due := started + turn / per_second) <= now:
+            run.ready.popleft().begin(due if now - due > LATE_SECONDS else time.perf_counter())
+            turn += 1
+        await asyncio.sleep(TICK_SECONDS)
+
+
 def main() -> None:
-    protocol = sys.argv[1]
-    port, connections, size = int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[6])
-    seconds, warmup_seconds = float(sys.argv[4]), float(sys.argv[5])
+    plan = Plan(**json.loads(sys.argv[1]))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     sent = sys.stdin.buffer.read()
-    requests = [sent[at : at + size] for at in range(0, len(sent), size)]
-    run = _Run(requests, {"http": http_is_whole, "resp": resp_is_whole}[protocol])
-    print(json.dumps(asdict(uvloop.run(_load(run, port, connections, seconds, warmup_seconds)))))
+    requests = [sent[at : at + plan.request_bytes] for at in range(0, len(sent), plan.request_bytes)]
+    print(json.dumps(asdict(uvloop.run(_load(_Run(plan, requests))))))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import urllib3
 
 FULL_PAUSE_SECONDS = 0.02
+HELD_PAUSE_SECONDS = 0.002
 
 
 @dataclass(slots=True)
@@ -42,11 +43,15 @@ def post(
     warmup_seconds: float = 0.0,
     posts_max: int | None = None,
     per_second: float | None = None,
+    may_post: Callable[[], bool] = lambda: True,
+    encoding: str | None = None,
 ) -> Posted:
     """Posts for `seconds`, or until `posts_max` were acknowledged; with `per_second` so many and no more.
 
-    A full write-ahead log (503) is waited for. Raises RuntimeError for any other refusal.
+    Nothing is posted while `may_post()` says no. A full write-ahead log (503) is waited for.
+    Raises RuntimeError for any other refusal.
     """
+    headers = {"Content-Type": media, **({"Content-Encoding": encoding} if encoding else {})}
     posted = Posted()
     lock = threading.Lock()
     number = itertools.count()
@@ -59,11 +64,13 @@ def post(
             turn = next(number)
             if per_second is not None:
                 time.sleep(max(0.0, started + turn / per_second - time.perf_counter()))
+            while not may_post() and time.perf_counter() < end:
+                time.sleep(HELD_PAUSE_SECONDS)
             before = time.perf_counter()
             if before >= end or (posts_max is not None and turn >= posts_max):
                 return
             try:
-                refused = _post_one(pool, path, bodies[turn % len(bodies)], media, end)
+                refused = _post_one(pool, path, bodies[turn % len(bodies)], headers, end)
             except Exception as error:
                 problems.append(str(error))
                 return
@@ -86,11 +93,11 @@ def post(
     return posted
 
 
-def _post_one(pool: urllib3.HTTPConnectionPool, path: str, body: bytes, media: str, end: float) -> int:
+def _post_one(pool: urllib3.HTTPConnectionPool, path: str, body: bytes, headers: Mapping[str, str], end: float) -> int:
     """How often it was refused before it was acknowledged."""
     refused = 0
     while True:
-        reply = pool.urlopen("POST", path, body=body, headers={"Content-Type": media})
+        reply = pool.urlopen("POST", path, body=body, headers=headers)
         if reply.status == 200:
             return refused
         if reply.status != 503 or time.perf_counter() > end + 60:

@@ -1,15 +1,31 @@
-"""Figures for people: one table for each benchmark."""
+"""Figures for people: tables of each benchmark, on the terminal or as Markdown."""
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.table import Table
 
 from benchmarks.figure import Figure, Summary
 
 OTHERS_MIN = 0.05
+HEADINGS = ("median", "lowest to highest", "MB/s", "p50 / p99 ms", "server µs", "target", "of limit")
+_TARGET = HEADINGS.index("target")
+
+
+class Row(NamedTuple):
+    label: str
+    cells: list[str]
+    dim: bool
+    """Not Siltlog's own."""
+    met: bool | None
+
+
+class Grid(NamedTuple):
+    headings: Sequence[str]
+    rows: list[Row]
 
 
 def machine() -> dict[str, str | int | float]:
@@ -28,42 +44,35 @@ def machine() -> dict[str, str | int | float]:
     }
 
 
-def table(name: str, sentence: str, found: Sequence[Summary], others: float) -> Table:
+def tables(name: str, sentence: str, found: Sequence[Summary], others: float) -> Iterator[Table]:
     """`others` is the share of the processors that other programs used meanwhile."""
-    caption = f"Other programs used {others:.0%} of the processors meanwhile." if others >= OTHERS_MIN else None
-    shown = Table(title=f"{name}: {sentence}", title_justify="left", title_style="bold", caption=caption)
-    shown.caption_justify = "left"
-    shown.add_column("")
-    for heading in ("median", "lowest to highest", "MB/s", "p50 / p99 ms", "server µs", "target", "of limit"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for summary in found:
-        shown.add_row(*_row(summary), style="dim" if summary.figure.kind != "siltlog" else None)
-    return shown
+    for grid in _grids(found):
+        shown = Table(title=f"{name}: {sentence}", title_justify="left", title_style="bold", caption=_busy(others))
+        shown.caption_justify = "left"
+        shown.add_column("")
+        for heading in grid.headings:
+            shown.add_column(heading, justify="right", no_wrap=True)
+        for row in grid.rows:
+            cells = list(row.cells)
+            if row.met is not None:
+                cells[_TARGET] = f"[{'green' if row.met else 'red'}]{cells[_TARGET]}[/]"
+            shown.add_row(row.label, *cells, style="dim" if row.dim else None)
+        yield shown
 
 
-def _row(summary: Summary) -> list[str]:
-    figure = summary.figure
-    return [
-        f"{figure.kind}: {figure.label}" if figure.kind != "siltlog" else figure.label,
-        f"{_number(figure.value)} {figure.unit}",
-        f"{_number(summary.lowest)} to {_number(summary.highest)}",
-        "" if figure.megabytes_per_second is None else f"{figure.megabytes_per_second:,.0f}",
-        "" if figure.p50_ms is None or figure.p99_ms is None else f"{figure.p50_ms:.2f} / {figure.p99_ms:.2f}",
-        "" if figure.cpu_us is None else f"{figure.cpu_us:,.2f}",
-        _target(figure, summary.met),
-        "" if summary.of_limit is None else f"{summary.of_limit:.0%}",
-    ]
-
-
-def _target(figure: Figure, met: bool | None) -> str:
-    if met is None:
-        return ""
-    bound = f"≥ {_number(figure.at_least)}" if figure.at_least is not None else f"≤ {_number(figure.at_most or 0)}"
-    return f"[green]{bound} met[/]" if met else f"[red]{bound} missed[/]"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
+def markdown(name: str, sentence: str, found: Sequence[Summary], others: float) -> str:
+    """The same, ready to be pasted into a document; columns that nothing is in are left out."""
+    lines = [f"### {name}: {sentence}", ""]
+    for grid in _grids(found):
+        kept = [index for index, _ in enumerate(grid.headings) if any(row.cells[index] for row in grid.rows)]
+        lines.append("| | " + " | ".join(grid.headings[index] for index in kept) + " |")
+        lines.append("|---|" + "---:|" * len(kept))
+        for row in grid.rows:
+            label = f"*{row.label}*" if row.dim else row.label
+            lines.append(f"| {label} | " + " | ".join(row.cells[index] for index in kept) + " |")
+        lines.append("")
+    caption = _busy(others)
+    return "\n".join([*lines, *([caption, ""] if caption else [])])
 
 
 def sentences(commands: str, runs: int, others: float) -> list[str]:
@@ -77,6 +86,58 @@ def sentences(commands: str, runs: int, others: float) -> list[str]:
     if others >= OTHERS_MIN:
         said.append("The machine was busy: go by the ratios, or repeat when it is idle.")
     return said
+
+
+def _busy(others: float) -> str | None:
+    return f"Other programs used {others:.0%} of the processors meanwhile." if others >= OTHERS_MIN else None
+
+
+def _grids(found: Sequence[Summary]) -> Iterator[Grid]:
+    shown = [summary for summary in found if summary.figure.kind != "sample"]
+    plain = [summary for summary in shown if not summary.figure.column]
+    if plain:
+        yield Grid(HEADINGS, [_row(summary) for summary in plain])
+    crossed = [summary for summary in shown if summary.figure.column]
+    if crossed:
+        yield _crossed(crossed)
+
+
+def _crossed(found: Sequence[Summary]) -> Grid:
+    """A row for each label, a column for each of the figures' columns."""
+    headings = list(dict.fromkeys(summary.figure.column for summary in found))
+    labels = dict.fromkeys(summary.figure.label for summary in found)
+    values = {(summary.figure.label, summary.figure.column): summary.figure.value for summary in found}
+    rows = []
+    for label in labels:
+        cells = [_number(values[label, column]) if (label, column) in values else "" for column in headings]
+        rows.append(Row(label, cells, False, None))
+    return Grid(headings, rows)
+
+
+def _row(summary: Summary) -> Row:
+    figure = summary.figure
+    cells = [
+        f"{_number(figure.value)} {figure.unit}",
+        f"{_number(summary.lowest)} to {_number(summary.highest)}",
+        "" if figure.megabytes_per_second is None else f"{figure.megabytes_per_second:,.0f}",
+        "" if figure.p50_ms is None or figure.p99_ms is None else f"{figure.p50_ms:.2f} / {figure.p99_ms:.2f}",
+        "" if figure.cpu_us is None else f"{figure.cpu_us:,.2f}",
+        _target(figure, summary.met),
+        "" if summary.of_limit is None else f"{summary.of_limit:.0%}",
+    ]
+    own = figure.kind == "siltlog"
+    return Row(figure.label if own else f"{figure.kind}: {figure.label}", cells, not own, summary.met)
+
+
+def _target(figure: Figure, met: bool | None) -> str:
+    if met is None:
+        return ""
+    bound = f"≥ {_number(figure.at_least)}" if figure.at_least is not None else f"≤ {_number(figure.at_most or 0)}"
+    return f"{bound} {'met' if met else 'missed'}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
 
 
 def _lines(path: str) -> list[str]:

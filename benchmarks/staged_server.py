@@ -1,0 +1,121 @@
+"""`silt serve` with a timer around each stage of a publish. Run as `python -m benchmarks.staged_server FOLDER`.
+
+It listens on a free port, prints where, and at its end prints what each stage took: how often it ran, and for how many
+seconds of time and of its thread's processor time. A stage's time is its own: what it calls that is a stage too is
+counted there.
+"""
+
+import functools
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from siltlog.infra.settings import ServerSettings
+
+SYNC = "write-ahead log: sync"
+STAGES: dict[str, tuple[str, ...]] = {
+    "parse the body": ("siltlog.ingest.body_formats:_parse",),
+    "check and split by partition": ("siltlog.ingest.log:split",),
+    "sequence and reserve": ("siltlog.ingest.log:Log.append",),
+    "gather a group into frames": ("siltlog.ingest.group_commit:GroupCommit._seal",),
+    "write-ahead log: entry and checksums": (
+        "siltlog.ingest.wal.wal:Wal.submit",
+        "siltlog.ingest.wal.wal:encode_entry",
+    ),
+    "write-ahead log: write": ("siltlog.ingest.wal.disk:Disk.write",),
+    SYNC: ("siltlog.ingest.wal.disk:Disk.sync",),
+    "head, high watermark, wake": ("siltlog.ingest.group_commit:GroupCommit._durable",),
+    "reply": ("siltlog.ingest.publish_http:publish_reply",),
+    "flush: Parquet file": ("siltlog.ingest.flusher:Flusher._write",),
+    "flush: commit": ("siltlog.infra.table:TopicTable.append",),
+    "flush: checkpoint": ("siltlog.infra.table:TopicTable.maintain",),
+}
+
+
+class Stage:
+    """Safe from several threads: each counts for itself."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: list[list[float]] = []
+        self._local = threading.local()
+
+    def counts(self) -> list[float]:
+        """Calls, seconds of time, seconds of processor time: the calling thread's own."""
+        counts: list[float] | None = getattr(self._local, "counts", None)
+        if counts is None:
+            counts = self._local.counts = [0, 0.0, 0.0]
+            with self._lock:
+                self._counts.append(counts)
+        return counts
+
+    def document(self) -> dict[str, float]:
+        calls, wall, cpu = (sum(counts[index] for counts in self._counts) for index in range(3))
+        return {"calls": calls, "wall": wall, "cpu": cpu}
+
+
+class _Inner(threading.local):
+    """What stages that ran inside the one under way took, by thread."""
+
+    wall = 0.0
+    cpu = 0.0
+
+
+_inner = _Inner()
+
+
+def timed(function: Callable[..., Any], stage: Stage) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(*arguments: Any, **named: Any) -> Any:
+        wall_before, cpu_before = _inner.wall, _inner.cpu
+        _inner.wall = _inner.cpu = 0.0
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            return function(*arguments, **named)
+        finally:
+            cpu = time.thread_time() - cpu
+            wall = time.perf_counter() - wall
+            counts = stage.counts()
+            counts[0] += 1
+            counts[1] += wall - _inner.wall
+            counts[2] += cpu - _inner.cpu
+            _inner.wall, _inner.cpu = wall_before + wall, cpu_before + cpu
+
+    return run
+
+
+def install() -> dict[str, Stage]:
+    """Puts the timers in place. Raises AttributeError where a stage's function is no longer there."""
+    made = {}
+    for name, places in STAGES.items():
+        stage = made[name] = Stage()
+        for place in places:
+            module, _, path = place.partition(":")
+            *owners, last = path.split(".")
+            owner: Any = import_module(module)
+            for each in owners:
+                owner = getattr(owner, each)
+            setattr(owner, last, timed(getattr(owner, last), stage))
+    return made
+
+
+def main() -> int:
+    # The server's modules are imported only here: a name that one of them has taken over cannot be replaced any more.
+    from siltlog.server import serve
+
+    made = install()
+    settings = ServerSettings.model_validate(
+        {"data_dir": Path(sys.argv[1]) / "data", "port": 0, "log_level": "warning"}
+    )
+    code = serve(settings)
+    print(json.dumps({"cpu": time.process_time(), "stages": {name: each.document() for name, each in made.items()}}))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
