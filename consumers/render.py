@@ -18,7 +18,8 @@ VALUES: tuple[Values, ...] = ("text", "json", "base64")
 BRACKETS_MAX = 400
 """A value with more of `[` and `{` might be nested too deeply to be read inside of a reply; it is looked at again."""
 
-_NESTING = 8
+_NESTING = 32
+"""Who reads or publishes it again may be so many calls deeper than this module is."""
 _EMBEDDED_FIRST = frozenset(b"{[-0123456789tf")
 _EMBEDDED_LAST = frozenset(b"}]0123456789e")
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)
@@ -106,7 +107,7 @@ def _no_line(value: bytes | None) -> str | None:
         value.decode("utf-8")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "is not valid JSON"
-    return None
+    return None if _is_shallow(value) else "is nested too deeply"
 
 
 def _not_acceptable(record: pa.RecordBatch, why: str) -> SiltlogError:
@@ -126,6 +127,11 @@ def _is_embeddable(value: bytes) -> bool:
         msgspec.json.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
+    return _is_shallow(value)
+
+
+def _is_shallow(value: bytes) -> bool:
+    """Whether a value, which is valid JSON, can be read from deeper within a program than here."""
     if value.count(b"[") + value.count(b"{") <= BRACKETS_MAX:
         return True
     try:

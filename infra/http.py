@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.clock import parse_us
-from siltlog.infra.content_coding import CODINGS, Inflater
+from siltlog.infra.content_coding import CODINGS, Inflater, request_coding
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.in_flight import STALL_SECONDS, InFlight
 
@@ -275,9 +275,14 @@ class BodyReader:
 
 
 async def body_of(request: Request, bytes_max: int) -> bytes:
-    """The whole body of a request, of at most `bytes_max`, as `BodyReader.read`: by the reader the door gave it."""
+    """The whole body of a request, of at most `bytes_max` without its content coding, as `BodyReader.read`.
+
+    It is read by the reader the door gave it.
+    """
     reader: BodyReader = request.scope.get("state", {}).get(BODIES) or BodyReader(bytes_max)
-    return await reader.read(request.receive, request.headers.get("content-length", ""), bytes_max)
+    coding = request_coding(request.headers.get("content-encoding", ""))
+    body = await reader.read(request.receive, request.headers.get("content-length", ""), bytes_max)
+    return await reader.inflated(body, coding, bytes_max) if coding else body
 
 
 def too_slow(detail: str) -> SiltlogError:

@@ -1,6 +1,7 @@
 """Parameters, bodies and replies, without a server."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 from starlette.types import Message
 
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Refused, SiltlogError, Unavailable, problem
 from siltlog.infra.http import (
     INTEGER_MAX,
@@ -22,6 +24,7 @@ from siltlog.infra.http import (
     problem_reply,
     whole_number,
 )
+from siltlog.infra.in_flight import SMALL_BYTES, InFlight
 
 
 def query(text: str | bytes, *allowed: str) -> Query:
@@ -175,5 +178,19 @@ def test_a_cancelled_request_stays_cancelled() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    asyncio.run(run())
+
+
+def test_what_a_body_inflates_to_is_counted() -> None:
+    async def run() -> None:
+        in_flight = InFlight(SMALL_BYTES, SystemClock())
+        bodies = BodyReader(1 << 20, in_flight=in_flight)
+        packed = gzip.compress(bytes(10_000))
+        assert await bodies.inflated(await bodies.read(received(packed), ""), "gzip") == bytes(10_000)
+        assert in_flight.used_bytes == len(packed) + 10_000
+        in_flight.let_go()
+        with pytest.raises(Unavailable):
+            await bodies.inflated(gzip.compress(bytes(SMALL_BYTES + 1)), "gzip")
 
     asyncio.run(run())

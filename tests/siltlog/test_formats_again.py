@@ -226,3 +226,25 @@ def test_a_blob(record: Record) -> None:
     assert found == [(key, value or b"", headers, micros)]
     for again, values in AGAIN:
         assert stored(again(read_batch(found), values)) == found
+
+
+def test_values_are_read_only_as_deep_as_they_can_be_published() -> None:
+    """Where reading as lines or embedded gives a value, publishing it from deeper in the program takes it."""
+
+    def deeper(calls: int, parse: Callable[[], Body]) -> Body:
+        return parse() if calls == 0 else deeper(calls - 1, parse)
+
+    refused = 0
+    for depth in (100, *range(700, 1_000, 4)):
+        value = b"[" * depth + b"]" * depth
+        batch = read_batch([(None, value, None, 0)])
+        again = deeper(20, lambda batch=batch: _json_again(batch, "json"))  # type: ignore[misc]
+        assert stored(again)[0][1] == value
+        try:
+            lines = render.value_lines([batch])
+        except Refused as error:
+            assert "nested" in error.detail or "not valid JSON" in error.detail
+            refused += 1
+        else:
+            assert stored(deeper(20, lambda lines=lines: parse_value_lines(lines)))[0][1] == value  # type: ignore[misc]
+    assert refused

@@ -146,6 +146,16 @@ def test_codings_that_are_not_offered(http: Http, topic: str) -> None:
         assert reply.headers["accept-encoding"] == "gzip, zstd"
 
 
+def test_every_body_may_be_compressed(http: Http, topic: str) -> None:
+    asked = {"partitions": [{"topic": topic, "partition": 0, "offset": 0}]}
+    packed = gzip.compress(json.dumps(asked).encode())
+    reply = http.call("POST", "/v1/fetch", packed, Content_Type=names.MEDIA_JSON, Content_Encoding="gzip")
+    assert reply.status == 200, reply
+    for coding, status, code in (("br", 415, "unsupported_encoding"), ("zstd", 400, "malformed_body")):
+        reply = http.call("POST", "/v1/fetch", packed, Content_Type=names.MEDIA_JSON, Content_Encoding=coding)
+        refused(reply, status, code)
+
+
 def arrow_bomb() -> bytes:
     sink = pa.BufferOutputStream()
     table = pa.table({"value": [bytes(100 * MIB)]})
