@@ -168,11 +168,6 @@ class Connection(OneWriteProtocol):
 
     # --- limits -------------------------------------------------------------------------------------------
     @property
-    def _quiet(self) -> bool:
-        """No request is under way."""
-        return self.cycle is None or self.cycle.response_complete
-
-    @property
     def _in_head(self) -> bool:
         """A request has begun whose header fields are not complete."""
         return self.scope is not None and (self.cycle is None or self.cycle.scope is not self.scope)
@@ -201,11 +196,13 @@ class Connection(OneWriteProtocol):
 
     def look(self, now: float, stall_seconds: float) -> float:
         """Closes the connection when its time is up; seconds until it is closed if it stays quiet."""
-        transport = self.transport
-        if self._is_stuck(now, stall_seconds):
-            transport.abort()
-            return 0.0
-        if not self._quiet:
+        if self.flow.write_paused:
+            if self._is_stuck(now, stall_seconds):
+                self.transport.abort()
+            return KEEP_ALIVE_SECONDS
+        self._taken_at = 0.0
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
             self._head = None
             return KEEP_ALIVE_SECONDS
         quiet = now - self._quiet_since
@@ -219,6 +216,7 @@ class Connection(OneWriteProtocol):
                 self.refuse(problem("request_timeout", "the header fields of the request did not arrive in time"))
             return KEEP_ALIVE_SECONDS
         if quiet > limit:
+            transport = self.transport
             if transport.is_closing() or transport.get_write_buffer_size() or self._deaf:
                 transport.abort()
             else:
@@ -227,11 +225,7 @@ class Connection(OneWriteProtocol):
 
     def _is_stuck(self, now: float, stall_seconds: float) -> bool:
         """The client does not take its reply."""
-        waiting = self.transport.get_write_buffer_size()
-        if not waiting:
-            self._taken_at = now
-            return False
-        taken = self.transport.written_bytes - waiting  # type: ignore[attr-defined]
+        taken = self.transport.written_bytes - self.transport.get_write_buffer_size()  # type: ignore[attr-defined]
         if taken - self._taken_bytes >= TAKEN_BYTES or not self._taken_at:
             self._taken_bytes, self._taken_at = taken, now
         return now - self._taken_at > stall_seconds
