@@ -4,7 +4,7 @@ import resource
 from collections.abc import Iterator
 
 from benchmarks.bench import Bench
-from benchmarks.child import valkey_server
+from benchmarks.child import bare_server, valkey_server
 from benchmarks.figure import Figure, Kind, Point
 from benchmarks.load import Load, counted
 from benchmarks.records import json_body, json_record
@@ -16,6 +16,7 @@ RECORD_BYTES = 100
 CONNECTIONS_MAX = 10_100
 """Those of a benchmark's own calls come on top."""
 MIB = 1024 * 1024
+LIMIT = "an HTTP server that only writes and syncs"
 
 
 def connections(bench: Bench) -> Iterator[Figure]:
@@ -35,6 +36,11 @@ def connections(bench: Bench) -> Iterator[Figure]:
             yield Figure(f"Siltlog, {counted(count)}: memory", memory, "MiB")
     for count in COUNTS:
         busy = min(count, BUSY_MAX)
+        with bare_server(b"{}", names.MEDIA_JSON, bench.scratch) as bare:
+            load = bench.load(bare.port, "/", [body], names.MEDIA_JSON, busy, idle=count - busy)
+        yield from _figures(LIMIT, "limit", count, load)
+    for count in COUNTS:
+        busy = min(count, BUSY_MAX)
         with valkey_server(bench.scratch / f"valkey-{count}") as valkey:
             load = bench.load_stream(valkey.port, json_record(RECORD_BYTES), busy, idle=count - busy)
         yield from _figures("Valkey stream, always synced", "peer", count, load)
@@ -47,6 +53,7 @@ def _figures(what: str, kind: Kind, count: int, load: Load, cpu_us: float | None
         load.per_second,
         "records/s",
         kind,
+        f"{LIMIT}, {counted(count)}" if kind == "siltlog" else "",
         p50_ms=load.p50_ms,
         p99_ms=load.p99_ms,
         cpu_us=cpu_us,

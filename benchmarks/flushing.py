@@ -6,12 +6,15 @@ from typing import Any
 
 from benchmarks.arrow import BODY_RECORDS
 from benchmarks.bench import Bench, Server
-from benchmarks.figure import Figure
+from benchmarks.child import bare_server, valkey_server
+from benchmarks.figure import Figure, Kind
+from benchmarks.load import Load
 from benchmarks.posting import post
 from benchmarks.records import arrow_body, json_body, json_record, table
 from siltlog.infra import names
 
 CONNECTIONS = 64
+RECORD_BYTES = 100
 BULK_TOPIC = "bulk"
 BULK_BYTES_PER_SECOND = 40_000_000
 LONG_MS = 3_600_000
@@ -35,21 +38,32 @@ def flushing(bench: Bench) -> Iterator[Figure]:
             yield figure
         without, with_flushes = found
         yield Figure(f"flushed against not{beside}: p99", with_flushes / without, "×", at_most=RATIO_MAX)
+    body = json_body(json_record(RECORD_BYTES), 1)
+    with bare_server(b"{}", names.MEDIA_JSON, bench.scratch) as bare:
+        load = bench.load(bare.port, "/", [body], names.MEDIA_JSON, CONNECTIONS)
+    yield _p99("an HTTP server that only writes and syncs: p99", load, "limit")
+    with valkey_server(bench.scratch / "valkey") as valkey:
+        load = bench.load_stream(valkey.port, json_record(RECORD_BYTES), CONNECTIONS)
+    yield _p99("Valkey stream, always synced: p99", load, "peer")
 
 
 def _latency(bench: Bench, server: Server, label: str, bulk: bool) -> Figure:
-    body = json_body(json_record(100), 1)
+    body = json_body(json_record(RECORD_BYTES), 1)
     thread = threading.Thread(target=_publish_bulk, args=(bench, server), daemon=True)
     if bulk:
         thread.start()
     load = bench.load(server.port, server.publish_path, [body], names.MEDIA_JSON, CONNECTIONS)
     if bulk:
         thread.join()
-    return Figure(label, load.p99_ms, "ms", p50_ms=load.p50_ms, p99_ms=load.p99_ms)
+    return _p99(label, load)
+
+
+def _p99(label: str, load: Load, kind: Kind = "siltlog") -> Figure:
+    return Figure(label, load.p99_ms, "ms", kind, p50_ms=load.p50_ms, p99_ms=load.p99_ms)
 
 
 def _publish_bulk(bench: Bench, server: Server) -> None:
-    body = arrow_body(table(BODY_RECORDS, 100, keyed=False))
+    body = arrow_body(table(BODY_RECORDS, RECORD_BYTES, keyed=False))
     post(
         server.pool,
         f"/v1/topics/{BULK_TOPIC}/records",

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.bench import Bench, Server
-from benchmarks.child import valkey_server
+from benchmarks.child import bare_server, valkey_server
 from benchmarks.delta_log import entries
 from benchmarks.figure import Figure, Kind, Point
 from benchmarks.load import Load
@@ -53,6 +53,9 @@ def growth(bench: Bench) -> Iterator[Figure]:
     what = f"{PARTITIONS[-1]:,} partitions against 1"
     yield Figure(f"{what}: p50", last.p50_ms / first.p50_ms, "×", at_most=RATIO_MAX)
     yield Figure(f"{what}: p99", last.p99_ms / first.p99_ms, "×", at_most=RATIO_MAX)
+    with bare_server(b"{}", names.MEDIA_JSON, bench.scratch) as bare:
+        load = bench.load(bare.port, "/", bodies, names.MEDIA_JSON, CONNECTIONS, per_second=PER_SECOND)
+    yield from _figures("an HTTP server that only writes and syncs", "limit", 1, load)
     for streams in (PARTITIONS[0], PARTITIONS[-1]):
         with valkey_server(bench.scratch / f"valkey-{streams}") as valkey:
             load = bench.load_stream(valkey.port, value, CONNECTIONS, streams=streams, per_second=PER_SECOND)

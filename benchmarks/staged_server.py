@@ -95,13 +95,19 @@ def install() -> dict[str, Stage]:
     for name, places in STAGES.items():
         stage = made[name] = Stage()
         for place in places:
-            module, _, path = place.partition(":")
-            *owners, last = path.split(".")
-            owner: Any = import_module(module)
-            for each in owners:
-                owner = getattr(owner, each)
-            setattr(owner, last, timed(getattr(owner, last), stage))
+            owner, name_there, function = found(place)
+            setattr(owner, name_there, timed(function, stage))
     return made
+
+
+def found(place: str) -> tuple[Any, str, Callable[..., Any]]:
+    """What has the function, under which name, and the function. Raises AttributeError where it is no longer there."""
+    module, _, path = place.partition(":")
+    *owners, last = path.split(".")
+    owner: Any = import_module(module)
+    for each in owners:
+        owner = getattr(owner, each)
+    return owner, last, getattr(owner, last)
 
 
 def main() -> int:

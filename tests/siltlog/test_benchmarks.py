@@ -1,0 +1,121 @@
+"""The benchmarks themselves: what they say is what was measured, and what they time is there."""
+
+import itertools
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.bench import Bench
+from benchmarks.figure import Figure, Point, Summary, summaries
+from benchmarks.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole
+from benchmarks.pictures import CHARTS, draw
+from benchmarks.report import markdown
+from benchmarks.staged_server import STAGES, Stage, found, timed
+from benchmarks.stages import REST, stages
+
+TOP = Path(__file__).parents[2]
+
+
+def test_every_stage_that_is_timed_is_there() -> None:
+    for place in itertools.chain.from_iterable(STAGES.values()):
+        assert callable(found(place)[2])
+
+
+def test_a_stage_within_a_stage_counts_once() -> None:
+    outer, inner = Stage(), Stage()
+    spin = timed(lambda: [number**2 for number in range(200_000)], inner)
+
+    def around() -> None:
+        spin()
+        spin()
+
+    started = time.perf_counter()
+    timed(around, outer)()
+    seconds = time.perf_counter() - started
+    within, without = inner.document(), outer.document()
+    assert (within["calls"], without["calls"]) == (2, 1)
+    assert 0 < without["wall"] < within["wall"]
+    assert within["wall"] + without["wall"] <= seconds
+
+
+def test_numbered_requests_count_for_each_connection() -> None:
+    run = _Run(Plan("http", 1, 2, 1.0, 0.0, records=500), [b"a " + CONNECTION + b" " + NUMBER + b"."])
+    first, second = run.sender_of(0), run.sender_of(1)
+    assert [first(), first(), second()] == [
+        b"a 000000 000000000000.",
+        b"a 000000 000000000500.",
+        b"a 000001 000000000000.",
+    ]
+
+
+@given(st.integers(1, 20), st.data())
+def test_a_pipeline_is_whole_with_its_last_byte(replies: int, data: st.DataObject) -> None:
+    whole = b"".join(b"$%d\r\n%s\r\n" % (len(text), text) for text in [b"1700-%d" % n for n in range(replies)])
+    cut = data.draw(st.integers(1, len(whole)))
+    assert resp_is_whole(replies)(whole[:cut]) == (cut == len(whole))
+
+
+def test_refusals_are_not_counted() -> None:
+    with pytest.raises(ValueError, match="OOM"):
+        resp_is_whole(2)(b"$3\r\n1-0\r\n-OOM no memory\r\n")
+    with pytest.raises(ValueError, match="503"):
+        http_is_whole(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\n{}")
+    assert not http_is_whole(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{")
+
+
+def figures(scale: float) -> list[Figure]:
+    return [
+        Figure("own", 10 * scale, "records/s", limit="bare", at_least=15, p50_ms=1, p99_ms=2),
+        Figure("bare", 20 * scale, "records/s", "limit"),
+        Figure("hidden", 1, "ms", "sample"),
+        Figure("parse", 3, "µs", column="single"),
+        Figure("parse", 4, "µs", column="Arrow"),
+    ]
+
+
+def test_medians_of_runs_beside_their_limits() -> None:
+    text = markdown("name", "what", summaries([figures(1), figures(2), figures(9)]), 0.2)
+    rows = [re.sub(r"\s+", " ", line) for line in text.splitlines() if line.startswith("|")]
+    assert rows == [
+        "| | median | lowest to highest | p50 / p99 ms | target | of limit |",
+        "|---|---:|---:|---:|---:|---:|",
+        "| own | 20.00 records/s | 10.00 to 90.00 | 1.00 / 2.00 | ≥ 15.00 met | 50% |",
+        "| *limit: bare* | 40.00 records/s | 20.00 to 180 | | | |",
+        "| | single | Arrow |",
+        "|---|---:|---:|",
+        "| parse | 3.00 | 4.00 |",
+    ]
+    assert "Other programs used 20%" in text
+
+
+def test_the_same_figures_are_the_same_picture(tmp_path: Path) -> None:
+    summary = [
+        Summary(Figure(f"{x}", x, "ms", points=(Point(chart, "line", x),)), x, x, None)
+        for chart in CHARTS
+        for x in (1, 9)
+    ]
+    for folder in ("once", "again"):
+        assert [path.stem for path in draw(summary, tmp_path / folder)] == list(CHARTS)
+    for path in (tmp_path / "once").iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+        assert path.stat().st_size < 100_000
+
+
+@pytest.mark.slow
+def test_stages_of_a_real_server_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The servers and the load are children that find the benchmarks in the working directory.
+    monkeypatch.chdir(TOP)
+    values = {}
+    for figure in stages(Bench(tmp_path, 0.3, quick=True)):
+        assert figure.column.startswith("single")
+        values[figure.label] = figure.value
+        if figure.label == "all of it":
+            break
+    assert all(values[name] >= 0 for name in STAGES)
+    assert values["parse the body"] > 0
+    total = sum(values[name] for name in [*STAGES, REST])
+    assert total == pytest.approx(values["all of it"])
