@@ -101,13 +101,17 @@ def headers_array(headers: Sequence[HeaderList | None]) -> pa.Array | None:
     if not any(headers):
         return None
     pairs = [pair for one in headers if one for pair in one]
-    entries = pa.StructArray.from_arrays(
-        [pa.array([name for name, _ in pairs], pa.string()), pa.array([content for _, content in pairs], pa.binary())],
-        fields=list(HEADERS.value_type),
-    )
-    counts = np.array([len(one) if one else 0 for one in headers])
-    ends = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), entries, type=HEADERS, mask=pa.array(counts == 0))
+    counts = [len(one) if one else 0 for one in headers]
+    contents = pa.array([content for _, content in pairs], pa.binary())
+    return headers_of(counts, [name for name, _ in pairs], contents)
+
+
+def headers_of(counts: Sequence[int], names: Sequence[str], contents: pa.Array) -> pa.Array:
+    """HEADERS of records that have so many each; names and contents of all in order. A record without any has null."""
+    entries = pa.StructArray.from_arrays([pa.array(names, pa.string()), contents], fields=list(HEADERS.value_type))
+    each = np.array(counts, np.int32)
+    ends = np.concatenate(([0], np.cumsum(each))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), entries, type=HEADERS, mask=pa.array(each == 0))
 
 
 def timestamp_us(value: int | str) -> int:

@@ -1,6 +1,6 @@
 """Many record objects into Arrow columns, a column at a time: a call per record would cost more than all the rest.
 
-For the regular body only. One that has base64 or headers, mixes strings with other values, or has anything wrong in
+For the regular body only. One that has base64, mixes strings with other values, or has anything wrong in
 it is left to whoever reads record by record.
 """
 
@@ -15,9 +15,9 @@ import pyarrow as pa
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.http import INTEGER_MAX
 from siltlog.infra.schema import TIMESTAMP
-from siltlog.ingest.body import TIMESTAMP_BYTES, Body
+from siltlog.ingest.body import TIMESTAMP_BYTES, Body, headers_of
 from siltlog.ingest.json_pointer import JsonPointer
-from siltlog.ingest.json_record import JsonRecord, PlainRecord
+from siltlog.ingest.json_record import JsonHeader, JsonRecord, PlainRecord
 
 PARTITION_MAX = 2**31 - 1
 _QUOTE, _NULL_FIRST = 0x22, 0x6E
@@ -49,11 +49,13 @@ def _columns(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> Bod
     for column in (
         [record.value_base64 for record in records],
         [record.key_base64 for record in records],
-        [record.headers for record in records],
     ):
         if column.count(None) < len(records):
             raise _Irregular
     body = _contents([record.value for record in records], [record.key for record in records], key_from)
+    body.headers = _headers([record.headers for record in records])
+    if body.headers is not None:
+        body.nbytes += body.headers.nbytes
     body.timestamp = _timestamps([record.timestamp for record in records])
     body.partition = _partitions([record.partition for record in records])
     body.sequence = _sequences([record.sequence for record in records])
@@ -98,6 +100,27 @@ def _keys(keys: list[str | None], raws: list[msgspec.Raw], key_from: JsonPointer
 
 def _texts(texts: Sequence[str | None]) -> pa.Array:
     return pa.array(texts, pa.string()).cast(pa.binary())
+
+
+def _headers(headers: list[Any]) -> pa.Array | None:
+    """Of text only, all in one of the two shapes."""
+    if not any(headers):
+        return None
+    counts = [len(one) if one else 0 for one in headers]
+    given = [one for one in headers if one]
+    shapes = set(map(type, given))
+    if shapes == {dict}:
+        names = [name for one in given for name in one]
+        contents = [text for one in given for text in one.values()]
+    elif shapes == {list}:
+        entries: list[JsonHeader] = [entry for one in given for entry in one]
+        if any(entry.value_base64 is not None for entry in entries):
+            raise _Irregular
+        names = [entry.key for entry in entries]
+        contents = [entry.value for entry in entries]
+    else:
+        raise _Irregular
+    return headers_of(counts, names, _texts(contents))
 
 
 def _timestamps(timestamps: list[int | str | None]) -> pa.Array | None:
