@@ -13,7 +13,8 @@ from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http import encode_json, problem_headers
 from siltlog.infra.in_flight import STALL_SECONDS, InFlight
 from siltlog.infra.telemetry import Logger
-from siltlog.one_write import Gathering, OneWriteProtocol
+from siltlog.one_write import Gathering
+from siltlog.small_publishes import SmallPublishes, SmallPublishProtocol
 
 KEEP_ALIVE_SECONDS = 75.0
 HEAD_BYTES_MAX = 64 * 1024
@@ -24,6 +25,7 @@ EXCESS_SECONDS = 5.0
 DISCARD_SECONDS = 5.0
 """How long the rest of a body is still read, and thrown away, after its request was refused."""
 LOOK_SECONDS = 0.5
+END_LOOK_SECONDS = 0.01
 LOOK_TURN = 500
 """So many connections are looked at before others get their turn."""
 TAKEN_BYTES = 64 * 1024
@@ -42,6 +44,8 @@ class Connections:
         self.open: set[Any] = set()
         self.excess = 0
         self.connections_max = connections_max
+        self.small: SmallPublishes
+        """Answers what needs no application."""
         self.refusing: ASGIApp
         """Answers the requests of those that are too many."""
         self._stall_seconds = stall_seconds
@@ -72,6 +76,7 @@ class Connections:
             return
         self.excess += 1
         connection.excess = True
+        connection.small = None
         connection.app = self.refusing
         if self.excess > EXCESS_MAX:
             connection.refuse(self.full())
@@ -91,6 +96,16 @@ class Connections:
                 # Whatever it was, the next look must come.
                 self._logger.exception("looking after connections failed")
 
+    async def end(self, seconds_max: float) -> None:
+        """Closes all: at once where nothing is under way, else when the answer is read, or after `seconds_max`."""
+        for connection in tuple(self.open):
+            connection.shutdown()
+        end = self._clock.monotonic() + seconds_max
+        while self.open and self._clock.monotonic() < end:  # noqa: ASYNC110 (at the end only)
+            await asyncio.sleep(END_LOOK_SECONDS)
+        for connection in tuple(self.open):
+            connection.transport.abort()
+
     async def _look(self) -> None:
         stall_seconds = min(self._stall_seconds, STALL_SECONDS) if self._pressed else self._stall_seconds
         self._pressed = False
@@ -106,12 +121,13 @@ class Connections:
         self._pressed = True
 
 
-class Connection(OneWriteProtocol):
+class Connection(SmallPublishProtocol):
     """uvicorn's protocol with limits. `cycle`, `flow`, `pipeline`, ... are uvicorn's."""
 
     def __init__(self, connections: Connections, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.excess = False
+        self.small = connections.small
         self._all = connections
         self._quiet_since = self.loop.time()
         self._head_bytes = 0

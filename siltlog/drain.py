@@ -36,7 +36,7 @@ class Drain:
         self._wakes = wakes
         self._logger = logger
 
-    async def run(self, seconds_max: float, hurry: asyncio.Event, close_listeners: Callable[[], None]) -> bool:
+    async def run(self, seconds_max: float, hurry: asyncio.Event) -> bool:
         """False when not everything was done within `seconds_max`, or before somebody was in a hurry."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -54,7 +54,6 @@ class Drain:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        close_listeners()
         if not hurry.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(hurry.wait(), max(began + LINGER_SECONDS - loop.time(), 0))

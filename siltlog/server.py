@@ -40,18 +40,22 @@ from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.log import Log
 from siltlog.ingest.producers_http import ProducersHttp
 from siltlog.ingest.publish_http import Publish
+from siltlog.ingest.small_publish import SmallPublish
 from siltlog.ingest.start import start_log
 from siltlog.ingest.topics import AutoCreate, Topics
 from siltlog.ingest.topics_http import TopicsHttp
 from siltlog.ingest.wal import Wal
 from siltlog.node_http import NodeHttp
 from siltlog.openapi import http as openapi_http
+from siltlog.small_publishes import SmallPublishes
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """The WAL's thread needs the interpreter back soon after a sync; the default of 5 ms would be most of an ack."""
 GC_THRESHOLDS = (50_000, 50, 1_000)
 """Requests leave no cycles behind; with the defaults the collector would walk the whole heap many times a second."""
 EXIT_FATAL = 70
+ANSWERS_SECONDS_MAX = 1.0
+"""How long clients may take to read the last answers."""
 FETCH_BODY_BYTES_MAX = 4 * 1024 * 1024
 GROUP_SHARE_OF_SEGMENT = 8
 BACKLOG = 2048
@@ -93,7 +97,7 @@ class _Server:
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self._signalled, number)
         listener = _listen(self.settings.host, self.settings.port)
         with contextlib.closing(listener), DataDir(self.settings.data_dir, self.clock) as data_dir:
             url = _url(self.settings, listener)
@@ -111,14 +115,17 @@ class _Server:
             os._exit(0)
         return 0
 
-    def _signalled(self) -> None:
-        """The first signal drains; the second stops as soon as that is safe; a third one kills."""
+    def _signalled(self, number: int) -> None:
+        """The first signal begins the drain; Ctrl-C during it cuts it short, once more kills.
+
+        SIGTERM again changes nothing: supervisors repeat it.
+        """
         if not self._stop.is_set():
             self._stop.set()
-            return
-        self._hurry.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().remove_signal_handler(number)
+        elif number == signal.SIGINT:
+            self._hurry.set()
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     async def _open(self, data_dir: DataDir) -> tuple[Log, Flusher]:
         settings = self.settings
@@ -205,6 +212,7 @@ class _Server:
             metrics=self.metrics,
         )
         connections.refusing = door.refuse
+        connections.small = SmallPublishes(SmallPublish(log), door, self._in_flight)
         self.metrics.gauge(names.METRIC_CONNECTIONS, "Open connections", lambda: len(connections.open))
         self.metrics.gauge(
             names.METRIC_IN_FLIGHT_BYTES, "Memory of requests under way", lambda: self._in_flight.used_bytes
@@ -218,7 +226,9 @@ class _Server:
         watching.cancel()
         watching_connections.cancel()
         drain = Drain(log, flusher, door, bodies, [fetcher.wake, coordination.groups.wake], self.logger)
-        drained = await drain.run(settings.drain_ms / 1000, self._hurry, lambda: _stop_listening(server))
+        drained = await drain.run(settings.drain_ms / 1000, self._hurry)
+        _stop_listening(server)
+        await connections.end(ANSWERS_SECONDS_MAX)
         server.should_exit = True
         await serving
         stopped = await flusher.stop(STOP_SECONDS_MAX)
