@@ -166,7 +166,7 @@ def _operation(operation: Operation, schemas: _Schemas, errors: _Errors) -> dict
         said["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.body:
         content = {media: schemas.of(each) for media, each in operation.body.items()}
-        said["requestBody"] = {"required": True, "content": content}
+        said["requestBody"] = {"required": operation.body_required, "content": content}
     return {**said, "responses": {str(status): responses[status] for status in sorted(responses)}}
 
 

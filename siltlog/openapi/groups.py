@@ -74,7 +74,7 @@ OPERATIONS = (
         NO_CONTENT,
         (GROUP, query("topic_id", "Refused when a topic is another than this.")),
         json_body(CommitRequest, {"offsets": [{"topic": "flights", "partition": 0, "offset": 100}]}),
-        (*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "unknown_group", "unknown_partition", "group_not_empty"),
+        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "unknown_group", "unknown_partition", "group_not_empty"),
     ),
     Operation(
         "PUT",
@@ -87,7 +87,7 @@ OPERATIONS = (
         {200: json_reply("What the member holds.", shapes.Assignment)},
         (GROUP, MEMBER),
         json_body(MemberRequest, _JOIN),
-        (*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "not_acceptable"),
+        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "not_acceptable"),
     ),
     Operation(
         "DELETE",
@@ -111,6 +111,6 @@ OPERATIONS = (
         {200: json_reply("Records.", shapes.Polled)},
         (GROUP, MEMBER),
         json_body(PollRequest, {**_JOIN, "wait_ms": 1000}),
-        (*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "not_acceptable", "corrupt_data", "topic_unavailable"),
+        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "not_acceptable", "corrupt_data", "topic_unavailable"),
     ),
 )

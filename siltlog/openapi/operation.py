@@ -23,6 +23,11 @@ def whole(minimum: int = 0, maximum: int = INTEGER_MAX, default: int | None = No
     return schema if default is None else {**schema, "default": default}
 
 
+def cut(minimum: int, default: int) -> Schema:
+    """A whole number of which too much is cut rather than refused."""
+    return {"type": "integer", "minimum": minimum, "default": default}
+
+
 def choice(*choices: str, default: str | None = None) -> Schema:
     schema = {"type": "string", "enum": list(choices)}
     return schema if default is None else {**schema, "default": default}
@@ -66,6 +71,7 @@ class Operation:
     replies: Mapping[int, Reply]
     parameters: Sequence[Parameter] = ()
     body: Mapping[str, Content] = field(default_factory=dict)
+    body_required: bool = True
     errors: Sequence[str] = ()
 
 
@@ -96,5 +102,5 @@ MEMBER = path("member", "The member's id, which its client chose: a UUID of its 
 LIST_QUERY = (
     query("prefix", "Only names that begin with this."),
     query("after", "Only names after this one: the last reply's `next`."),
-    query("limit", "How many at most; more than 1,000 is cut.", whole(1, default=100)),
+    query("limit", "How many at most; more than 1,000 is cut.", cut(1, 100)),
 )

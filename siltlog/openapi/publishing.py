@@ -140,7 +140,7 @@ OPERATIONS = (
             names.MEDIA_BYTES: Content(ANYTHING),
             names.MEDIA_ARROW: Content(ANYTHING),
         },
-        _ERRORS,
+        errors=_ERRORS,
     ),
     Operation(
         "GET",

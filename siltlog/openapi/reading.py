@@ -15,6 +15,7 @@ from siltlog.openapi.operation import (
     Parameter,
     Reply,
     choice,
+    cut,
     json_body,
     json_reply,
     path,
@@ -35,7 +36,7 @@ _ERRORS = ("unknown_topic", "unknown_partition", "not_acceptable", "corrupt_data
 
 
 def _cut(name: str, text: str, default: int, minimum: int, maximum: int) -> Parameter:
-    return query(name, f"{text}; more than {maximum:,} is cut.", whole(minimum, default=default))
+    return query(name, f"{text}; more than {maximum:,} is cut.", cut(minimum, default))
 
 
 OPERATIONS = (
@@ -78,7 +79,7 @@ OPERATIONS = (
             _cut("wait_ms", "How long to wait for `min_bytes`", 0, 0, _LIMITS.wait_ms),
             _cut("max_records", "How many at most (Arrow: 100,000 if left out)", 500, 1, _LIMITS.records),
             _cut("max_bytes", "How many bytes at most (Arrow: 16 MiB if left out)", 1_048_576, 1, _LIMITS.bytes),
-            query("min_bytes", "Answer once so many are there; more than `max_bytes` is cut.", whole(0, default=1)),
+            query("min_bytes", "Answer once so many are there; more than `max_bytes` is cut.", cut(0, 1)),
         ),
         errors=(*_ERRORS, "offset_out_of_range", "invalid_request"),
     ),

@@ -91,7 +91,8 @@ OPERATIONS = (
         {200: json_reply("It was there.", shapes.Topic), 201: json_reply("Created.", shapes.Topic)},
         (TOPIC,),
         json_body(_body(), _SAMPLE),
-        (*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
+        body_required=False,
+        errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
     ),
     Operation(
         "PATCH",
@@ -103,7 +104,7 @@ OPERATIONS = (
         {200: json_reply("As it is now.", shapes.Topic)},
         (TOPIC,),
         json_body(_body(nullable=True, named=False), {"partitions": 8, "config": {"retention.ms": None}}),
-        ("unknown_topic", "forbidden", *_BODY_ERRORS, *_WRITE_ERRORS),
+        errors=("unknown_topic", "forbidden", *_BODY_ERRORS, *_WRITE_ERRORS),
     ),
     Operation(
         "DELETE",
