@@ -25,6 +25,8 @@ MAY_IMPORT = {
 }
 # pytest loads the plugin, so pytest is there.
 OUTSIDE_EXTRAS = {"siltlog.pytest_plugin": {"pytest"}}
+# Of the standard library, whichever version this runs on: `compression` came with Python 3.14.
+STANDARD = sys.stdlib_module_names | {"compression"}
 
 
 class Import(NamedTuple):
@@ -63,7 +65,7 @@ class Tree:
         for found in self.imports[name]:
             package = found.target.split(".")[0]
             wanted = found.eager or not (eager_only or found.typing)
-            if wanted and package != FRONT and package not in sys.stdlib_module_names:
+            if wanted and package != FRONT and package not in STANDARD:
                 yield package, found.line
 
 
