@@ -15,6 +15,7 @@ from benchmarks.child import valkey_server
 from benchmarks.figure import Figure, Kind, Point
 from benchmarks.load import resp_request
 from benchmarks.records import json_record
+from siltlog import AsyncProducer
 
 TASKS = (64, 256)
 TARGET = {64: 40_000.0, 256: 80_000.0}
@@ -43,8 +44,6 @@ def shared(bench: Bench) -> Iterator[Figure]:
 
 
 async def _by_producer(bench: Bench, url: str, value: bytes, tasks: int) -> Awaited:
-    from siltlog import AsyncProducer
-
     async with AsyncProducer(url) as producer:
         return await _awaited(bench, lambda: producer.send(TOPIC, value), tasks)
 

@@ -19,7 +19,8 @@ from siltlog.infra.settings import ServerSettings
 
 SYNC = "write-ahead log: sync"
 STAGES: dict[str, tuple[str, ...]] = {
-    "parse the body": ("siltlog.ingest.body_formats:_parse",),
+    "read the request": ("siltlog.connections:Connection.data_received",),
+    "parse the body": ("siltlog.ingest.body_formats:_parse", "siltlog.ingest.small_publish:parse_json"),
     "check and split by partition": ("siltlog.ingest.log:split",),
     "sequence and reserve": ("siltlog.ingest.log:Log.append",),
     "gather a group into frames": ("siltlog.ingest.group_commit:GroupCommit._seal",),
@@ -30,7 +31,11 @@ STAGES: dict[str, tuple[str, ...]] = {
     "write-ahead log: write": ("siltlog.ingest.wal.disk:Disk.write",),
     SYNC: ("siltlog.ingest.wal.disk:Disk.sync",),
     "head, high watermark, wake": ("siltlog.ingest.group_commit:GroupCommit._durable",),
-    "reply": ("siltlog.ingest.publish_http:publish_reply",),
+    "make the reply": (
+        "siltlog.ingest.publish_http:publish_reply",
+        "siltlog.ingest.small_publish:publish_reply",
+    ),
+    "write the reply to its socket": ("siltlog.one_write:Gathering.flush",),
     "flush: Parquet file": ("siltlog.ingest.flusher:Flusher._write",),
     "flush: commit": ("siltlog.infra.table:TopicTable.append",),
     "flush: checkpoint": ("siltlog.infra.table:TopicTable.maintain",),

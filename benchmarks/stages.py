@@ -1,7 +1,7 @@
 """Where the server's time goes: each stage of a publish under load, for single records, JSON bodies and Arrow bodies.
 
 The server is a real one whose stages are timed from outside (benchmarks/staged_server.py). What is not in a stage is
-HTTP: reading, parsing and answering requests, and the event loop around them.
+the event loop, receiving, and, for what is not answered by the protocol itself, a task and an application for each.
 """
 
 import json
@@ -27,7 +27,7 @@ RECORD_BYTES = 100
 PARTITIONS = 4
 STOP_SECONDS_MAX = 60.0
 PUBLISH_PATH = f"/v1/topics/{TOPIC}/records"
-REST = "HTTP and the event loop: the rest"
+REST = "event loop and tasks: the rest"
 
 
 @dataclass(frozen=True, slots=True)
