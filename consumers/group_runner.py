@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 from siltlog.consumers.group_planner import GroupPlanner
-from siltlog.consumers.group_scripts import GroupScripts, Reply
+from siltlog.consumers.group_scripts import GroupScripts, Key, Reply
 from siltlog.consumers.group_topics import GroupTopics
 from siltlog.consumers.group_waiters import GroupWaiters
 from siltlog.infra import names
@@ -50,7 +50,9 @@ class GroupRunner:
         self._logger = logger
         self._known: dict[str, _Known] = {}
         self._task: asyncio.Task[None] | None = None
-        self._signature: tuple[Any, ...] | None = None
+        self._signature: tuple[tuple[str, str, int], ...] = ()
+        self._gone: set[str] = set()
+        """Deleted topics, `{topic}/{topic id}`, that groups may still have offsets of."""
         self._check_at = self._scan_at = clock.monotonic()
 
     def start(self) -> None:
@@ -129,13 +131,20 @@ class GroupRunner:
                 self._logger.exception("a look at the groups failed; the next follows")
 
     async def _follow_topics(self) -> None:
-        """Plans anew where topics came, went or grew."""
+        """Plans anew where topics came, went or grew; what was committed in deleted ones goes."""
         signature = self._topics.signature()
         moved = signature != self._signature
+        if moved:
+            self._gone |= _topic_texts(self._signature) - _topic_texts(signature)
         for group, known in list(self._known.items()):
             if known.due < math.inf and (moved or not known.planner.has_planned) and known.planner.is_outdated():
                 await self.plan(group)
         self._signature = signature
+        if self._gone:
+            # Only now: who held their partitions was told by the plan that they are no more.
+            async for group in self._listed():
+                await self.run("forget", group, {"topics": sorted(self._gone)})
+            self._gone.clear()
 
     async def _follow_others(self) -> None:
         """Wakes the waiters of groups that another server has changed."""
@@ -152,12 +161,17 @@ class GroupRunner:
                 self.waiters.wake(group, known.generation)
 
     async def _scan(self) -> None:
+        async for group in self._listed():
+            if group not in self._known:
+                await self.run("sweep", group, {})
+
+    async def _listed(self) -> AsyncIterator[str]:
+        """Every group there is."""
         after = "-"
         while True:
             page = await self._redis.command("ZRANGEBYLEX", names.GROUPS_KEY, after, "+", "LIMIT", 0, SCAN_PAGE)
             for name in page:
-                if name.decode() not in self._known:
-                    await self.run("sweep", name.decode(), {})
+                yield name.decode()
             if len(page) < SCAN_PAGE:
                 return
             after = "(" + page[-1].decode()
@@ -170,3 +184,7 @@ class GroupRunner:
         if known is None:
             known = self._known[group] = _Known(GroupPlanner(group, self._topics, self.run))
         return known
+
+
+def _topic_texts(signature: Collection[tuple[str, str, int]]) -> set[str]:
+    return {Key(name, topic_id, 0).text().rpartition("/")[0] for name, topic_id, _ in signature}
