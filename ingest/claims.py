@@ -14,11 +14,14 @@ EPOCH_MAX = 2**31 - 1
 
 
 class Claim(msgspec.Struct, array_like=True):
-    """`claimed` is False where the epoch was only ever used."""
+    """`claimed` is the last epoch that was given out, 0 when none was; a producer may use any that is higher."""
 
     epoch: int
     used_us: int
-    claimed: bool = True
+    claimed: int = 0
+
+
+_NOT_CLAIMED = Claim(0, 0)
 
 
 class ClaimState(msgspec.Struct, array_like=True):
@@ -46,19 +49,15 @@ class Claims:
         epoch = max(used_epoch, self._floor if known is None else known.epoch) + 1
         if epoch > EPOCH_MAX:
             return None
-        self._set(producer_id, Claim(epoch, now_us))
+        self._set(producer_id, Claim(epoch, now_us, epoch))
         return epoch
 
     def use(self, producer_id: str, epoch: int, now_us: int) -> None:
         """`producer_id` published with `epoch`, which fences the ones below it."""
-        known = self._claims.get(producer_id)
-        if known is None:
-            if epoch > 0:
-                self._set(producer_id, Claim(epoch, now_us, claimed=False))
-        elif epoch > known.epoch:
-            self._set(producer_id, Claim(epoch, now_us, claimed=False))
-        else:
-            self._set(producer_id, Claim(known.epoch, max(now_us, known.used_us), known.claimed))
+        known = self._claims.get(producer_id, _NOT_CLAIMED)
+        epoch = max(epoch, known.epoch)
+        if epoch > 0:
+            self._set(producer_id, Claim(epoch, max(now_us, known.used_us), known.claimed))
 
     def expire(self, before_us: int) -> int:
         """Forgets those unused since before `before_us`; how many."""
@@ -72,12 +71,13 @@ class Claims:
     def dump(self) -> ClaimState:
         return ClaimState(self._floor, self._claims)
 
-    def load(self, state: ClaimState) -> None:
-        """Takes in what was stored; of two the higher epoch holds."""
+    def load(self, state: ClaimState, used_us: int = 0) -> None:
+        """Takes in what was stored, as used at `used_us` or later; of two the higher epoch holds."""
         self._floor = max(self._floor, state.floor)
         for producer_id, claim in state.claims.items():
-            if claim.epoch > self.epoch(producer_id):
-                self._set(producer_id, claim)
+            known = self._claims.get(producer_id, _NOT_CLAIMED)
+            epoch, claimed = max(claim.epoch, known.epoch), max(claim.claimed, known.claimed)
+            self._set(producer_id, Claim(epoch, max(claim.used_us, known.used_us, used_us), claimed))
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -92,6 +92,5 @@ class Claims:
         for producer_id in producer_ids:
             claim = self._claims.pop(producer_id)
             self._taken.add(producer_id, -1)
-            if claim.claimed:
-                self._floor = max(self._floor, claim.epoch)
+            self._floor = max(self._floor, claim.claimed)
         return len(producer_ids)

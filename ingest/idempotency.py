@@ -4,6 +4,7 @@ What identifies such a producer (its key, its body, the partition count it was s
 remembered with its records wherever producers are: in the WAL, its state, the state objects and the table's rows.
 """
 
+import base64
 import hashlib
 from collections.abc import Iterable
 from itertools import takewhile
@@ -47,7 +48,7 @@ def idempotency_key(text: str, *contents: bytes) -> IdempotencyKey:
     for content in contents:
         body.update(len(content).to_bytes(8, "little"))
         body.update(content)
-    return IdempotencyKey(key, hashlib.blake2b(key, digest_size=16).hexdigest(), body.hexdigest())
+    return IdempotencyKey(key, _short(hashlib.blake2b(key, digest_size=16).digest()), _short(body.digest()))
 
 
 class KnownKeys:
@@ -97,6 +98,10 @@ class KnownKeys:
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+def _short(digest: bytes) -> str:
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def _key_hash(producer_id: str) -> str:

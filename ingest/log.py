@@ -37,9 +37,9 @@ SEQUENCE_OVERHEAD_BYTES = 8
 WAL_FULL_RETRY_MS = 1_000
 DEGRADED_MAX = 20
 KEYS_FULL_RETRY_MS = 10_000
-PRODUCERS_STATE_PART = 2
-KEYS_STATE_PART = 3
-"""Producers, and idempotency keys, may each take this part of what the WAL's state may take."""
+PRODUCERS_STATE_PART = 1 / 4
+KEYS_STATE_PART = 2 / 3
+"""Of what the WAL's state may take, producers and idempotency keys each may take so much."""
 HEAD_CHECKS_PER_BUDGET = 16
 """The head may go above its budget by this fraction of it."""
 
@@ -135,8 +135,8 @@ class Log:
         self._state_bytes_max = wal.submit_bytes_max // 4
         self.producer_bytes = StateBytes()
         """What producers and keys of all topics take of the WAL's state."""
-        self._producers_bytes_max = self._state_bytes_max // PRODUCERS_STATE_PART
-        self._keys_bytes_max = self._state_bytes_max // KEYS_STATE_PART
+        self._producers_bytes_max = self._state_bytes_max * PRODUCERS_STATE_PART
+        self._keys_bytes_max = self._state_bytes_max * KEYS_STATE_PART
         self.draining = False
         self.on_due: Callable[[], None] = lambda: None
         """Called when a partition has enough for a flush."""
@@ -290,6 +290,10 @@ class Log:
             topic.producers.keys.remember(producer_id, now_us)
         elif publisher.epoch > 0:
             topic.producers.claims.use(producer_id, publisher.epoch, now_us)
+        self.bound_producers()
+
+    def bound_producers(self) -> None:
+        """Forgets producers unused for longest where there are more than the WAL's state has room for."""
         while self.producer_bytes.producers > self._producers_bytes_max:
             largest = max(self._topics.values(), key=lambda other: other.producers.bytes.producers)
             largest.producers.forget_oldest(log.sequencer for log in largest.partitions)

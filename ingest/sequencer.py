@@ -5,7 +5,7 @@ The rules are those of Kafka's idempotent producer (KIP-98), with sequences that
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -14,8 +14,9 @@ from siltlog.infra import names
 
 REQUESTS_REMEMBERED = 100
 """Per producer and partition: a retry of one of these gets its original offsets."""
-PRODUCER_BYTES = 64
-"""About what a producer takes in the WAL's state beside its id, with the last of its requests."""
+PRODUCER_BYTES = 48
+KEY_BYTES = 32
+"""About what a producer, and an idempotency key, takes in the WAL's state beside its id, with its last request."""
 
 
 class SequencedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -96,11 +97,10 @@ class StateBytes:
 
     def add(self, producer_id: str, sign: int = 1) -> None:
         """Counts one producer, or with `sign` -1 that it was forgotten."""
-        nbytes = sign * (len(producer_id) + PRODUCER_BYTES)
         if is_key(producer_id):
-            self._add(0, nbytes)
+            self._add(0, sign * (len(producer_id) + KEY_BYTES))
         else:
-            self._add(nbytes, 0)
+            self._add(sign * (len(producer_id) + PRODUCER_BYTES), 0)
 
     def join(self, whole: "StateBytes") -> None:
         """From now on it counts in `whole` too."""
@@ -209,12 +209,9 @@ class Sequencer:
         """Forgets requests with an idempotency key from before `before_us`; how many."""
         return self._expire(self.keys, before_us)
 
-    def forget(self, count: int) -> int:
-        """Forgets the `count` producers unused for longest; how many there were."""
-        oldest = list(islice(self.producers, count))
-        for producer_id in oldest:
-            self._drop(self.producers, producer_id)
-        return len(oldest)
+    def forget(self, producer_id: str) -> None:
+        """Forgets one that is known."""
+        self._drop(self.producers, producer_id)
 
     def _expire(self, known: dict[str, ProducerState], before_us: int) -> int:
         # In order of use: the first that is young enough ends the search.
@@ -280,10 +277,14 @@ def is_key(producer_id: str) -> bool:
     return producer_id.startswith(names.IDEMPOTENCY_PREFIX)
 
 
-def copied(producers: Mapping[str, ProducerState]) -> dict[str, ProducerState]:
-    """Apart from what goes on being appended; the requests themselves never change, and copying them takes long."""
+def copied(producers: Mapping[str, ProducerState], requests_max: int) -> dict[str, ProducerState]:
+    """Apart from what goes on being appended; at most `requests_max` requests, but the last of each producer.
+
+    The requests themselves never change.
+    """
+    each = max(1, requests_max // max(1, len(producers)))
     return {
-        producer_id: ProducerState(known.epoch, known.last_sequence, known.used_us, list(known.batches))
+        producer_id: ProducerState(known.epoch, known.last_sequence, known.used_us, known.batches[-each:])
         for producer_id, known in producers.items()
     }
 

@@ -138,6 +138,7 @@ async def start_log(
         for partition in plan.offsets:
             first, end = plan.topic.snapshot.gaps(partition)[-1]
             logger.warning("offsets were jumped", topic=plan.topic.name, partition=partition, first=first, next=end)
+    log.bound_producers()
     for note in recovery.notes:
         logger.info("write-ahead log", note=note)
 
@@ -263,16 +264,17 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
     topic.epochs = list(known.epochs) if known else []
     now_us = log.clock.now_us()
     if known is not None:
-        topic.producers.claims.load(known.claims)
+        _skip_downtime(known, now_us)
+        topic.producers.claims.load(known.claims, now_us)
     if plan.foreign:
-        topic.producers.claims.load(producer_state.read_claims(log.store, topic.name, topic.topic_id))
+        topic.producers.claims.load(producer_state.read_claims(log.store, topic.name, topic.topic_id), now_us)
     for partition in topic.partitions:
         number = partition.partition
         if number in plan.foreign:
             partition.sequencer.load(_inherited(log, topic, number).items())
             plan.inherited[number] = topic.snapshot.offsets[number]
         elif known is not None and number in known.partitions:
-            partition.sequencer.load(_as_used_at(known.partitions[number].producers, now_us).items())
+            partition.sequencer.load(known.partitions[number].producers.items())
         for frame in found.replays.get((topic.topic_id, number), ()):
             if number not in plan.foreign:
                 _replay(partition, LogBatch.from_payload(frame.first_offset, frame.payload), now_us)
@@ -283,16 +285,20 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
 
 
 def _inherited(log: Log, topic: TopicLog, partition: int) -> dict[str, ProducerState]:
-    """The producers that the table knows of: a row's time is its producer's word, and may be old."""
+    """The producers that the table knows of, as used just now: a row's time is its producer's word, and may be old."""
     producers = producer_state.read(log.store, topic.name, topic.snapshot, partition)
-    return _as_used_at(producers, log.clock.now_us())
-
-
-def _as_used_at(producers: dict[str, ProducerState], now_us: int) -> dict[str, ProducerState]:
-    """While no server ran nobody could publish: that time does not make a producer or a key older."""
+    now_us = log.clock.now_us()
     for known in producers.values():
         known.used_us = now_us
     return producers
+
+
+def _skip_downtime(known: wal_state.TopicState, now_us: int) -> None:
+    """While no server ran nobody could publish: that time makes no producer and no key older."""
+    producers = [state for partition in known.partitions.values() for state in partition.producers.values()]
+    skipped_us = max(0, now_us - max((state.used_us for state in producers), default=now_us))
+    for state in producers:
+        state.used_us += skipped_us
 
 
 async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
@@ -309,7 +315,7 @@ async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
             late[partition] = await asyncio.to_thread(_inherited, log, topic, partition)
             topic.partitions[partition].sequencer.load(late[partition].items())
         claims = await asyncio.to_thread(producer_state.read_claims, log.store, topic.name, topic.topic_id)
-        topic.producers.claims.load(claims)
+        topic.producers.claims.load(claims, log.clock.now_us())
         topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
         inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
         log.group_commit.add_control(wal_state.encode(inherited))

@@ -15,6 +15,8 @@ from siltlog.ingest.topic_log import TopicLog
 
 STATE_OBJECT_SECONDS = 30.0
 """A partition's producers are written once in so long; the rows since then say the rest."""
+STATE_OBJECT_REQUESTS_MAX = 100_000
+"""One object has no more requests than this, but the last of each producer; that takes a few megabytes."""
 CLAIM_OBJECT_SECONDS_MAX = 1.0
 """How long a claim waits to be beside the table too. It is in the WAL by then, so it does not fail with the store."""
 
@@ -72,12 +74,12 @@ class StateWriter:
             return None
         if log.table_offset == sequencer.next_offset:
             self._begun_seconds[log] = now
-            return _Captured(log.table_offset, copied(sequencer.dump(log.table_offset)))
+            return _capture(log, log.table_offset)
         if captured is None:
             # Of each producer only the last requests are remembered, and those may all lie above the table offset: so
             # it is kept as of now, until the table has come so far.
             self._begun_seconds[log] = now
-            self._captured[log] = _Captured(log.submitted_offset, copied(sequencer.dump(log.submitted_offset)))
+            self._captured[log] = _capture(log, log.submitted_offset)
         return None
 
     async def _try_claims(self, topic: TopicLog) -> None:
@@ -102,3 +104,7 @@ class StateWriter:
             except BaseException:
                 topic.producers.claims_stored = False
                 raise
+
+
+def _capture(log: PartitionLog, offset: int) -> _Captured:
+    return _Captured(offset, copied(log.sequencer.dump(offset), STATE_OBJECT_REQUESTS_MAX))

@@ -1,6 +1,7 @@
 """What a topic knows of its producers besides what each partition does: claimed epochs and idempotency keys."""
 
 from collections.abc import Iterable
+from heapq import nsmallest
 
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.claims import Claims
@@ -44,10 +45,16 @@ class TopicProducers:
         self._expire_keys(sequencers, now_us - config.integer("idempotency.expiration.ms") * 1000)
 
     def forget_oldest(self, sequencers: Iterable[Sequencer]) -> None:
-        """Makes room: a part of what every partition and the claims know of producers goes."""
-        for sequencer in sequencers:
-            self.forgotten_total += sequencer.forget(-(-len(sequencer.producers) // FORGET_PART))
-        self.forgotten_total += self.claims.forget(-(-len(self.claims) // FORGET_PART))
+        """Makes room: of all partitions' producers, and of the claims, a part goes."""
+        known = [
+            (state.used_us, at, producer_id, sequencer)
+            for at, sequencer in enumerate(sequencers)
+            for producer_id, state in sequencer.producers.items()
+        ]
+        oldest = nsmallest(-(-len(known) // FORGET_PART), known)
+        for _, _, producer_id, sequencer in oldest:
+            sequencer.forget(producer_id)
+        self.forgotten_total += len(oldest) + self.claims.forget(-(-len(self.claims) // FORGET_PART))
 
     def _expire_keys(self, sequencers: Iterable[Sequencer], before_us: int) -> None:
         for sequencer in sequencers:

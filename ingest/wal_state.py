@@ -123,7 +123,7 @@ def apply(state: WalState, event: Event) -> None:
         elif isinstance(event, ProducerClaimed):
             # Popped and put back: they are in order of use.
             known.claims.claims.pop(event.producer_id, None)
-            known.claims.claims[event.producer_id] = Claim(event.epoch, event.now_us)
+            known.claims.claims[event.producer_id] = Claim(event.epoch, event.now_us, event.epoch)
         else:
             known.open_commit = ""
             known.table_version = event.version

@@ -200,6 +200,33 @@ class IdempotentPublisher(Publisher):
                     self.ledger.acked[value] = (partition, offset)
 
 
+class KeyedPublisher(Publisher):
+    """Repeats a request with an idempotency key until it is acknowledged; its records name no partition."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.repeats = 0
+
+    def publish(self) -> None:
+        values = self.values(self.rng.choice((1, 1, 4, 50)))
+        records = [{"value": value, **({"key": value[-5:]} if self.rng.random() < 0.7 else {})} for value in values]
+        key = str(uuid.uuid4())
+        while True:
+            try:
+                reply = self.wire.call("POST", self.path, {"records": records}, Idempotency_Key=key)
+            except LOST:
+                reply = Reply(0, {})
+            if reply.status == 200:
+                break
+            if reply.status not in (0, 503, 504):
+                raise AssertionError(f"{reply.status} {reply.document}")
+            self.repeats += 1
+            time.sleep(PAUSE_S)
+        with self.ledger.lock:
+            self.ledger.exactly_once.update(values)
+            self.ledger.acked.update(zip(values, map(tuple, reply.document["records"]), strict=True))
+
+
 ARROW = {"Content_Type": names.MEDIA_ARROW}
 
 
@@ -213,11 +240,20 @@ def arrow_body(values: list[str]) -> bytes:
 
 
 def start_publishers(
-    url: str, topic: str, partitions: int, ledger: Ledger, rng: random.Random, *, plain: int = 3, idempotent: int = 3
+    url: str,
+    topic: str,
+    partitions: int,
+    ledger: Ledger,
+    rng: random.Random,
+    *,
+    plain: int = 3,
+    idempotent: int = 3,
+    keyed: int = 0,
 ) -> list[Publisher]:
     tag = uuid.uuid4().hex[:6]
     kinds = [(PlainPublisher, f"plain-{tag}-{i}") for i in range(plain)]
     kinds += [(IdempotentPublisher, f"once-{tag}-{i}") for i in range(idempotent)]
+    kinds += [(KeyedPublisher, f"keyed-{tag}-{i}") for i in range(keyed)]
     publishers = [kind(url, topic, partitions, ledger, rng.getrandbits(32), name=name) for kind, name in kinds]
     for publisher in publishers:
         publisher.start()

@@ -9,7 +9,8 @@ import time
 import pytest
 from evidence import check, read_api, read_table
 from failure_rig import StartServer
-from publishers import IdempotentPublisher, Ledger, Wire, start_publishers
+from publishers import IdempotentPublisher, KeyedPublisher, Ledger, Wire, start_publishers
+from watcher import Watcher
 
 from siltlog.server_process import ServerProcess
 
@@ -28,9 +29,11 @@ def test_sigkill_under_publishers(make_server: StartServer, rng: random.Random) 
     for topic, partitions in topics.items():
         wire.create(topic, partitions)
     publishers = [
-        *start_publishers(server.url, "logs", PARTITIONS, ledgers["logs"], rng),
+        *start_publishers(server.url, "logs", PARTITIONS, ledgers["logs"], rng, keyed=2),
         *start_publishers(server.url, "few", 1, ledgers["few"], rng, plain=1, idempotent=1),
     ]
+    watcher = Watcher(server.url, "logs", PARTITIONS)
+    watcher.start()
     for _ in range(ROUNDS):
         time.sleep(rng.choice((0.01, 0.3, 1.0, 3.0)) * rng.random())
         server.kill()
@@ -38,10 +41,13 @@ def test_sigkill_under_publishers(make_server: StartServer, rng: random.Random) 
     time.sleep(0.5)
     for publisher in publishers:
         publisher.finish()
+    watcher.finish()
     found = {topic: read_api(wire, topic, partitions) for topic, partitions in topics.items()}
+    watcher.check(found["logs"])
     for topic, rows in found.items():
         check(rows, ledgers[topic])
-    assert any(isinstance(publisher, IdempotentPublisher) and publisher.repeats for publisher in publishers)
+    for kind in (IdempotentPublisher, KeyedPublisher):
+        assert any(isinstance(publisher, kind) and publisher.repeats for publisher in publishers)
     assert server.stop() == 0
     for topic, rows in found.items():
         assert read_table(server.root, topic) == sorted(rows)

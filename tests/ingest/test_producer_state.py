@@ -15,8 +15,9 @@ from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest import producer_state
+from siltlog.ingest.claims import Claims
 from siltlog.ingest.log import Log
-from siltlog.ingest.sequencer import APPEND, ProducerBatch, Sequencer
+from siltlog.ingest.sequencer import APPEND, ProducerBatch, Sequencer, StateBytes
 from siltlog.ingest.start import _inherited
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.wal import Wal
@@ -26,10 +27,16 @@ REQUESTS = st.lists(
         st.sampled_from(["", "p", "q"]),
         st.integers(1, 4),
         st.integers(0, 1),
+        st.sampled_from([0, 0, 0, 1, 7]),
         st.sampled_from(["", "", "flush", "save"]),
     ),
     max_size=30,
 )
+
+
+def numbers(batch: ProducerBatch) -> list[int]:
+    """Its sequences; what it skips lies before its last one."""
+    return [*range(batch.first_sequence, batch.first_sequence + batch.rows - 1), batch.last_sequence]
 
 
 def flushed(store: ObjectStore, table: TopicTable, requests: list[tuple[ProducerBatch | None, int]]) -> None:
@@ -38,7 +45,7 @@ def flushed(store: ObjectStore, table: TopicTable, requests: list[tuple[Producer
     rows = records(first, sum(count for _, count in requests))
     ids = [batch.producer_id if batch else None for batch, count in requests for _ in range(count)]
     epochs = [batch.producer_epoch if batch else None for batch, count in requests for _ in range(count)]
-    sequences = [batch.first_sequence + i if batch else None for batch, count in requests for i in range(count)]
+    sequences = [number for batch, count in requests for number in (numbers(batch) if batch else [None] * count)]
     for name, column in (("producer_id", ids), ("producer_epoch", epochs), ("sequence", sequences)):
         index = rows.schema.get_field_index(name)
         rows = rows.set_column(index, rows.schema.field(name), pa.array(column, rows.schema.field(name).type))
@@ -48,17 +55,19 @@ def flushed(store: ObjectStore, table: TopicTable, requests: list[tuple[Producer
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(REQUESTS)
-def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tuple[str, int, int, str]]) -> None:
+def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tuple[str, int, int, int, str]]) -> None:
     store = open_store((tmp_path / new_id()).as_uri())
     table = claimed(store, partitions=1)
     sequencer, below = Sequencer(), Sequencer()
     waiting: list[tuple[ProducerBatch | None, int]] = []
-    for producer, count, epoch, then in steps:
+    for producer, count, epoch, skipped, then in steps:
         batch = None
         if producer:
             known = sequencer.producers.get(producer)
             raised = max(epoch, known.epoch if known else 0)
-            batch = ProducerBatch(producer, raised, sequencer.next_sequence(producer), count)
+            batch = ProducerBatch(
+                producer, raised, sequencer.next_sequence(producer), count, skipped if count > 1 else 0
+            )
             assert sequencer.check(batch) is APPEND
         sequencer.append(count, batch, 0, 0)
         waiting.append((batch, count))
@@ -77,6 +86,8 @@ def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tupl
     successor = Sequencer(table.snapshot.offsets[0])
     successor.load(found.items())
     for name, state in below.producers.items():
+        if any(known.skipped for known in state.batches):
+            continue
         for known in state.batches:
             retried = ProducerBatch(
                 name, state.epoch, known.first_sequence, known.last_sequence - known.first_sequence + 1
@@ -94,6 +105,27 @@ def test_who_sent_old_records_is_not_forgotten_by_a_successor(tmp_path: Path) ->
     topic.partitions[0].sequencer.load(_inherited(log, topic, 0).items())
     topic.expire_producers(CLOCK.now_us())
     assert topic.partitions[0].sequencer.next_sequence("p") == 3
+
+
+def test_claims_are_merged_whoever_wrote_them(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    claims = Claims(StateBytes())
+    assert producer_state.read_claims(store, "t", "id") == claims.dump()
+
+    def write(epoch: int) -> None:
+        producer_state.write_claims(store, "t", "id", epoch, producer_state.encode_claims(claims.dump()))
+
+    claims.claim("p", 0, 1)
+    write(5)
+    claims.claim("p", 0, 2)
+    write(7)
+    assert len(store.list("topics/t/_state/id/claims/")) == 1
+    claims.claim("q", 0, 3)
+    # A forerunner that does not know yet that it is one.
+    write(6)
+    found = Claims(StateBytes())
+    found.load(producer_state.read_claims(store, "t", "id"))
+    assert (found.epoch("p"), found.epoch("q")) == (2, 1)
 
 
 def test_older_objects_go_and_those_above_the_table_are_not_believed(tmp_path: Path) -> None:

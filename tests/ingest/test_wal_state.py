@@ -1,7 +1,9 @@
 """What the log remembers besides records: it is read as it was written, and events bring it up to date."""
 
+import msgspec
 import pytest
 
+from siltlog.ingest.claims import Claim, ClaimState
 from siltlog.ingest.sequencer import ProducerState, SequencedBatch
 from siltlog.ingest.wal_state import (
     EPOCHS_REMEMBERED,
@@ -10,7 +12,9 @@ from siltlog.ingest.wal_state import (
     Event,
     Flushed,
     Flushing,
+    Inherited,
     PartitionState,
+    ProducerClaimed,
     TopicState,
     WalState,
     apply,
@@ -42,7 +46,15 @@ def test_it_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [Claiming("id", "t", 8), Flushing("id", "c", 8), Flushed("id", 8, {0: 5}), Deleted("id")]
+    "event",
+    [
+        Claiming("id", "t", 8),
+        Flushing("id", "c", 8),
+        Flushed("id", 8, {0: 5}),
+        Deleted("id"),
+        ProducerClaimed("id", "p", 3, 44),
+        Inherited("id", {3: STATE.topics["id"].partitions[3].producers}, ClaimState(4, {"p": Claim(1, 2)})),
+    ],
 )
 def test_events_are_told_apart(event: Event) -> None:
     assert decode_event(encode(event)) == event
@@ -56,6 +68,26 @@ def test_claims_are_remembered_also_of_topics_it_did_not_know() -> None:
     for epoch in range(4, 4 + EPOCHS_REMEMBERED):
         apply(found, Claiming("id", "t", epoch))
     assert found.topics["id"].epochs == list(range(4, 4 + EPOCHS_REMEMBERED))
+
+
+def test_claims_of_producers_and_what_was_inherited() -> None:
+    found = state()
+    for event in (ProducerClaimed("id", "p", 1, 5), ProducerClaimed("id", "q", 1, 6), ProducerClaimed("id", "p", 2, 7)):
+        apply(found, event)
+    assert found.topics["id"].claims == ClaimState(0, {"q": Claim(1, 6, 1), "p": Claim(2, 7, 2)})
+    assert list(found.topics["id"].claims.claims) == ["q", "p"], "in order of use"
+    known = {"r": ProducerState(1, 9, 44, [SequencedBatch(0, 9, 0)])}
+    apply(found, Inherited("id", {7: known}, ClaimState(9, {})))
+    topic = found.topics["id"]
+    assert (topic.partitions[7].producers, topic.claims) == (known, ClaimState(9, {}))
+    apply(found, ProducerClaimed("unknown", "p", 1, 5))
+
+
+def test_a_state_of_before_there_were_claims_is_read() -> None:
+    old = msgspec.msgpack.encode([{"id": ["t", 7, [1], "", {3: [10, 5, {"p": [1, 9, 44, [[0, 9, 0]]]}]}]}])
+    topic = decode_state(old).topics["id"]
+    assert topic.claims == ClaimState()
+    assert topic.partitions[3].producers == STATE.topics["id"].partitions[3].producers
 
 
 def test_flushes_move_the_table_and_never_the_end_back() -> None:
