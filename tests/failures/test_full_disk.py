@@ -1,0 +1,187 @@
+"""Disks that are full, read-only or broken, under the tables and under the write-ahead log, beneath real servers."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from evidence import check, read_api, read_table
+from failure_rig import MIB, NEVER_FLUSHED, StartServer
+from publishers import ARROW, FILLER, LOST, Ledger, Reply, Wire, arrow_body
+
+PATIENCE_S = 60
+EXIT_FATAL = 70
+BREAKABLE = """
+import errno, os, pathlib
+from siltlog.ingest.wal.disk import Disk
+real = Disk.{operation}
+def breaking(self, *arguments):
+    if pathlib.Path(os.environ["BREAK_FILE"]).exists():
+        raise OSError(errno.EIO, "Input/output error")
+    return real(self, *arguments)
+Disk.{operation} = breaking
+"""
+
+
+class SmallDisk:
+    """A file system in memory, of a size that can change."""
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self.path = path
+        path.mkdir()
+        self._mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path))
+
+    def change(self, options: str) -> None:
+        self._mount("-o", f"remount,{options}", str(self.path))
+
+    def _mount(self, *arguments: str) -> None:
+        done = subprocess.run(["mount", *arguments], capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+
+    def remove(self) -> None:
+        subprocess.run(["umount", "--lazy", str(self.path)], check=False, capture_output=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "disk", 80 * MIB)
+    yield disk
+    disk.remove()
+
+
+def publish_until_refused(wire: Wire, ledger: Ledger) -> Reply:
+    """Whole requests into partition 0 until one is refused."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        first = len(ledger.acked)
+        values = [f"filler:{first + n} {FILLER}" for n in range(60)]
+        reply = wire.call("POST", "/v1/topics/logs/records", arrow_body(values), **ARROW)
+        if reply.status != 200:
+            ledger.refused.update(values)
+            return reply
+        at = reply.document["partitions"][0]["first_offset"]
+        ledger.acked.update({value: (0, at + n) for n, value in enumerate(values)})
+        assert time.monotonic() < deadline, "the budget is never used"
+
+
+def publish_again(wire: Wire, ledger: Ledger) -> None:
+    """Comes back when it is told to, until it is taken."""
+    deadline = time.monotonic() + PATIENCE_S
+    value = f"again:{len(ledger.acked)} x"
+    while True:
+        reply = wire.call("POST", "/v1/topics/logs/records", {"records": [{"value": value}]})
+        if reply.status == 200:
+            break
+        assert reply.document["retryable"] == "yes", reply
+        assert 0 < reply.document["retry_after_ms"] <= 15_000, reply
+        assert time.monotonic() < deadline, reply
+        time.sleep(min(reply.document["retry_after_ms"] / 1000, 1.0))
+    ledger.acked[value] = (0, reply.document["records"][0][1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trouble", "remedy"), [("size=20m", "size=400m"), ("ro", "rw,size=400m")])
+def test_the_tables_disk_is_full_or_read_only(
+    make_server: StartServer, small_disk: SmallDisk, trouble: str, remedy: str
+) -> None:
+    """Publishing goes on until the log's budget is used; then it says when to come back, and goes on by itself."""
+    server = make_server(root=small_disk.path.as_uri(), wal_bytes_max=48 * MIB, flush_ms=50, head_bytes_max=8 * MIB)
+    server.start()
+    wire = Wire(server.url)
+    wire.create("logs", 1, compression="none")
+    ledger = Ledger()
+    small_disk.change(trouble)
+    reply = publish_until_refused(wire, ledger)
+    assert (reply.status, reply.error_code) == (503, "wal_full"), reply
+    assert 0 < reply.document["retry_after_ms"] <= 15_000
+    raw = wire.raw("POST", "/v1/topics/logs/records", arrow_body([FILLER] * 60), **ARROW)
+    assert raw.status == 503
+    assert int(raw.headers["Retry-After"]) > 0
+    # Most of the budget was really given out before that.
+    assert len(ledger.acked) * len(FILLER) > 24 * MIB
+    ready = wire.ready()
+    assert any("logs" in warning for warning in ready.document["warnings"]), ready
+    assert (ready.status, ready.document["reasons"]) in ((503, ["wal_full"]), (200, []))
+    check(read_api(wire, "logs", 1), ledger)
+
+    small_disk.change(remedy)
+    publish_again(wire, ledger)
+    deadline = time.monotonic() + PATIENCE_S
+    while wire.offsets("logs")[0]["table_offset"] < len(ledger.acked):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert wire.ready().document["warnings"] == ["groups: Redis does not answer"]
+    assert server.stop() == 0
+    check(read_table(server.root, "logs"), ledger)
+
+
+@pytest.mark.slow
+def test_the_logs_own_disk_is_full(make_server: StartServer, small_disk: SmallDisk, tmp_path: Path) -> None:
+    """What does not fit is not acknowledged; with more room it goes on, and after a kill everything is there."""
+    server = make_server(
+        "disk/data", **{**NEVER_FLUSHED, "wal_bytes_max": 160 * MIB}, root=(tmp_path / "lake").as_uri()
+    )
+    server.start()
+    wire = Wire(server.url)
+    wire.create("logs", 1)
+    ledger = Ledger()
+    reply = publish_until_refused(wire, ledger)
+    assert (reply.status, reply.error_code, reply.document["retryable"]) == (507, "disk_full", "yes")
+    assert reply.document["retry_after_ms"] > 0
+    assert wire.ready().status in (200, 503)
+    check(read_api(wire, "logs", 1), ledger)
+    small_disk.change("size=120m")
+    publish_again(wire, ledger)
+    server.kill()
+    small_disk.change("size=400m")
+    server.start()
+    check(read_api(Wire(server.url), "logs", 1), ledger)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["sync", "write"])
+def test_a_log_that_cannot_be_written_ends_the_process(
+    make_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """Without an acknowledgement, with a line that says why, and with everything acknowledged before."""
+    seam = tmp_path / "seam"
+    seam.mkdir()
+    (seam / "sitecustomize.py").write_text(BREAKABLE.format(operation=operation))
+    breaks = tmp_path / "break"
+    monkeypatch.setenv("PYTHONPATH", f"{seam}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("BREAK_FILE", str(breaks))
+    server = make_server(flush_ms=60_000)
+    server.start()
+    wire = Wire(server.url)
+    wire.create("logs", 1)
+    ledger = Ledger()
+    for number in range(20):
+        publish(wire, ledger, f"before:{number} x")
+    breaks.touch()
+    value = "never:0 x"
+    with pytest.raises(LOST):
+        # Its answer would be a lie: the connection ends with the process.
+        wire.call("POST", "/v1/topics/logs/records", {"records": [{"value": value}]})
+    ledger.unknown.add(value)
+    deadline = time.monotonic() + PATIENCE_S
+    while server.running:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert server.stop() == EXIT_FATAL
+    said = server.log_path.read_text()
+    assert "the write-ahead log failed; stopping" in said
+    assert "Input/output error" in said
+    assert "Traceback" not in said
+    breaks.unlink()
+    server.start()
+    publish(Wire(server.url), ledger, "after:0 x")
+    check(read_api(Wire(server.url), "logs", 1), ledger)
+
+
+def publish(wire: Wire, ledger: Ledger, value: str) -> None:
+    reply = wire.call("POST", "/v1/topics/logs/records", {"records": [{"value": value}]})
+    assert reply.status == 200, reply
+    ledger.acked[value] = (0, reply.document["records"][0][1])
