@@ -1,0 +1,85 @@
+"""A log of a node on a real WAL and a real store, without a server around it; its syncs can be held up."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.in_flight import InFlight
+from siltlog.infra.store import open_store
+from siltlog.infra.telemetry import logger
+from siltlog.ingest.body import Body, Rows
+from siltlog.ingest.log import Log
+from siltlog.ingest.start import start_log
+from siltlog.ingest.topics import Topics
+from siltlog.ingest.wal import Wal
+from siltlog.ingest.wal.disk import Disk
+
+MIB = 1024 * 1024
+CLOCK = SystemClock()
+LOGGER = logger("error", "console")
+
+
+class GatedDisk(Disk):
+    """Nothing is synced while the gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def sync(self, fd: int) -> None:
+        assert self.gate.wait(60)
+        super().sync(fd)
+
+
+@asynccontextmanager
+async def running_log(folder: Path, disk: Disk) -> AsyncIterator[tuple[Log, Topics]]:
+    """Recovers what `folder` holds; leaves it as a clean stop without a flush does."""
+    store = open_store((folder / "lake").as_uri())
+
+    def failed(error: BaseException) -> None:
+        raise error
+
+    wal = Wal(
+        folder / "wal",
+        segment_bytes=MIB,
+        bytes_max=8 * MIB,
+        cluster_id="cluster",
+        on_fatal=failed,
+        state=lambda: log.state(),
+        clock=CLOCK,
+        disk=disk,
+    )
+    log = Log(
+        store,
+        wal,
+        CLOCK,
+        server_config={},
+        record_bytes_max=MIB,
+        group_bytes_max=MIB // 8,
+        head_bytes_max=MIB,
+        on_group=lambda seconds: None,
+        in_flight=InFlight(8 * MIB, CLOCK),
+    )
+    recovery = await asyncio.to_thread(wal.recover)
+    stranded = folder / "stranded"
+    await start_log(log, recovery, take_over=False, accept_loss=False, stranded_dir=stranded, logger=LOGGER)
+    try:
+        yield log, Topics(log, LOGGER)
+    finally:
+        if isinstance(disk, GatedDisk):
+            disk.gate.set()
+        await asyncio.to_thread(wal.close)
+
+
+def body(*values: str, first_sequence: int | None = None, partition: int = 0) -> Body:
+    count = len(values)
+    sequences: list[int | None] = [None] * count
+    if first_sequence is not None:
+        sequences = list(range(first_sequence, first_sequence + count))
+    rows = Rows([None] * count, [None] * count, [v.encode() for v in values], [None] * count, [], sequences)
+    rows.partitions = [partition] * count
+    return Body(count, sum(map(len, values)) + 8 * count, rows)
