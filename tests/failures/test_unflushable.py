@@ -142,3 +142,47 @@ def test_a_stop_while_the_table_fails_keeps_everything(make_server: StartServer)
     obstacle.remove()
     assert server.stop() == 0
     assert len(read_table(server.root, "logs")) == len(ledger.acked)
+
+
+@pytest.mark.slow
+def test_records_that_cannot_even_be_carried_forward_are_named_and_not_all_the_time(make_server: StartServer) -> None:
+    """Damage in the write-ahead log under a topic that cannot be flushed: the log fills, and says why, now and then."""
+    server = make_server()
+    server.start()
+    wire = Wire(server.url)
+    ledgers = {"bad": Ledger(), "good": Ledger()}
+    for topic in ledgers:
+        wire.create(topic, 1)
+    obstacle = Obstacle(server, "bad")
+    obstacle.put()
+    # More than the head keeps in memory: the rest is read from the log.
+    publish_until(wire, "bad", ledgers["bad"], None, 3 << 19)
+    flip_first_filler(server)
+    deadline = time.monotonic() + PATIENCE_S
+    while "cannot be carried forward" not in server.log_path.read_text():
+        reply = wire.call("POST", "/v1/topics/good/records", arrow_body(["x" * 4_000] * 60), **ARROW)
+        assert reply.status == 200 or reply.error_code == "wal_full", reply
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    for _ in range(100):
+        wire.call("POST", "/v1/topics/good/records", {"records": [{"value": "y"}]})
+        time.sleep(0.02)
+    lines = [line for line in server.log_path.read_text().splitlines() if "cannot be carried forward" in line]
+    assert 1 <= len(lines) <= 3
+    assert "fail their checksum" in lines[0]
+    assert any("topic bad takes no records" in warning for warning in wire.ready().document["warnings"])
+    refused = wire.raw("POST", "/v1/topics/bad/records", arrow_body(["x"]), **ARROW)
+    assert refused.status == 503
+    assert int(refused.headers["Retry-After"]) > 0
+
+
+def flip_first_filler(server: ServerProcess) -> None:
+    """One bit of the oldest record text that the log's files have."""
+    for path in sorted((server.data_dir / "wal").glob("*.wal")):
+        at = path.read_bytes().find(FILLER[:100].encode())
+        if at >= 0:
+            with path.open("r+b") as file:
+                file.seek(at + 50)
+                file.write(b"!")
+            return
+    raise AssertionError("no record is in the log")
