@@ -16,7 +16,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import INTEGER_MAX
 from siltlog.infra.schema import HEADERS, TIMESTAMP
 from siltlog.ingest.arrow_messages import BrokenMessage, inflated_bytes
-from siltlog.ingest.body import Body
+from siltlog.ingest.body import RECORDS_MAX, Body, too_many_records
 
 _IGNORED = frozenset(("topic", "offset"))
 _COLUMNS = frozenset(("key", "value", "headers", "timestamp", "partition", "sequence"))
@@ -86,8 +86,8 @@ def _read(body: bytes, bytes_max: int) -> pa.RecordBatch:
                     break
                 # A column may take no bytes at all, so rows count too.
                 rows += batch.num_rows
-                if rows > bytes_max:
-                    raise _too_large(bytes_max)
+                if rows > RECORDS_MAX:
+                    raise too_many_records()
                 batch.validate(full=True)
                 # With every dictionary, which each batch that has it is validated with.
                 nbytes += batch.nbytes + BATCH_BYTES

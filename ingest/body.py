@@ -8,11 +8,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from siltlog.infra.clock import parse_us
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.schema import HEADERS, TIMESTAMP
 
 ROWS_MAX = 32
 """Up to so many records a request stays Python lists, to be joined with others' into one batch per group commit."""
+
+RECORDS_MAX = 1_000_000
+"""Of one request: while it is parsed a record may take some hundred bytes, however few were sent."""
 
 TIMESTAMP_BYTES = 8
 HEADER_BYTES = 8
@@ -64,6 +67,12 @@ def one_record(
     """An octet-stream: the body is the value, and empty is empty."""
     rows = Rows([timestamp], [key], [value], [headers], [-1], [None])
     return Body(1, record_bytes(value, key, headers), rows)
+
+
+def too_many_records() -> SiltlogError:
+    return problem(
+        "request_too_large", f"the body has more than {RECORDS_MAX} records; send fewer at once", limit=RECORDS_MAX
+    )
 
 
 def record_bytes(value: bytes | None, key: bytes | None, headers: HeaderList | None) -> int:

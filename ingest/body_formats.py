@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from siltlog.infra import names
 from siltlog.infra.content_coding import request_coding
@@ -25,6 +26,7 @@ LINES = ("value", "record")
 FORM_MEDIA = "application/x-www-form-urlencoded"
 THREAD_BYTES_MIN = 1024 * 1024
 """Bodies from this size on are parsed on a thread: the event loop would stand still for milliseconds."""
+THREADS = 2
 
 _RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower().encode()
 _RECORD_HEADER = names.HEADER_RECORD_PREFIX.lower()
@@ -61,18 +63,25 @@ def checked_coding(headers: Mapping[str, str]) -> str:
     return "" if encoding is None else request_coding(encoding)
 
 
-async def parsed(
-    media: str, content: bytes, fields: Iterable[tuple[bytes, bytes]], query: Query, bytes_max: int
-) -> Body:
-    """The body as columns; `fields` are the request's headers, whose order counts for a body of one record.
+class BodyParser:
+    """Parses bodies; the large ones on threads of their own, so few that what parsing takes at once is bounded."""
 
-    Raises Refused that names the byte, the line or the record's index.
-    """
-    if media == names.MEDIA_BYTES:
-        return _parse_one(content, fields, query)
-    if len(content) < THREAD_BYTES_MIN:
-        return _parse(media, content, query, bytes_max)
-    return await asyncio.to_thread(_parse, media, content, query, bytes_max)
+    def __init__(self, bytes_max: int) -> None:
+        """`bytes_max` is what an Arrow body may become once its buffers are inflated."""
+        self._bytes_max = bytes_max
+        self._threads = ThreadPoolExecutor(THREADS, "parse")
+
+    async def parsed(self, media: str, content: bytes, fields: Iterable[tuple[bytes, bytes]], query: Query) -> Body:
+        """The body as columns; `fields` are the request's headers, whose order counts for a body of one record.
+
+        Raises Refused that names the byte, the line or the record's index.
+        """
+        if media == names.MEDIA_BYTES:
+            return _parse_one(content, fields, query)
+        if len(content) < THREAD_BYTES_MIN:
+            return _parse(media, content, query, self._bytes_max)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _parse, media, content, query, self._bytes_max)
 
 
 def _parse(media: str, content: bytes, query: Query, bytes_max: int) -> Body:

@@ -13,7 +13,17 @@ import msgspec
 
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import INTEGER_MAX, malformed_json
-from siltlog.ingest.body import ROWS_MAX, Body, HeaderList, Rows, from_rows, record_bytes, timestamp_us
+from siltlog.ingest.body import (
+    RECORDS_MAX,
+    ROWS_MAX,
+    Body,
+    HeaderList,
+    Rows,
+    from_rows,
+    record_bytes,
+    timestamp_us,
+    too_many_records,
+)
 from siltlog.ingest.json_columns import columns_of, plain_columns_of
 from siltlog.ingest.json_pointer import JsonPointer
 from siltlog.ingest.json_record import JsonHeader, JsonRecord, PlainRecord
@@ -27,14 +37,20 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[JsonRecord]
 
 
+class _Count(msgspec.Struct, gc=False):
+    records: list[msgspec.Raw]
+
+
 class _PlainRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     records: list[PlainRecord]
 
 
+RECORD_BYTES_MIN = len(b'{"value":1}')
 PLAIN_BYTES_MIN = 2048
 """Bodies from this size on are first tried as plain records, which are quicker to look through."""
 
 _decode_request = msgspec.json.Decoder(_Request).decode
+_decode_count = msgspec.json.Decoder(_Count).decode
 _decode_plain = msgspec.json.Decoder(_PlainRequest).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _INDEX = re.compile(r"\$\.records\[(\d+)\]")
@@ -47,6 +63,9 @@ def parse_json(body: bytes, key_from: JsonPointer | None = None) -> Body:
         if not body.isascii():
             # Values are kept as they were sent, unread: their encoding must be checked for them.
             body.decode("utf-8")
+        if len(body) > RECORDS_MAX * RECORD_BYTES_MIN and body.count(b"{") > RECORDS_MAX:
+            # Or a body of a few bytes a record would become objects of a hundred each before it could be refused.
+            _check_count(body)
         if len(body) >= PLAIN_BYTES_MIN:
             columns = _plain(body, key_from)
             if columns is not None:
@@ -62,6 +81,11 @@ def parse_json(body: bytes, key_from: JsonPointer | None = None) -> Body:
     if not records:
         raise problem("invalid_request", "records is empty; send at least one")
     return body_of_records(records, key_from, _refused_record)
+
+
+def _check_count(body: bytes) -> None:
+    if len(_decode_count(body).records) > RECORDS_MAX:
+        raise too_many_records()
 
 
 def _plain(body: bytes, key_from: JsonPointer | None) -> Body | None:

@@ -13,7 +13,16 @@ import pyarrow as pa
 
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import malformed_json
-from siltlog.ingest.body import ROWS_MAX, TIMESTAMP_BYTES, Body, Rows, from_rows, record_bytes
+from siltlog.ingest.body import (
+    RECORDS_MAX,
+    ROWS_MAX,
+    TIMESTAMP_BYTES,
+    Body,
+    Rows,
+    from_rows,
+    record_bytes,
+    too_many_records,
+)
 from siltlog.ingest.json_body import body_of_records
 from siltlog.ingest.json_pointer import JsonPointer
 from siltlog.ingest.json_record import JsonRecord
@@ -76,6 +85,8 @@ def parse_record_lines(body: bytes, key_from: JsonPointer | None = None) -> Body
 
 
 def _lines(body: bytes) -> _Lines:
+    if body.count(b"\n") > RECORDS_MAX:
+        raise too_many_records()
     contents = body.split(b"\n")
     if contents[-1] == b"":
         contents.pop()

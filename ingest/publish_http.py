@@ -43,7 +43,7 @@ class Publish:
     ) -> None:
         """`auto_create` makes a topic that is not there; None where publishing creates none."""
         self._log = log
-        self._request_bytes_max = request_bytes_max
+        self._parser = body_formats.BodyParser(request_bytes_max)
         self._bodies = bodies
         self._wake_flusher = wake_flusher
         self._auto_create = auto_create
@@ -64,7 +64,7 @@ class Publish:
         content = await self._bodies.read(request.receive, headers.get("content-length", ""))
         if coding:
             content = await self._bodies.inflated(content, coding)
-        body = await body_formats.parsed(media, content, request.scope["headers"], query, self._request_bytes_max)
+        body = await self._parser.parsed(media, content, request.scope["headers"], query)
         if "partition" in query:
             _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
         by = publisher(headers, body, content, media, query)

@@ -18,7 +18,7 @@ from siltlog.infra.errors import Refused
 from siltlog.infra.schema import HEADERS, TIMESTAMP
 from siltlog.ingest.arrow_body import parse_arrow
 from siltlog.ingest.arrow_messages import inflated_bytes
-from siltlog.ingest.body import Body
+from siltlog.ingest.body import RECORDS_MAX, Body
 
 LIMIT = 1 << 20
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
@@ -247,7 +247,6 @@ MANY_VIEWS = pa.Array.from_buffers(pa.binary_view(), 3_000, [None, pa.py_buffer(
         ),
         pytest.param(stream(of(value=MANY_CODES)), id="one entry, many codes"),
         pytest.param(stream(of(value=MANY_VIEWS)), id="one buffer, many views"),
-        pytest.param(stream(of(value=NO_BYTES)), id="rows without bytes"),
         pytest.param(stream(*[of(value=TWO[:0])] * 2_000), id="batches without rows"),
         pytest.param(stream(*[of(value=LARGE_DICTIONARY)] * 200), id="one dictionary, many batches"),
     ],
@@ -260,6 +259,12 @@ def test_little_that_stands_for_much_is_refused_before_it_is_made(body: bytes) -
     assert (error.error_code, error.status, error.members["limit"]) == ("request_too_large", 413, LIMIT)
     assert pa.total_allocated_bytes() <= before
     assert (pa.default_memory_pool().max_memory() or 0) - max(pool_peak, before) < 4 * LIMIT
+
+
+def test_records_are_counted() -> None:
+    for rows in (of(value=NO_BYTES), of(value=pa.array([""] * (RECORDS_MAX // 4)))):
+        error = refusal(stream(*[rows] * 5), LIMIT * 64)
+        assert (error.error_code, error.members["limit"]) == ("request_too_large", RECORDS_MAX)
 
 
 @given(st.binary(max_size=4_000), st.integers(1, 3), st.sampled_from(CODECS))

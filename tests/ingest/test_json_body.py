@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, format_us
 from siltlog.infra.errors import Refused
 from siltlog.infra.http import INTEGER_MAX
-from siltlog.ingest.body import ROWS_MAX, Body, HeaderList, one_record
+from siltlog.ingest.body import RECORDS_MAX, ROWS_MAX, Body, HeaderList, one_record
 from siltlog.ingest.json_body import parse_json
 from siltlog.ingest.json_columns import columns_of
 from siltlog.ingest.json_pointer import JsonPointer
@@ -327,6 +327,13 @@ def test_what_is_no_json_is_refused_with_the_byte(body: bytes, byte: int) -> Non
     assert (error.error_code, error.status) == ("malformed_body", 400)
     assert error.members["byte"] == byte
     assert f"byte {byte}" in error.detail
+
+
+def test_records_are_counted() -> None:
+    error = refusal(body_of(*[b'{"value":1}'] * (RECORDS_MAX + 1)))
+    assert (error.error_code, error.members["limit"]) == ("request_too_large", RECORDS_MAX)
+    braces = body_of(encoded({}, b"[" + b"{}," * (4 * RECORDS_MAX) + b"{}]"))
+    assert parse_json(braces).count == 1
 
 
 def test_deep_nesting_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from siltlog.infra.errors import Refused
-from siltlog.ingest.body import ROWS_MAX, Body
+from siltlog.ingest.body import RECORDS_MAX, ROWS_MAX, Body
 from siltlog.ingest.json_pointer import JsonPointer
 from siltlog.ingest.lines_body import parse_record_lines, parse_value_lines
 
@@ -145,6 +145,15 @@ def test_nothing_at_all(body: bytes) -> None:
         with pytest.raises(Refused) as caught:
             parse(body)
         assert caught.value.error_code == "invalid_request"
+
+
+def test_lines_are_counted_before_they_are_made() -> None:
+    assert parse_value_lines(b"1\n" * RECORDS_MAX).count == RECORDS_MAX
+    for body in (b"1\n" * (RECORDS_MAX + 1), b"\n" * (RECORDS_MAX + 1)):
+        for parse in (parse_value_lines, parse_record_lines):
+            with pytest.raises(Refused) as caught:
+                parse(body)
+            assert (caught.value.error_code, caught.value.members["limit"]) == ("request_too_large", RECORDS_MAX)
 
 
 @settings(max_examples=300, deadline=None)
