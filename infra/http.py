@@ -31,7 +31,7 @@ _DIGITS_MAX = 20
 _LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
-_JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
+JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
 
 
 class JsonReply:
@@ -42,7 +42,7 @@ class JsonReply:
         self.status = status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(self.body))]
+        headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(self.body))]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 

@@ -43,6 +43,16 @@ class InFlight:
         self._held[task] = held
         self.used_bytes += nbytes
 
+    def admit(self, nbytes: int) -> None:
+        """Counts a small request that has no task, until `leave`. Raises Unavailable `overloaded`."""
+        if self.used_bytes + nbytes > self.bytes_max:
+            raise self._full(nbytes)
+        self.used_bytes += nbytes
+
+    def leave(self, nbytes: int) -> None:
+        """What `admit` counted is done with."""
+        self.used_bytes -= nbytes
+
     def room(self) -> int:
         """What a large request may still take."""
         return max(self._large_bytes_max - self.used_bytes, 0)

@@ -18,12 +18,12 @@ async def acknowledged(
     reached = "none"
     future = appended.durable
     waits: list[Wait] = []
-    timer = loop.call_later(timeout_seconds, lambda: _expire(future, _late(topic, acks, reached)))
+    timer = loop.call_later(timeout_seconds, lambda: _expire(future, late(topic, acks, reached)))
 
     def in_time(future: Wait) -> Wait:
         # The timer may have fired between one wait and the next.
         if loop.time() >= timer.when():
-            _expire(future, _late(topic, acks, reached))
+            _expire(future, late(topic, acks, reached))
         return future
 
     try:
@@ -53,7 +53,8 @@ def _expire(future: Wait, error: SiltlogError) -> None:
         future.set_exception(error)
 
 
-def _late(topic: TopicLog, acks: str, reached: str) -> SiltlogError:
+def late(topic: TopicLog, acks: str, reached: str) -> SiltlogError:
+    """What a publish is answered whose time is over."""
     return problem(
         "ack_timeout",
         f"acks={acks} was not reached in time for topic {topic.name}; the records may still land. Repeat the "

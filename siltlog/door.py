@@ -55,7 +55,7 @@ class Door:
         self.draining = False
         """Every reply then asks its client to come back by another connection."""
         self._logger = logger
-        self._replies = metrics.replies
+        self.replies = metrics.replies
         self.refused = metrics.refused
         self._known_hosts: dict[bytes, bool] = {}
         self._prefix = uuid.uuid4().hex[:12]
@@ -79,7 +79,7 @@ class Door:
         cors = self._cors_headers(headers)
         extra = [(_REQUEST_ID, request_id.encode()), *cors]
         started = False
-        replies = self._replies
+        replies = self.replies
 
         async def send_with_id(message: Message) -> None:
             nonlocal started
@@ -106,8 +106,7 @@ class Door:
             if started:
                 # The reply is cut off; its reader sees a broken connection rather than half an answer.
                 raise
-            refusal = self._translated(error, scope, request_id)
-            self.refused[refusal.error_code] = self.refused.get(refusal.error_code, 0) + 1
+            refusal = self.refusal(error, scope["method"], scope["path"], request_id)
             reply = problem_reply(refusal, request_id)
             if isinstance(error, HTTPException) and error.headers:
                 reply.headers.update(error.headers)
@@ -124,7 +123,14 @@ class Door:
             text = given.decode("latin-1")
             if text.isascii() and text.isprintable() and text:
                 return text
+        return self.next_request_id()
+
+    def next_request_id(self) -> str:
         return f"{self._prefix}-{next(self._counter):x}"
+
+    def knows_host(self, host: bytes) -> bool:
+        """Whether a request with this `Host` was let in before."""
+        return self._known_hosts.get(host, False)
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"")
@@ -173,14 +179,20 @@ class Door:
             (b"vary", b"Origin"),
         ]
 
-    def _translated(self, error: Exception, scope: Scope, request_id: str) -> SiltlogError:
+    def refusal(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
+        """What a request that ended with `error` is told; counted."""
+        refusal = self._translated(error, method, path, request_id)
+        self.refused[refusal.error_code] = self.refused.get(refusal.error_code, 0) + 1
+        return refusal
+
+    def _translated(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
         if isinstance(error, SiltlogError):
             return error
         if isinstance(error, HTTPException):
             if error.status_code == 405:
-                return problem("method_not_allowed", f"{scope['method']} is not for {scope['path']}")
-            return problem("not_found", f"there is nothing at {scope['path'][:200]}")
-        self._logger.error("request failed", path=scope["path"], request_id=request_id, exc_info=error)
+                return problem("method_not_allowed", f"{method} is not for {path}")
+            return problem("not_found", f"there is nothing at {path[:200]}")
+        self._logger.error("request failed", path=path, request_id=request_id, exc_info=error)
         return problem("internal", "the server failed; its log has the request id", request_id=request_id)
 
 

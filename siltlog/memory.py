@@ -17,7 +17,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 def keep_freed_memory() -> None:
     """To be called before pyarrow is imported: its allocator reads its settings once. Never fails."""
-    os.environ["MIMALLOC_PURGE_DELAY"] = str(PURGE_DELAY_MS)
+    os.putenv("MIMALLOC_PURGE_DELAY", str(PURGE_DELAY_MS))
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)

@@ -105,7 +105,7 @@ def test_request_ids(http: Http) -> None:
     ("method", "path", "allowed"),
     [
         ("DELETE", "/v1/topics", {"GET", "HEAD", "POST"}),
-        ("POST", "/v1/topics/t", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("POST", "/v1/topics/t", {"GET", "HEAD", "PUT", "PATCH", "DELETE"}),
         ("GET", "/v1/topics/t/records", {"POST"}),
         ("POST", "/healthz", {"GET", "HEAD"}),
         ("GET", "/v1/fetch", {"POST"}),

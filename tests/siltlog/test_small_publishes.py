@@ -1,0 +1,210 @@
+"""Small publishes are answered by the protocol itself: as the application answers them, in order, and within limits."""
+
+import asyncio
+import json
+import re
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from http_rig import Http, answer
+
+from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.in_flight import InFlight
+from siltlog.small_publishes import LOOK_SECONDS, Exchange, SmallPublishes
+
+LONG_WAY = "X-Anything: else\n"
+"""A header that the short way does not know."""
+RECORD = b'{"records":[{"key":"k","value":{"a":1}}]}'
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"small-{uuid.uuid4().hex}"
+
+
+def request(topic: str, body: bytes, *, media: str = names.MEDIA_JSON, extra: str = "", length: int = -1) -> bytes:
+    head = (
+        f"POST /v1/topics/{topic}/records HTTP/1.1\nHost: localhost\nContent-Type: {media}\n{extra}"
+        f"Content-Length: {len(body) if length < 0 else length}\n\n"
+    )
+    return head.replace("\n", "\r\n").encode() + body
+
+
+def known(http: Http) -> None:
+    """The server has let in this Host before: only then the short way is open."""
+    with http.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in answer(connection)
+
+
+def without_chance(reply: bytes) -> tuple[str, list[str], Any]:
+    """Status line, header lines and document, without what differs from one request to the next."""
+    head, _, body = reply.partition(b"\r\n\r\n")
+    status, *lines = head.decode().lower().split("\r\n")
+    kept = sorted(line for line in lines if not line.startswith(("date:", "silt-request-id:", "content-length:")))
+    assert any(line.startswith("silt-request-id:") for line in lines)
+    document = json.loads(
+        re.sub(rb'"(request_id|partition|first_offset|last_offset)": ?("[^"]*"|\d+)', rb'"\1":0', body)
+    )
+    document.pop("records", None)
+    return status, kept, document
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [
+        (names.MEDIA_JSON, RECORD),
+        (names.MEDIA_JSON, b'{"records":[{"value":"a","partition":1},{"value":"b","partition":0}]}'),
+        (names.MEDIA_BYTES, b"\x00\xff"),
+        (names.MEDIA_BYTES, b""),
+        (names.MEDIA_JSON, b""),
+        (names.MEDIA_JSON, b'{"records":[{"value":1},]}'),
+        (names.MEDIA_JSON, b'{"records":[]}'),
+        (names.MEDIA_JSON, b'{"records":[{"value":1,"partition":9}]}'),
+        (names.MEDIA_JSON, b'{"records":[{"value":1,"sequence":9,"partition":0}]}'),
+        (names.MEDIA_JSON, b'{"records":[{"value":"%s"}]}' % (b"x" * 2_000)),
+    ],
+)
+def test_both_ways_answer_the_same(http: Http, topic: str, media: str, body: bytes) -> None:
+    http.create(topic, 2, max_record_bytes=1_000)
+    known(http)
+    before = http.end(topic)
+    with http.connect() as connection:
+        connection.sendall(request(topic, body, media=media))
+        short = answer(connection)
+        connection.sendall(request(topic, body, media=media, extra=LONG_WAY))
+        long = answer(connection)
+    assert without_chance(short) == without_chance(long)
+    accepted = short.startswith(b"HTTP/1.1 200")
+    per_request = len(json.loads(short.partition(b"\r\n\r\n")[2])["records"]) if accepted else 0
+    assert http.end(topic) - before == 2 * per_request
+
+
+def test_what_was_sent_is_what_is_read(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    with http.connect() as connection:
+        connection.sendall(request(topic, RECORD))
+        document = json.loads(answer(connection).partition(b"\r\n\r\n")[2])
+    assert document["records"] == [[0, 0]]
+    [record] = http.read(topic, query="values=text")
+    assert (record["key"], record["value"]) == ("k", '{"a":1}')
+
+
+def test_requests_that_come_in_pieces_or_behind_one_another(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    whole = request(topic, RECORD)
+    with http.connect() as connection:
+        # Byte by byte; then many at once, short and long ways mixed, all answered in their order.
+        for at in range(len(whole)):
+            connection.sendall(whole[at : at + 1])
+        assert b'"first_offset":0' in answer(connection)
+        ways = [b"", LONG_WAY.encode(), b"", b"", LONG_WAY.encode(), b""]
+        connection.sendall(b"".join(request(topic, RECORD, extra=way.decode()) for way in ways))
+        got = b""
+        while got.count(b'"first_offset"') < len(ways):
+            part = connection.recv(65_536)
+            assert part, got
+            got += part
+    assert re.findall(rb'"first_offset":(\d+)', got) == [b"%d" % offset for offset in range(1, 7)]
+    assert got.count(b"HTTP/1.1 200") == len(ways)
+
+
+def test_a_client_that_leaves_before_its_answer(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    for _ in range(20):
+        with http.connect() as connection:
+            connection.sendall(request(topic, RECORD))
+    with http.connect() as connection:
+        connection.sendall(request(topic, RECORD))
+        assert answer(connection).startswith(b"HTTP/1.1 200")
+    assert http.end(topic) == 21
+    metrics = http.get("/metrics").body.decode()
+    assert re.search(rf"^{names.METRIC_IN_FLIGHT_BYTES} 0(\.0)?$", metrics, re.MULTILINE)
+
+
+# --- its parts, without a server --------------------------------------------------------------------------
+class FakePublish:
+    def late(self, topic: Any) -> SiltlogError:
+        return problem("ack_timeout", "too late", acks="none")
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+
+class FakeConnection:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.scope: dict[str, Any] = {}
+        self.url = b"/v1/topics/t/records"
+        self.transport = FakeTransport()
+        self.completed = 0
+        self.server_state = SimpleNamespace(default_headers=[])
+
+    def on_response_complete(self) -> None:
+        self.completed += 1
+
+
+class FakeDoor:
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.replies: dict[int, int] = {}
+
+    def refusal(self, error: Exception, *_: str) -> Exception:
+        return error
+
+    next_request_id = staticmethod(lambda: "id")
+
+
+def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("siltlog.small_publishes.TIMEOUT_MS", 1)
+    monkeypatch.setattr("siltlog.small_publishes.LOOK_SECONDS", LOOK_SECONDS / 100)
+
+    async def run() -> tuple[FakeConnection, FakeDoor, InFlight]:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publish(FakePublish):
+            def append(self, topic: Any, media: str, content: bytes) -> tuple[Any, Any]:
+                return None, SimpleNamespace(durable=durable)
+
+        in_flight, door, connection = InFlight(1_000, SystemClock()), FakeDoor(), FakeConnection()
+        small = SmallPublishes(Publish(), door, in_flight)  # type: ignore[arg-type]
+        exchange = Exchange(small, connection, None, names.MEDIA_JSON)  # type: ignore[arg-type]
+        exchange.begin(b"x" * 10)
+        assert (in_flight.used_bytes, door.in_flight) == (10, 1)
+        for _ in range(500):
+            if connection.completed:
+                break
+            await asyncio.sleep(0.01)
+        durable.set_result(None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return connection, door, in_flight
+
+    connection, door, in_flight = asyncio.run(run())
+    assert connection.completed == 1
+    assert connection.transport.written.startswith(b"HTTP/1.1 504")
+    assert b"ack_timeout" in connection.transport.written
+    assert (in_flight.used_bytes, door.in_flight, door.replies) == (0, 0, {504: 1})
+
+
+def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
+    async def run() -> FakeConnection:
+        in_flight, connection = InFlight(5, SystemClock()), FakeConnection()
+        small = SmallPublishes(FakePublish(), FakeDoor(), in_flight)  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON).begin(b"x" * 10)  # type: ignore[arg-type]
+        assert in_flight.used_bytes == 0
+        return connection
+
+    assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 503")
