@@ -206,6 +206,20 @@ def test_times_of_a_column_are_those_of_a_record(text: str, data: st.DataObject)
         assert stored_in(parse_json(body_of(*[part] * (ROWS_MAX + 1)))) == one * (ROWS_MAX + 1)
 
 
+def test_many_tombstones_and_words_that_begin_like_them() -> None:
+    for count in (1, ROWS_MAX + 1):
+        parts = [encoded({"key": "k"}, b"null")] * count
+        assert [row["value"] for row in stored_in(parse_json(body_of(*parts)))] == [None] * count
+        assert refusal(body_of(*parts, encoded({}, b"null"))).members["index"] == count
+        mixed = [encoded({}, text) for text in (b'"null"', b"true", b'"a"', b"[null]")] * count
+        assert [row["value"] for row in stored_in(parse_json(body_of(*mixed)))] == [
+            b"null",
+            b"true",
+            b"a",
+            b"[null]",
+        ] * count
+
+
 def test_sizes_are_bytes_and_not_characters() -> None:
     """Or the log would reserve too little for what it writes."""
     text = "é€🙂" * 100
