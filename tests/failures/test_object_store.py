@@ -16,6 +16,7 @@ from evidence import check, read_api, read_table
 from failure_rig import StartServer
 from publishers import ARROW, FILLER, LOST, Ledger, Wire, arrow_body, start_publishers
 from s3_server import S3Server, start_s3_server
+from s3_storm import Storm
 
 from siltlog import Admin, Consumer, Producer
 from siltlog.infra.store import open_store
@@ -232,3 +233,45 @@ def test_from_end_to_end_with_a_kill_in_the_middle(
     assert server.stop() == 0
     storage = options(s3, server.root) if s3 else None
     assert read_table(server.root, "logs", storage) == sorted(rows)
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_a_storm_of_503(make_server: StartServer, s3_server: S3Server, rng: random.Random) -> None:
+    """Everything is answered with SlowDown for a while, some of it for longer; publishing goes on beside it."""
+    storm = Storm(s3_server.endpoint)
+    try:
+        server = make_server(
+            **{**on_s3(s3_server), "s3_endpoint": storm.endpoint}, flush_ms=100, wal_bytes_max=24 << 20
+        )
+        server.start()
+        wire = Wire(server.url)
+        wire.create("logs", PARTITIONS)
+        ledger = Ledger()
+        publishers = start_publishers(server.url, "logs", PARTITIONS, ledger, rng, plain=1, idempotent=1)
+        for publisher in publishers:
+            publisher.pause_s = 0.02
+        for _ in range(4):
+            storm.raging = not storm.raging
+            time.sleep(0.6)
+        storm.raging = True
+        while not any("logs" in warning for warning in wire.ready().document["warnings"]):
+            time.sleep(0.1)
+        assert wire.ready().status == 200
+        reply = wire.call("POST", "/v1/topics/logs/records", {"records": [{"value": "storm:0 x"}]})
+        assert reply.status == 200
+        ledger.acked["storm:0 x"] = tuple(reply.document["records"][0])
+        storm.raging = False
+        for publisher in publishers:
+            publisher.finish()
+        deadline = time.monotonic() + 60
+        while not caught_up(wire, "logs"):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert storm.refused > 0
+        found = read_api(wire, "logs", PARTITIONS)
+        check(found, ledger)
+        assert server.stop() == 0
+        assert read_table(server.root, "logs", options(s3_server, server.root)) == sorted(found)
+    finally:
+        storm.close()

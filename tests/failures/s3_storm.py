@@ -1,0 +1,67 @@
+"""What stands before a real S3 server and, when told to, answers everything with 503 SlowDown."""
+
+import threading
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+SLOW_DOWN = (
+    b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
+)
+HOP = frozenset(("connection", "transfer-encoding", "keep-alive"))
+
+
+class Storm:
+    """`raging` may change at any time. Use `close` at the end."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.raging = False
+        self.refused = 0
+        target = urlsplit(endpoint)
+        storm = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                if storm.raging:
+                    storm.refused += 1
+                    self._reply(503, [("Content-Type", "application/xml")], SLOW_DOWN)
+                    return
+                assert target.hostname
+                upstream = HTTPConnection(target.hostname, target.port or 80, timeout=30)
+                try:
+                    upstream.request(self.command, self.path, body or None, dict(self.headers.items()))
+                    answer = upstream.getresponse()
+                    kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in HOP]
+                    self._reply(answer.status, kept, answer.read())
+                finally:
+                    upstream.close()
+
+            def _reply(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+                self.send_response_only(status)
+                for name, value in headers:
+                    if name.lower() != "content-length" or self.command == "HEAD":
+                        self.send_header(name, value)
+                if self.command != "HEAD":
+                    self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Nobody reads it."""
+
+        for method in ("GET", "HEAD", "PUT", "POST", "DELETE"):
+            setattr(Handler, f"do_{method}", Handler.handle_any)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
