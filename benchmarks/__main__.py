@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Runs; medians of them are shown.")
 @click.option("--quick", is_flag=True, help="Shorter runs over less data, to see that all works.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Prints Markdown, to be pasted into a document.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Prints a Markdown document.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also writes a document.")
 @click.option(
     "--pictures", type=click.Path(file_okay=False, path_type=Path), help="Also draws curves, as SVG files in a folder."
@@ -84,30 +85,42 @@ def main(
     folder.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {"machine": machine(), "runs": runs, "quick": quick, "benchmarks": {}}
     most = 0.0
+    failed = []
+    if as_markdown:
+        print("# Figures\n")
     for name in names or tuple(BENCHMARKS):
         benchmark, sentence = BENCHMARKS[name]
         usage = _Usage()
-        found = summaries([_run(name, benchmark, folder, quick, run, runs) for run in range(runs)])
+        try:
+            found = summaries([_run(name, benchmark, folder, quick, run, runs) for run in range(runs)])
+        except Exception:
+            # The others are worth having all the same.
+            failed.append(name)
+            traceback.print_exc()
+            continue
         others = usage.others()
         most = max(most, others)
+        drawn: list[Path] = []
+        if pictures is not None:
+            # Drawing is the one thing here that needs matplotlib.
+            from benchmarks.pictures import draw
+
+            drawn = draw(found, pictures)
         if as_markdown:
-            print(markdown(name, sentence, found, others), flush=True)
+            print(markdown(name, sentence, found, others, [path.name for path in drawn]), flush=True)
         else:
             console.print(*tables(name, sentence, found, others))
         document["benchmarks"][name] = _document(found, others)
         if json_path is not None:
             json_path.write_text(json.dumps(document, indent=1) + "\n")
-        if pictures is not None:
-            # Drawing is the one thing here that needs matplotlib.
-            from benchmarks.pictures import draw
-
-            draw(found, pictures)
     commands = " ".join([*names, *(["--quick"] if quick else []), f"--runs {runs}"])
     for sentence in sentences(commands, runs, most):
         if as_markdown:
-            print(sentence)
+            print(f"- {sentence}")
         else:
             console.print(sentence)
+    if failed:
+        sys.exit(f"These failed: {', '.join(failed)}")
 
 
 def _run(

@@ -9,7 +9,7 @@ from urllib3 import HTTPConnectionPool
 
 from benchmarks.bench import TOPIC, Bench, connection_pool
 from benchmarks.child import bare_server, valkey_server
-from benchmarks.disk import WrittenFile
+from benchmarks.disk import syncs
 from benchmarks.figure import Figure
 from benchmarks.load import counted
 from benchmarks.posting import Posted, post
@@ -119,17 +119,15 @@ def _producer(bench: Bench, records: pa.Table, what: str, limit: str, target: fl
 
 
 def _disk(folder: Path, body: bytes, label: str, size_bytes: int, seconds: float) -> Figure:
-    written = WrittenFile(folder)
-    syncs = written.syncs(body, seconds)
-    written.close()
-    per_second = syncs.per_second * BODY_RECORDS
+    kept = syncs(folder, body, seconds)
+    per_second = kept.per_second * BODY_RECORDS
     return Figure(
         label,
         per_second,
         "records/s",
         "limit",
-        p50_ms=syncs.p50_ms,
-        p99_ms=syncs.p99_ms,
+        p50_ms=kept.p50_ms,
+        p99_ms=kept.p99_ms,
         megabytes_per_second=per_second * size_bytes / 1e6,
     )
 

@@ -5,7 +5,6 @@ a folder each body is in a file there, synced, before it is answered: many of th
 """
 
 import asyncio
-import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from benchmarks.disk import written_file
+from benchmarks.disk import WrittenFile
 
 FILE_BYTES = 64 * 1024 * 1024
 SWITCH_INTERVAL_SECONDS = 0.0005
@@ -24,11 +23,10 @@ class GroupedFile:
     """Bodies written over a file, those that come while one sync runs together."""
 
     def __init__(self, folder: Path) -> None:
-        self._fd = written_file(folder / "grouped", FILE_BYTES)
+        self._file = WrittenFile(folder / "grouped", FILE_BYTES)
         self._thread = ThreadPoolExecutor(1)
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
         self._busy = False
-        self._at = 0
 
     async def keep(self, body: bytes) -> None:
         """Returns once `body` is on the disk."""
@@ -45,15 +43,8 @@ class GroupedFile:
         self._busy = bool(group)
         if group:
             data = b"".join(body for body, _ in group)
-            written = asyncio.get_running_loop().run_in_executor(self._thread, self._write, data)
+            written = asyncio.get_running_loop().run_in_executor(self._thread, self._file.keep, data)
             written.add_done_callback(lambda _: self._done(group))
-
-    def _write(self, data: bytes) -> None:
-        if self._at + len(data) > FILE_BYTES:
-            self._at = 0
-        os.pwrite(self._fd, data, self._at)
-        os.fdatasync(self._fd)
-        self._at += len(data)
 
     def _done(self, group: list[tuple[bytes, "asyncio.Future[None]"]]) -> None:
         for _, future in group:

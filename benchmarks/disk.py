@@ -1,5 +1,7 @@
 """The disk's own limit: the same bytes written and synced, one after the other, with nothing around it."""
 
+import errno
+import mmap
 import os
 import time
 from pathlib import Path
@@ -8,7 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 WRITTEN_BYTES = 256 * 1024 * 1024
-_PIECE_BYTES = 4 * 1024 * 1024
+BLOCK_BYTES = 4096
+_STAGE_BYTES = 4 * 1024 * 1024
+_O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 class Syncs(NamedTuple):
@@ -18,23 +22,47 @@ class Syncs(NamedTuple):
 
 
 class WrittenFile:
-    """A file to write over, in a folder of the disk to measure."""
+    """A file to write over from its start to its end and again, past the page cache where the file system can.
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "written"
-        self._fd = written_file(self._path, WRITTEN_BYTES)
+    All its blocks are written and synced before: such blocks sync faster than fresh ones.
+    """
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self._path = path
+        self._size_bytes = size_bytes
+        self._stage = mmap.mmap(-1, _STAGE_BYTES)
+        """What is written past the page cache must begin at a page of the memory too."""
+        self._at = 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            self._fd = _direct(path, self._fd)
+            self._stage[:] = os.urandom(_STAGE_BYTES)
+            for at in range(0, size_bytes, _STAGE_BYTES):
+                os.pwrite(self._fd, self._stage, at)
+            os.fsync(self._fd)
+        except BaseException:
+            self.close()
+            raise
+
+    def keep(self, data: bytes) -> None:
+        """Returns once `data` is on the disk."""
+        if self._at + len(data) + BLOCK_BYTES > self._size_bytes:
+            self._at = 0
+        with memoryview(data) as left, memoryview(self._stage) as stage:
+            for start in range(0, len(data), _STAGE_BYTES):
+                piece = left[start : start + _STAGE_BYTES]
+                stage[: len(piece)] = piece
+                whole = len(piece) + -len(piece) % BLOCK_BYTES
+                os.pwrite(self._fd, stage[:whole], self._at)
+                self._at += whole
+        os.fdatasync(self._fd)
 
     def syncs(self, data: bytes, seconds: float) -> Syncs:
-        """Writes `data` and waits until it is on the disk, again and again for about `seconds`."""
+        """Keeps `data` again and again for about `seconds`."""
         took: list[float] = []
-        at = 0
         started = before = time.perf_counter()
         while before - started < seconds:
-            if at + len(data) > WRITTEN_BYTES:
-                at = 0
-            os.pwrite(self._fd, data, at)
-            os.fdatasync(self._fd)
-            at += len(data)
+            self.keep(data)
             now = time.perf_counter()
             took.append(now - before)
             before = now
@@ -46,11 +74,22 @@ class WrittenFile:
         self._path.unlink()
 
 
-def written_file(path: Path, size_bytes: int) -> int:
-    """Opens a file all of whose blocks are written and synced: such blocks sync faster than fresh ones."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    piece = os.urandom(_PIECE_BYTES)
-    for at in range(0, size_bytes, _PIECE_BYTES):
-        os.pwrite(fd, piece, at)
-    os.fsync(fd)
-    return fd
+def _direct(path: Path, fd: int) -> int:
+    """A descriptor that writes past the page cache in place of `fd`; `fd` where the file system refuses that."""
+    try:
+        direct = os.open(path, os.O_WRONLY | _O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return fd
+    os.close(fd)
+    return direct
+
+
+def syncs(folder: Path, data: bytes, seconds: float) -> Syncs:
+    """What the disk of `folder` gives."""
+    written = WrittenFile(folder / "written", WRITTEN_BYTES)
+    try:
+        return written.syncs(data, seconds)
+    finally:
+        written.close()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.bench import Bench
 from benchmarks.child import bare_server, valkey_server
-from benchmarks.disk import WrittenFile
+from benchmarks.disk import syncs
 from benchmarks.figure import Figure, Kind
 from benchmarks.load import Load, counted
 from benchmarks.records import json_body, json_record
@@ -31,17 +31,15 @@ def json_bodies(bench: Bench) -> Iterator[Figure]:
         for connections in CONNECTIONS:
             load = bench.load(bare.port, "/", [body], names.MEDIA_JSON, connections)
             yield _figure(_limit(connections), "limit", load)
-    written = WrittenFile(bench.scratch)
-    syncs = written.syncs(body, bench.seconds)
-    written.close()
+    kept = syncs(bench.scratch, body, bench.seconds)
     yield Figure(
         SYNCED,
-        syncs.per_second * BODY_RECORDS,
+        kept.per_second * BODY_RECORDS,
         "records/s",
         "limit",
-        p50_ms=syncs.p50_ms,
-        p99_ms=syncs.p99_ms,
-        megabytes_per_second=syncs.per_second * BODY_RECORDS * RECORD_BYTES / 1e6,
+        p50_ms=kept.p50_ms,
+        p99_ms=kept.p99_ms,
+        megabytes_per_second=kept.per_second * BODY_RECORDS * RECORD_BYTES / 1e6,
     )
     with valkey_server(bench.scratch / "valkey") as valkey:
         for connections in CONNECTIONS:

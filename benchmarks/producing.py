@@ -96,6 +96,6 @@ class _Answers:
         """Reads until so many commands are answered, each by two lines."""
         while self._lines < 2 * commands:
             data = self._connection.recv(1 << 16)
-            if not data or data[:1] == b"-":
+            if not data or b"\n-" in data:
                 raise RuntimeError(f"Valkey answered {data[:200]!r}")
             self._lines += data.count(b"\n")

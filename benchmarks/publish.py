@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.bench import Bench, Server
 from benchmarks.child import BareServer, bare_server, cpu_seconds, valkey_server
-from benchmarks.disk import WrittenFile
+from benchmarks.disk import syncs
 from benchmarks.figure import Figure, Kind, Point
 from benchmarks.load import Load, counted
 from benchmarks.records import json_body, json_record
@@ -35,10 +35,8 @@ def publish(bench: Bench) -> Iterator[Figure]:
         for connections in CONNECTIONS:
             label = f"an HTTP server that answers at once, {counted(connections)}"
             yield _bare(bench, bare, body, connections, label)
-    written = WrittenFile(bench.scratch)
-    syncs = written.syncs(json_record(RECORD_BYTES), bench.seconds)
-    written.close()
-    yield Figure(SYNCS, syncs.per_second, "syncs/s", "limit", p50_ms=syncs.p50_ms, p99_ms=syncs.p99_ms)
+    kept = syncs(bench.scratch, json_record(RECORD_BYTES), bench.seconds)
+    yield Figure(SYNCS, kept.per_second, "syncs/s", "limit", p50_ms=kept.p50_ms, p99_ms=kept.p99_ms)
     yield from _valkey(bench)
 
 

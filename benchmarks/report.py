@@ -60,9 +60,11 @@ def tables(name: str, sentence: str, found: Sequence[Summary], others: float) ->
         yield shown
 
 
-def markdown(name: str, sentence: str, found: Sequence[Summary], others: float) -> str:
-    """The same, ready to be pasted into a document; columns that nothing is in are left out."""
-    lines = [f"### {name}: {sentence}", ""]
+def markdown(name: str, sentence: str, found: Sequence[Summary], others: float, pictures: Sequence[str] = ()) -> str:
+    """The same as a part of a document that lies beside its `pictures`; columns that nothing is in are left out."""
+    lines = [f"## {name}: {sentence}", ""]
+    for picture in pictures:
+        lines += [f"![{picture.partition('.')[0]}]({picture})", ""]
     for grid in _grids(found):
         kept = [index for index, _ in enumerate(grid.headings) if any(row.cells[index] for row in grid.rows)]
         lines.append("| | " + " | ".join(grid.headings[index] for index in kept) + " |")

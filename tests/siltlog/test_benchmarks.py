@@ -1,6 +1,7 @@
 """The benchmarks themselves: what they say is what was measured, and what they time is there."""
 
 import itertools
+import os
 import re
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.bench import Bench
+from benchmarks.disk import BLOCK_BYTES, WrittenFile
 from benchmarks.figure import Figure, Point, Summary, summaries
 from benchmarks.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole
 from benchmarks.pictures import CHARTS, draw
@@ -65,6 +67,21 @@ def test_refusals_are_not_counted() -> None:
     with pytest.raises(ValueError, match="503"):
         http_is_whole(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\n{}")
     assert not http_is_whole(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{")
+
+
+def test_the_file_that_is_the_limit_holds_what_was_kept(tmp_path: Path) -> None:
+    file = WrittenFile(tmp_path / "written", 16 * 1024 * 1024)
+    small, large = os.urandom(100), os.urandom(5 * 1024 * 1024 + 1)
+    for data in (small, large, large, large, large):
+        file.keep(data)
+    content = (tmp_path / "written").read_bytes()
+    rounded = BLOCK_BYTES * (len(large) // BLOCK_BYTES + 1)
+    # The last did not fit behind the others.
+    assert content[: len(large)] == large
+    assert content[BLOCK_BYTES + rounded :][: len(large)] == large
+    assert len(content) == 16 * 1024 * 1024
+    file.close()
+    assert not list(tmp_path.iterdir())
 
 
 def figures(scale: float) -> list[Figure]:
