@@ -6,7 +6,6 @@ Lives on the event loop. Satisfies what readers need of a log (LogView).
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.drain_rate import DrainRate
@@ -33,7 +32,7 @@ FRAME_OVERHEAD_BYTES = 1024
 RECORD_OVERHEAD_BYTES = 24
 """Reserved per record beside its bytes: its timestamp, its ends in the columns, their validity."""
 SEQUENCE_OVERHEAD_BYTES = 8
-"""And where sequences have gaps."""
+"""And for a sequence, where those of a producer have gaps."""
 WAL_FULL_RETRY_MS = 1_000
 DEGRADED_MAX = 20
 KEYS_FULL_RETRY_MS = 10_000
@@ -64,13 +63,8 @@ class PartitionAck:
         return None if first is None else first + rows - 1
 
 
-class _Checked(NamedTuple):
-    """A request that may be appended: what becomes of each part, and the bytes of the WAL that takes."""
-
-    split: Split
-    parts: list[Part]
-    reserved: int
-    producer_id: str
+_Checked = tuple[Split, list[Part], int, str]
+"""A request that may be appended: by partition, what becomes of each part, the bytes of the WAL that takes, as whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +144,7 @@ class Log:
         self._observe_group = on_group
         self._head_bytes_since_check = 0
         self._topics: dict[str, TopicLog] = {}
+        self._sorted: tuple[TopicLog, ...] | None = ()
         self._by_id: dict[bytes, TopicLog] = {}
         self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight)
 
@@ -164,15 +159,19 @@ class Log:
         return topic
 
     def topics(self) -> Sequence[TopicLog]:
-        return sorted(self._topics.values(), key=lambda topic: topic.name)
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self._topics.values(), key=lambda topic: topic.name))
+        return self._sorted
 
     def add_topic(self, topic: TopicLog) -> None:
+        self._sorted = None
         self._topics[topic.name] = topic
         self._by_id[topic.id_bytes] = topic
         topic.producers.bytes.join(self.producer_bytes)
 
     def remove_topic(self, topic: TopicLog) -> None:
         if self._topics.get(topic.name) is topic:
+            self._sorted = None
             del self._topics[topic.name]
             del self._by_id[topic.id_bytes]
             topic.producers.bytes.leave()
@@ -238,8 +237,8 @@ class Log:
         """Raises what `append` would once the topic was made: what is refused must not make it."""
         if partition_count not in (None, len(topic.partitions)):
             raise _partition_count_changed(topic)
-        checked_ = self._checked(topic, body, publisher, partition_count, self.clock.now_us())
-        if checked_.reserved > self.wal.free_bytes:
+        _, _, reserved, _ = self._checked(topic, body, publisher, partition_count, self.clock.now_us())
+        if reserved > self.wal.free_bytes:
             raise self._wal_full()
 
     def _checked(
@@ -252,35 +251,40 @@ class Log:
     ) -> _Checked:
         if self.draining:
             raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
-        partitions, keyless = len(topic.partitions), topic.sticky_partition()
-        producer_id = ""
-        if isinstance(publisher, IdempotencyKey):
-            sequencers = (log.sequencer for log in topic.partitions)
-            found = topic.producers.find_key(publisher, partitions, sequencers, topic.config, now_us)
-            producer_id, partitions, keyless = found
-        parts = split(body, partitions, keyless, topic.config, self.record_bytes_max, now_us)
         if publisher is None:
+            parts = split(
+                body, len(topic.partitions), topic.sticky_partition(), topic.config, self.record_bytes_max, now_us
+            )
             refuse_sequences(parts, "there is no header Silt-Producer-Id")
             checks = [Part(slice_.partition, slice_, None) for slice_ in parts.slices]
-        elif isinstance(publisher, IdempotencyKey):
-            checks = checked_keyed(topic, parts, producer_id)
+            producer_id, overhead = "", RECORD_OVERHEAD_BYTES
         else:
-            producer_id = publisher.producer_id
-            checks = checked(topic, parts, publisher)
-        # A request that was seen before, all of it, is answered however little room there is.
-        if publisher is not None and all(part.new is None for part in checks):
-            return _Checked(parts, checks, 0, producer_id)
-        if partition_count not in (None, len(topic.partitions)):
+            parts, checks, producer_id = self._checked_of(publisher, topic, body, now_us)
+            # A request that was seen before, all of it, is answered however little room there is.
+            if all(part.new is None for part in checks):
+                return parts, checks, 0, producer_id
+            if isinstance(publisher, IdempotencyKey) and self.producer_bytes.keys > self._keys_bytes_max:
+                raise _too_many_keys()
+            overhead = RECORD_OVERHEAD_BYTES + SEQUENCE_OVERHEAD_BYTES
+        if partition_count is not None and partition_count != len(topic.partitions):
             raise _partition_count_changed(topic)
-        if isinstance(publisher, IdempotencyKey) and self.producer_bytes.keys > self._keys_bytes_max:
-            raise _too_many_keys()
-        overhead = RECORD_OVERHEAD_BYTES
-        if isinstance(publisher, Producer) and publisher.increasing:
-            overhead += SEQUENCE_OVERHEAD_BYTES
         reserved = body.nbytes + overhead * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
         if reserved > self.append_bytes_max:
             raise too_large(self.append_bytes_max)
-        return _Checked(parts, checks, reserved, producer_id)
+        return parts, checks, reserved, producer_id
+
+    def _checked_of(
+        self, publisher: Producer | IdempotencyKey, topic: Target, body: Body, now_us: int
+    ) -> tuple[Split, list[Part], str]:
+        partitions, keyless = len(topic.partitions), topic.sticky_partition()
+        if isinstance(publisher, Producer):
+            parts = split(body, partitions, keyless, topic.config, self.record_bytes_max, now_us)
+            return parts, checked(topic, parts, publisher), publisher.producer_id
+        sequencers = (log.sequencer for log in topic.partitions)
+        found = topic.producers.find_key(publisher, partitions, sequencers, topic.config, now_us)
+        producer_id, partitions, keyless = found
+        parts = split(body, partitions, keyless, topic.config, self.record_bytes_max, now_us)
+        return parts, checked_keyed(topic, parts, producer_id), producer_id
 
     # --- producers --------------------------------------------------------------------------------------
     def _note_producer(
