@@ -1,6 +1,7 @@
 """When to flush which partitions: by bytes or by age. Pure: no IO, `now` is an argument."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 FILES_PER_SECOND_BUDGET = 100
@@ -29,17 +30,36 @@ class Load(NamedTuple):
     """Somebody waits for it to be in the table (`acks=table` of a request)."""
 
 
+@lru_cache(256)
 def linger_seconds(flush_ms: int, active_partitions: int) -> float:
     """How long a partition with little data waits."""
     base = flush_ms / 1000
-    return min(max(base, active_partitions / FILES_PER_SECOND_BUDGET), max(base, LINGER_SECONDS_MAX))
+    share = active_partitions / FILES_PER_SECOND_BUDGET
+    # Above the base, the half of it more that taking others along (`due`) takes off again.
+    return base if share <= base else min(share + base / 2, max(base, LINGER_SECONDS_MAX))
 
 
 def due(loads: Sequence[Load], now_seconds: float) -> list[Load]:
-    """The partitions to flush now, the one that pins the oldest segment first, then by age."""
+    """The partitions to flush now, the one that pins the oldest segment first, then by age.
+
+    One that has waited long enough takes along those of its topic that would within `flush_ms`: each flush is a commit,
+    and many partitions whose times differ a little would make as many.
+    """
     active = len(loads)
-    chosen = [load for load in loads if now_seconds >= due_at(load, active)]
+    chosen: list[Load] = []
+    others: list[Load] = []
+    aged: set[str] = set()
+    for load in loads:
+        (chosen if now_seconds >= due_at(load, active) else others).append(load)
+        if now_seconds >= load.oldest_seconds + linger_seconds(load.flush_ms, active):
+            aged.add(load.topic)
+    if aged:
+        chosen += [load for load in others if load.topic in aged and _soon(load, active, now_seconds)]
     return sorted(chosen, key=lambda load: (not load.pins_oldest_segment, load.oldest_seconds))
+
+
+def _soon(load: Load, active_partitions: int, now_seconds: float) -> bool:
+    return load.oldest_seconds + linger_seconds(load.flush_ms, active_partitions) <= now_seconds + load.flush_ms / 1000
 
 
 def due_at(load: Load, active_partitions: int) -> float:

@@ -32,7 +32,7 @@ async def _carry_partition(log: Log, partition: PartitionLog) -> int:
         with partition.held([chunk]):
             batch = await asyncio.to_thread(load, chunk, log.wal)
         location = await _write(log, partition, batch)
-        chunk.frames = ((batch.first_offset, location),)
+        chunk.frames, chunk.times = ((batch.first_offset, location),), chunk.times[:1]
         carried += location.length
         first_segment = location.segment if first_segment is None else first_segment
     if first_segment is not None:

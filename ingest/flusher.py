@@ -104,7 +104,7 @@ class Flusher:
 
     async def drain(self) -> None:
         """Flushes everything; returns once it is in the tables or a flush failed. Call it once nothing is appended."""
-        while any(loads := self._loads()):
+        while any(loads := self._loads(self._log.topics())):
             topics = {self._log.topic(item.topic) for item in loads}
             # One under way took only what was there when it began, and may be past its commit.
             fresh = topics - self._running.keys()
@@ -148,7 +148,7 @@ class Flusher:
     def _start_due(self) -> float:
         """Starts the flushes that are due; seconds until the next may be."""
         now = self._clock.monotonic()
-        loads = [item for item in self._loads() if self._may_start(self._log.topic(item.topic), now)]
+        loads = self._loads([topic for topic in self._log.topics() if self._may_start(topic, now)])
         by_topic: dict[str, list[int]] = {}
         for item in due(loads, now):
             by_topic.setdefault(item.topic, []).append(item.partition)
@@ -159,12 +159,13 @@ class Flusher:
         waits = [due_at(item, len(loads)) - now for item in loads]
         return min([IDLE_SECONDS, *(wait for wait in waits if wait > 0)])
 
-    def _loads(self) -> list[Load]:
+    def _loads(self, topics: Sequence[TopicLog]) -> list[Load]:
         pinning = self._log.wal.oldest_pinning() if self._log.wal_is_tight() else ()
         loads = []
-        for topic in self._log.topics():
+        for topic in topics:
             if topic.state == "fenced":
                 continue
+            flush_ms, flush_bytes = topic.config.integer("flush.ms"), topic.config.integer("flush.bytes")
             for log in topic.partitions:
                 oldest = log.head.oldest_unflushed_seconds if log.head.unflushed_bytes else None
                 if oldest is None:
@@ -175,8 +176,8 @@ class Flusher:
                         log.partition,
                         log.head.unflushed_bytes,
                         oldest,
-                        topic.config.integer("flush.ms"),
-                        topic.config.integer("flush.bytes"),
+                        flush_ms,
+                        flush_bytes,
                         (topic.id_bytes, log.partition) in pinning,
                         log.hidden,
                         log.awaited,

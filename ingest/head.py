@@ -25,7 +25,8 @@ class Chunk:
     batch: LogBatch | None
     frames: tuple[tuple[int, Location], ...]
     nbytes: int
-    appended_seconds: float
+    times: tuple[float, ...]
+    """When each of `frames` was appended."""
     level: int = 0
 
 
@@ -54,12 +55,13 @@ class Head:
         """When the oldest record above the table offset was appended."""
         oldest = None
         for chunk in self._unflushed():
-            oldest = chunk.appended_seconds
+            oldest = chunk.times[0]
         return oldest
 
     def append(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
-        chunk = Chunk(batch.first_offset, batch.next_offset, batch, ((batch.first_offset, frame),), nbytes, now_seconds)
+        frames = ((batch.first_offset, frame),)
+        chunk = Chunk(batch.first_offset, batch.next_offset, batch, frames, nbytes, (now_seconds,))
         self.chunks.append(chunk)
         self._end = batch.next_offset
         self.resident_bytes += nbytes
@@ -68,7 +70,7 @@ class Head:
 
     def restore(self, first_offset: int, next_offset: int, frame: Location, now_seconds: float) -> None:
         """Takes over a recovered frame without reading its records."""
-        chunk = Chunk(first_offset, next_offset, None, ((first_offset, frame),), frame.length, now_seconds)
+        chunk = Chunk(first_offset, next_offset, None, ((first_offset, frame),), frame.length, (now_seconds,))
         self.chunks.append(chunk)
         self._end = next_offset
         self.unflushed_bytes += chunk.nbytes
@@ -83,10 +85,11 @@ class Head:
             if chunk.next_offset <= table_offset:
                 if not chunk.frames:
                     return
-                chunk.frames = ()
+                chunk.frames = chunk.times = ()
             elif chunk.first_offset < table_offset:
                 # Joined while a flush was under way: what that flushed may be recycled from now on.
                 chunk.frames = tuple(_frames_above(chunk, table_offset))
+                chunk.times = chunk.times[-len(chunk.frames) :]
                 _begin_with_frames(chunk)
 
     def evict(self, bytes_wanted: int) -> int:
@@ -157,9 +160,9 @@ def _merge(tail: Sequence[Chunk]) -> Chunk:
     batches = [chunk.batch for chunk in tail if chunk.batch is not None]
     batch = concat(batches)
     frames = tuple(frame for chunk in tail for frame in chunk.frames)
+    times = tuple(time for chunk in tail for time in chunk.times)
     nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
-    first = tail[0]
-    return Chunk(first.first_offset, batch.next_offset, batch, frames, nbytes, first.appended_seconds, first.level + 1)
+    return Chunk(tail[0].first_offset, batch.next_offset, batch, frames, nbytes, times, tail[0].level + 1)
 
 
 def load(chunk: Chunk, wal: Wal) -> LogBatch:

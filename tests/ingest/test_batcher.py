@@ -37,7 +37,11 @@ def load(nbytes: int = 1, age: float = 0.0, *, partition: int = 0, pins: bool = 
 def test_what_is_due_stays_due(loads: list[Load], later: float) -> None:
     now = due(loads, NOW)
     assert set(now) <= set(due(loads, NOW + later))
-    assert set(now) == {item for item in loads if due_at(item, len(loads)) <= NOW}
+    by_themselves = {item for item in loads if due_at(item, len(loads)) <= NOW}
+    assert by_themselves <= set(now)
+    for item in set(now) - by_themselves:
+        assert item.topic in {other.topic for other in by_themselves}
+        assert due_at(item, len(loads)) <= NOW + item.flush_ms / 1000
     keys = [(not item.pins_oldest_segment, item.oldest_seconds) for item in now]
     assert keys == sorted(keys)
 
@@ -71,6 +75,20 @@ def test_many_small_partitions_stay_within_the_budget_of_files() -> None:
     assert due(loads, NOW) == []
     assert len(due(loads, NOW + 1.5)) == partitions
     assert due([*loads, load(EARLY_BYTES, 1.0, partition=-1)], NOW)[0].partition == -1
+
+
+def test_partitions_of_one_topic_are_flushed_together() -> None:
+    """Their times differ by less than `flush.ms`: one commit a second, not one for each."""
+    aged = [load(partition=p, age=p / 20) for p in range(20)]
+    assert due(aged, NOW) == []
+    assert len(due(aged, NOW + 0.1)) == 20
+    other = aged[3]._replace(topic="other")
+    assert other not in due([*aged, other], NOW + 0.1)
+    many = 20 * FILES_PER_SECOND_BUDGET
+    spread = [load(partition=p, age=20.55 * p / many) for p in range(many)]
+    assert 0 < len(due(spread, NOW)) < 1.1 * FILES_PER_SECOND_BUDGET
+    large = load(16 * EARLY_BYTES, 0.5, partition=1)
+    assert due([load(partition=0), large], NOW) == [large], "one that is large goes by itself"
 
 
 def test_what_pins_the_oldest_segment_goes_first() -> None:

@@ -102,3 +102,20 @@ def test_chunks_joined_over_the_end_of_a_flush(evicted: bool) -> None:
         head.evict(1)
         assert head.start == COALESCE_CHUNKS // 2
     assert read(head, frames, head.start, COALESCE_CHUNKS) == list(range(head.start, COALESCE_CHUNKS))
+
+
+@pytest.mark.parametrize("flushed", [0, 1, 10, COALESCE_CHUNKS, 3 * COALESCE_CHUNKS - 1])
+@pytest.mark.parametrize("joined_before", [False, True])
+def test_what_is_flushed_makes_the_rest_no_older(flushed: int, joined_before: bool) -> None:
+    """Chunks are joined whatever of them is in the table; the rest of it waits since it came, and no longer."""
+    count = 3 * COALESCE_CHUNKS
+    head, frames = Head(0), Frames()
+    for offset in range(count):
+        batch = batch_of(offset, 1)
+        head.append(batch, frames.write(batch), float(offset))
+        if offset == flushed and not joined_before:
+            head.flushed(flushed)
+    head.flushed(flushed)
+    assert head.oldest_unflushed_seconds == pytest.approx(flushed, abs=2)
+    head.flushed(count)
+    assert head.oldest_unflushed_seconds is None
