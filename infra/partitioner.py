@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from siltlog.infra.arrow_arrays import numbers_of, validity_of
+
 HASH_SEED = 42
 _WRAP = 1 << 64
 _SIGN = 1 << 63
@@ -34,8 +36,9 @@ def partitions_of(keys: pa.Array, partitions: int, keyless: int) -> npt.NDArray[
     distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
     hashes = np.array([xxhash.xxh64_intdigest(key, HASH_SEED) for key in distinct], np.uint64)
     by_code = np.append((hashes.view(np.int64) % partitions).astype(np.int32), np.int32(keyless))
-    codes = encoded.indices
-    if codes.null_count:
-        codes = codes.fill_null(len(distinct))
-    partitions_out: npt.NDArray[np.int32] = by_code[codes.to_numpy(zero_copy_only=False)]
+    indices = encoded.indices
+    codes = numbers_of(indices, indices.type.to_pandas_dtype())
+    if indices.null_count:
+        codes = np.where(validity_of(indices), codes, len(distinct))
+    partitions_out: npt.NDArray[np.int32] = by_code[codes]
     return partitions_out

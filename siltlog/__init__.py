@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from siltlog.consumers.consumer import Consumer
     from siltlog.consumers.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
+    from siltlog.infra.client.async_producer import AsyncProducer
     from siltlog.infra.client.producer import Producer
     from siltlog.infra.client.record import PartitionMetadata, RecordMetadata, TopicPartition
     from siltlog.infra.client.table_location import table_uri
@@ -35,6 +36,7 @@ _CLIENT = "siltlog.infra.client"
 _ERRORS = "siltlog.infra.errors"
 _HOMES = {
     "Admin": f"{_CLIENT}.admin",
+    "AsyncProducer": f"{_CLIENT}.async_producer",
     "BufferFull": _ERRORS,
     "ConfigError": _ERRORS,
     "Consumer": "siltlog.consumers.consumer",
@@ -59,6 +61,7 @@ _HOMES = {
 
 __all__ = [
     "Admin",
+    "AsyncProducer",
     "BufferFull",
     "ConfigError",
     "Consumer",

@@ -63,11 +63,14 @@ class Queue:
 
 
 class Accumulator:
-    def __init__(self, options: PublishOptions, owner: Owner, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, options: PublishOptions, owner: Owner, jitter: Callable[[], float], batch_type: type[Batch]
+    ) -> None:
         self.used_bytes = 0
         self.unfinished: set[Batch] = set()
         self._options = options
         self._owner = owner
+        self._batch_type = batch_type
         self._linger = options.linger_ms / 1000
         self._timeout = options.delivery_timeout_ms / 1000
         self._batch_bytes = min(options.batch_bytes, options.buffer_bytes)
@@ -99,7 +102,7 @@ class Accumulator:
         look = False
         if batch is None or (batch.full and batch.size_bytes + size > self._batch_bytes_max):
             queue.close_open()
-            batch = queue.open = Batch(topic, now, self._owner)
+            batch = queue.open = self._batch_type(topic, now, self._owner)
             self.unfinished.add(batch)
             self._active[topic] = queue
             look = True
@@ -108,7 +111,7 @@ class Accumulator:
         batch.keys.append(key)
         batch.timestamps.append(timestamp_us)
         if key is not None:
-            batch.placed = True
+            batch.keyed = batch.placed = True
         if headers is not None:
             batch.headers[index] = headers
         if partition is not None:
@@ -125,7 +128,7 @@ class Accumulator:
     def add_table(self, topic: str, table: pa.Table, now: float) -> Batch:
         queue = self._queues.get(topic) or self._new_queue(topic)
         queue.close_open()
-        batch = Batch(topic, now, self._owner, table)
+        batch = self._batch_type(topic, now, self._owner, table)
         queue.closed.append(batch)
         self.unfinished.add(batch)
         self._active[topic] = queue

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra.arrow_arrays import fixed_array
 from siltlog.infra.arrow_pieces import Pieces
 from siltlog.infra.client.core import Buffer
 from siltlog.infra.errors import problem
@@ -93,17 +94,17 @@ def body_of(
     A body for one partition is the records alone: their partition and first sequence are said beside it. The pieces
     refer to the records' own memory where rows need no reordering.
     """
-    columns = {name: records[name] for name in records.column_names if name != "partition"}
+    table = records.drop_columns("partition") if "partition" in records.column_names else records
     if placement.partition is not None and placement.order is not None and placement.rank is not None:
-        order = pa.array(placement.order)
-        columns = {name: column.take(order) for name, column in columns.items()}
+        order = fixed_array(placement.order, pa.int64())
+        columns = {name: table[name].take(order) for name in table.column_names}
         partition = placement.partition[placement.order]
         first = np.zeros(int(partition[-1]) + 1, np.int64)
         for number in placement.counts:
             first[number] = sequences.get(number, 0)
-        columns["partition"] = pa.array(partition)
-        columns["sequence"] = pa.array(first[partition] + placement.rank[placement.order])
-    table = pa.table(columns)
+        columns["partition"] = fixed_array(partition, pa.int32())
+        columns["sequence"] = fixed_array(first[partition] + placement.rank[placement.order], pa.int64())
+        table = pa.table(columns)
     if compression == "none" and table.nbytes < COPIED_BYTES_MAX:
         messages = [table.schema.serialize(), *(batch.serialize() for batch in table.to_batches()), END_OF_STREAM]
         return [b"".join(messages)]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from siltlog.infra.arrow_arrays import binary_array, fixed_array
 from siltlog.infra.client.record import Headers, PartitionMetadata, RecordMetadata, datetime_of
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.schema import HEADERS, TIMESTAMP
@@ -78,7 +79,8 @@ class Batch:
         """Of the rows that have some, or name one."""
         self.size_bytes = 0 if table is None else table.nbytes + ROW_BYTES
         self.count = 0 if table is None else table.num_rows
-        self.placed = table is not None and not {"key", "partition"}.isdisjoint(table.column_names)
+        self.keyed = table is not None and "key" in table.column_names
+        self.placed = self.keyed or (table is not None and "partition" in table.column_names)
         """Whether rows say where they belong, by a key or a partition."""
         self.full = table is not None
         """It need not wait for more."""
@@ -103,15 +105,19 @@ class Batch:
 
     def _table(self) -> pa.Table:
         count = self.count
-        columns = {"value": pa.array(self.values, pa.binary())}
-        if self.placed and any(key is not None for key in self.keys):
-            columns["key"] = pa.array(self.keys, pa.binary())
+        columns = {"value": binary_array(self.values)}
+        if self.keyed:
+            columns["key"] = binary_array(self.keys)
         if self.headers:
             columns["headers"] = pa.array(list(map(self.headers.get, range(count))), HEADERS)
-        columns["timestamp"] = pa.array(np.frombuffer(self.timestamps, np.int64)).view(TIMESTAMP)
+        columns["timestamp"] = fixed_array(self.timestamps, TIMESTAMP)
         if self.partitions:
             columns["partition"] = pa.array(list(map(self.partitions.get, range(count))), pa.int32())
         return pa.table(columns)
+
+    def slice(self, start: int, stop: int) -> pa.Table:
+        records = self.columns()
+        return records if stop - start == self.count else records.slice(start, stop - start)
 
     def start_sending(self) -> None:
         # First of all: should the rows not become columns, they are still there to fail.
@@ -123,7 +129,7 @@ class Batch:
         self.outcomes.append(outcome)
 
     def failed(self, start: int, stop: int, error: SiltlogError) -> None:
-        records = None if self.table is None else self.table.slice(start, stop - start)
+        records = None if self.table is None else self.slice(start, stop)
         self.outcomes.append(Failed(start, stop, error, records))
 
     def fail_pending(self, error: SiltlogError) -> None:
@@ -181,9 +187,10 @@ class Batch:
         return outcomes[bisect_right(outcomes, index, key=lambda outcome: outcome.start) - 1]
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Of a row whose outcome is `Landed`."""
+        """Raises why the row did not arrive; that counts as read."""
         outcome = self.outcome_of(index)
-        assert isinstance(outcome, Landed)
+        if isinstance(outcome, Failed):
+            raise self._read_error(index, outcome)
         row = index - outcome.start
         if outcome.partition is None or outcome.rank is None:
             part, rank = outcome.parts[0], row
@@ -197,8 +204,9 @@ class Batch:
     def error(self, index: int) -> SiltlogError | None:
         """Why the row did not arrive, to be raised by whoever asks: each asker gets its own copy. It counts as read."""
         outcome = self.outcome_of(index)
-        if isinstance(outcome, Landed):
-            return None
+        return None if isinstance(outcome, Landed) else self._read_error(index, outcome)
+
+    def _read_error(self, index: int, outcome: Failed) -> SiltlogError:
         with self.owner.lock:
             self._read.add(index)
         return copy(outcome.error)

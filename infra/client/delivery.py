@@ -42,9 +42,7 @@ class Delivery(_Handle, gc=False, eq=False):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Waits, at most `timeout` seconds (TimeoutError), for the acknowledgement; raises why there is none."""
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
+        self._await(timeout)
         return self._batch.metadata(self._index)
 
     def exception(self, timeout: float | None = None) -> SiltlogError | None:

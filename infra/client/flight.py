@@ -42,6 +42,8 @@ class Limits:
     def fitting(self, batch: Batch, start: int, end: int) -> int:
         """The largest end at most `end` whose rows fit in one request; at least one row does."""
         count = min(end - start, self.records)
+        if count == batch.count and batch.size_bytes + count * COLUMN_BYTES <= self.request_bytes:
+            return end
         columns = batch.columns()
         while count > 1:
             size = columns.slice(start, count).nbytes + count * COLUMN_BYTES
@@ -141,7 +143,7 @@ def flight_of(
     batch: Batch, start: int, stop: int, placement: Placement, identity: Identity, compression: Compression
 ) -> Flight:
     sequences = {number: identity.sequences.get(number, 0) for number in placement.counts}
-    records = batch.columns().slice(start, stop - start)
+    records = batch.slice(start, stop)
     body = body_of(records, placement, sequences, compression)
     return Flight(batch, start, stop, placement, identity, identity.epoch, sequences, body)
 

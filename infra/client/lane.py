@@ -56,6 +56,7 @@ class Lane:
         self.ending = False
         self.not_before = 0.0
         """No new request before; what is sent again has its own time."""
+        self._asked_before = 0.0
         self.due: float | None = None
         """When `next_step` has something to do, beside a batch that it was not given yet."""
         self.idle = True
@@ -248,18 +249,21 @@ class Lane:
         batch = next((batch for batch in self._batches if batch.pending), None)
         if batch is None or not self._may_fly():
             return False
-        start, end = batch.pending.popleft()
+        start, end = batch.pending[0]
         stop = self._limits.fitting(batch, start, end)
-        records = batch.columns().slice(start, stop - start)
+        records = batch.slice(start, stop)
         wrong = [] if self._guessed else out_of_range(records, partitions)
         if wrong:
             bad = start + wrong[0]
+            batch.pending.popleft()
             batch.failed(bad, bad + 1, self._no_partition(batch, bad))
             batch.requeue((start, bad), (bad + 1, end))
             return True
+        placement = place(records, partitions, self._next_keyless(partitions))
+        batch.pending.popleft()
         batch.requeue((stop, end))
         batch.flights += 1
-        self._placed = batch, start, stop, place(records, partitions, self._next_keyless(partitions))
+        self._placed = batch, start, stop, placement
         return True
 
     def _next_keyless(self, partitions: int) -> int:
@@ -362,6 +366,8 @@ class Lane:
         attempts = self._attempts if flight is None else flight.attempts
         until = now + backoff_ms(attempts, self._jitter(), error.retry_after_ms) / 1000
         self.not_before = max(self.not_before, until)
+        if error.retry_after_ms is not None:
+            self._asked_before = max(self._asked_before, now + error.retry_after_ms / 1000)
         if flight is None:
             self._attempts += 1
         else:
@@ -489,3 +495,5 @@ class Lane:
         self._unplace()
         for batch in late:
             batch.fail_pending(error)
+        # Whoever comes next does not wait for the back-off of what has failed; what the server asked for still holds.
+        self.not_before, self._last_error = min(self.not_before, self._asked_before), None

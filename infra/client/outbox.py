@@ -32,8 +32,15 @@ class Departure:
 
 
 class Outbox:
-    def __init__(self, endpoints: Endpoints, options: PublishOptions, clock: Clock, owner: Owner) -> None:
-        self.accumulator = Accumulator(options, owner, random.Random().random)  # noqa: S311
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        options: PublishOptions,
+        clock: Clock,
+        owner: Owner,
+        batch_type: type[Batch] = Batch,
+    ) -> None:
+        self.accumulator = Accumulator(options, owner, random.Random().random, batch_type)  # noqa: S311
         self.ledger = FailureLedger(options.buffer_bytes)
         self._counts = ProducerCounts()
         self._endpoints = endpoints

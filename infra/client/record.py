@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from siltlog.infra.arrow_arrays import BINARY_BYTES_MAX
 from siltlog.infra.clock import MICROS_PER_SECOND, parse_us
 from siltlog.infra.errors import problem
 
@@ -143,6 +144,8 @@ def encoded(
         stored = header_pairs(headers)
         if stored is not None:
             size += sum(len(name) + len(text or b"") for name, text in stored)
+    if size > BINARY_BYTES_MAX:
+        raise problem("record_too_large", f"a record for {topic} has {size} bytes; no request takes as many")
     return value, stored_key, stored, size
 
 

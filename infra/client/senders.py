@@ -1,8 +1,10 @@
 """The threads of a producer: they take what is due, send it, and tell who waits."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 from siltlog.infra.client.batch import Batch
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
@@ -15,6 +17,7 @@ from siltlog.infra.errors import BufferFull, problem
 
 SENDERS_MAX = 8
 """Threads: as many requests can be in flight."""
+_log = logging.getLogger("siltlog.producer")
 
 
 class Senders:
@@ -44,10 +47,7 @@ class Senders:
     def refuse_forked(self) -> None:
         """In a child process there are no threads to send, and the lock may be held for ever."""
         if self._pid != os.getpid():
-            raise problem(
-                "invalid_request",
-                "this producer was made in the process that forked this one; make a new Producer here",
-            )
+            refuse_forked()
 
     def hurry(self, batch: Batch) -> None:
         self.refuse_forked()
@@ -138,6 +138,13 @@ class Senders:
             return self._transport.send(url, request)
         except ConnectionFailed as failed:
             return failed
+        except Exception as defect:
+            _log.exception("sending to %s failed", url)
+            return ConnectionFailed(repr(defect), sent=True)
+
+
+def refuse_forked() -> NoReturn:
+    raise problem("invalid_request", "this producer was made in the process that forked this one; make a new one here")
 
 
 def buffer_full(options: PublishOptions) -> BufferFull:

@@ -34,6 +34,15 @@ METHODS = {
     "Producer.close": "timeout_ms",
     "Producer.__init__": "url *acks *linger_ms *batch_bytes *buffer_bytes *max_block_ms *delivery_timeout_ms "
     "*request_timeout_ms *compression *clock *transport",
+    "AsyncProducer.__init__": "url *acks *linger_ms *batch_bytes *buffer_bytes *max_block_ms *delivery_timeout_ms "
+    "*request_timeout_ms *compression *clock *transport",
+    "AsyncProducer.send": "topic value *key *headers *timestamp *partition",
+    "AsyncProducer.send_nowait": "topic value *key *headers *timestamp *partition *on_delivery",
+    "AsyncProducer.send_batch": "topic records",
+    "AsyncProducer.send_batch_nowait": "topic records *on_delivery",
+    "AsyncProducer.flush": "timeout_ms",
+    "AsyncProducer.metrics": "",
+    "AsyncProducer.close": "timeout_ms",
     "Consumer.__init__": "url *group *topics *assign *auto_offset_reset *auto_commit *auto_commit_interval_ms "
     "*isolation *stop_at *idle_timeout_ms *session_timeout_ms *rebalance_timeout_ms *max_poll_interval_ms "
     "*retry_timeout_ms *client_id *on_assigned *on_revoked *on_lost *clock *transport",
@@ -56,6 +65,7 @@ METHODS = {
     "Admin.create_topic": "name partitions config exist_ok",
     "Admin.topics": "prefix",
     "Admin.topic": "name",
+    "Admin.alter_topic": "name partitions config",
     "Admin.delete_topic": "name",
     "Admin.offsets": "topic timestamp",
     "Admin.groups": "prefix",
@@ -76,7 +86,7 @@ FIELDS = {
 
 
 def test_the_public_names() -> None:
-    names = {*ERRORS, *FIELDS, "Producer", "Consumer", "Admin", "table_uri", "__version__"}
+    names = {*ERRORS, *FIELDS, "AsyncProducer", "Producer", "Consumer", "Admin", "table_uri", "__version__"}
     assert set(siltlog.__all__) == names
     assert set(dir(siltlog)) == names
     assert all(getattr(siltlog, name) is not None for name in names)
@@ -100,7 +110,7 @@ def test_the_signatures(name: str) -> None:
     assert " ".join(shown) == METHODS[name]
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer", "Admin"])
+@pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "Admin"])
 def test_no_public_method_is_left_out(name: str) -> None:
     methods = {f"{name}.{m}" for m, _ in inspect.getmembers(getattr(siltlog, name), inspect.isfunction) if m[0] != "_"}
     assert methods == {method for method in METHODS if method.startswith(f"{name}.") and "__" not in method}
@@ -141,6 +151,16 @@ def test_importing_loads_nothing_heavy() -> None:
 
 
 def test_the_client_needs_no_server_package() -> None:
-    server = {"pydantic", "pydantic_settings", "starlette", "uvicorn", "redis", "deltalake", "boto3", "pyspark"}
-    used = "import siltlog\nsiltlog.Producer, siltlog.Consumer, siltlog.Admin, siltlog.table_uri"
+    server = {
+        "aiohttp",
+        "pydantic",
+        "pydantic_settings",
+        "starlette",
+        "uvicorn",
+        "redis",
+        "deltalake",
+        "boto3",
+        "pyspark",
+    }
+    used = "import siltlog\nsiltlog.Producer, siltlog.AsyncProducer, siltlog.Consumer, siltlog.Admin, siltlog.table_uri"
     assert not server & loaded_by(used)
