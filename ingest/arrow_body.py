@@ -167,11 +167,28 @@ def _binary(column: Any, name: str, bytes_max: int) -> tuple[pa.Array | None, in
         raise _too_large(bytes_max)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if _is_view(column.type) and column.null_count:
+        column = _without_null_views(column)
     return column.cast(pa.binary()), left
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
     return type_ in _BYTES or bool(pa.types.is_fixed_size_binary(type_))
+
+
+def _is_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary_view(type_) or pa.types.is_string_view(type_))
+
+
+def _without_null_views(column: Any) -> Any:
+    """The same with nothing in the views of nulls: they may say anything, no validation looks at them, and Arrow's
+    cast reads them all the same (pyarrow 26 ends the process)."""
+    _, views, *data = column.buffers()
+    valid = column.is_valid()
+    own = np.frombuffer(views, np.int32, (column.offset + len(column)) * _VIEW_INTS).reshape(-1, _VIEW_INTS)
+    own = np.where(valid.to_numpy(zero_copy_only=False)[:, None], own[column.offset :], np.int32(0))
+    bitmap = pa.array(valid.to_numpy(zero_copy_only=False)).buffers()[1]
+    return pa.Array.from_buffers(column.type, len(column), [bitmap, pa.py_buffer(own.tobytes()), *data])
 
 
 def _decoded_bytes(column: Any) -> int:
@@ -188,10 +205,13 @@ def _decoded_bytes(column: Any) -> int:
 def _lengths(column: Any) -> npt.NDArray[np.int64]:
     if pa.types.is_fixed_size_binary(column.type):
         return np.full(len(column), column.type.byte_width, np.int64)
-    if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
-        ints = np.frombuffer(column.buffers()[1], np.int32)
+    if _is_view(column.type):
+        if not len(column):
+            return np.zeros(0, np.int64)
         first = column.offset * _VIEW_INTS
-        lengths = ints[first : first + len(column) * _VIEW_INTS : _VIEW_INTS].astype(np.int64)
+        # The buffer may have more, and end in the middle of a number.
+        ints = np.frombuffer(column.buffers()[1], np.int32, first + len(column) * _VIEW_INTS)
+        lengths = ints[first::_VIEW_INTS].astype(np.int64)
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
         return lengths
     counted: Any = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)

@@ -216,6 +216,19 @@ def test_extensions_are_read_as_what_they_store() -> None:
     assert (listed(body.value, 1), listed(body.key, 1)) == ([b'{"a": 1}'], [bytes(16)])
 
 
+@pytest.mark.parametrize("lie", [-(2**31), 2**31 - 1, 13])
+def test_views_of_nulls_say_nothing(lie: int) -> None:
+    """In a child: where they are read the process ends."""
+    views = struct.pack("<i12s", 2, b"ab") + struct.pack("<iiii", lie, lie, lie, lie) + struct.pack("<i12s", 3, b"abc")
+    column = pa.Array.from_buffers(
+        pa.binary_view(), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(views), pa.py_buffer(b"x")]
+    )
+    body = stream(of(value=pa.array(["1", "2", "3"]), key=column))
+    code = f"from siltlog.ingest.arrow_body import parse_arrow; print(parse_arrow({body!r}, 1 << 20).key.to_pylist())"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "[b'ab', None, b'abc']"), ran.stderr
+
+
 def test_what_follows_the_stream_is_not_dropped() -> None:
     whole = stream(of(value=TWO))
     for rest in (whole, b"\0", b"garbage"):
