@@ -65,6 +65,8 @@ class SmallPublishes:
             or parser.get_method() != b"POST"
             or parser.get_http_version() != "1.1"
             or self.door.draining
+            # A client that sends and does not read has to wait, which the long way does.
+            or connection.flow.write_paused
         ):
             return None
         topic = self.publish.topic(url[len(PATH_START) : -len(PATH_END)].decode("latin-1"))

@@ -251,7 +251,7 @@ def test_a_storm_of_503(make_server: StartServer, s3_server: S3Server, rng: rand
         publishers = start_publishers(server.url, "logs", PARTITIONS, ledger, rng, plain=1, idempotent=1)
         for publisher in publishers:
             publisher.pause_s = 0.02
-        for _ in range(4):
+        for _ in range(2):
             storm.raging = not storm.raging
             time.sleep(0.6)
         storm.raging = True
