@@ -5,7 +5,9 @@ depends on records that retention or compaction may have removed. Claimed produc
 owner of the topic has one object for them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,21 +21,43 @@ from siltlog.ingest.claims import Claims, ClaimState
 from siltlog.ingest.sequencer import ProducerBatch, ProducerState, Sequencer, StateBytes
 
 OBJECTS_KEPT = 2
+PUTS_AT_ONCE = 8
 _COLUMNS = ("offset", "timestamp", "producer_id", "producer_epoch", "sequence")
 _decode = msgspec.msgpack.Decoder(dict[str, ProducerState]).decode
 _decode_claims = msgspec.msgpack.Decoder(ClaimState).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
+class StateObject(NamedTuple):
+    """The producers of every record of `partition` below `offset`."""
+
+    partition: int
+    offset: int
+    producers: Mapping[str, ProducerState]
+
+
 def write(
-    store: ObjectStore, topic: str, topic_id: str, partition: int, offset: int, producers: Mapping[str, ProducerState]
-) -> None:
-    """Puts the state of every record below `offset`, durably, and removes older objects."""
-    path = f"{names.topic_path(topic)}/{names.state_object(topic_id, partition, offset)}"
-    store.put(path, _encode(producers))
-    store.sync([path])
-    for old in _objects(store, topic, topic_id, partition)[:-OBJECTS_KEPT]:
-        store.delete(old)
+    store: ObjectStore, topic: str, topic_id: str, objects: Sequence[StateObject], former: Mapping[int, list[str]]
+) -> dict[int, list[str]]:
+    """Puts objects of several partitions, durably, and removes older ones: the paths of what is left, by partition.
+
+    `former` are such paths of the writer's calls before; of a partition without them they are looked up.
+    """
+    paths = {
+        state.partition: f"{names.topic_path(topic)}/{names.state_object(topic_id, state.partition, state.offset)}"
+        for state in objects
+    }
+    with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:
+        list(pool.map(lambda state: store.put(paths[state.partition], _encode(state.producers)), objects))
+    store.sync(paths.values())
+    left = {}
+    for partition, path in paths.items():
+        before = former.get(partition)
+        there = _objects(store, topic, topic_id, partition) if before is None else sorted({*before, path})
+        for old in there[:-OBJECTS_KEPT]:
+            store.delete(old)
+        left[partition] = there[-OBJECTS_KEPT:]
+    return left
 
 
 def read(store: ObjectStore, topic: str, snapshot: TableSnapshot, partition: int) -> dict[str, ProducerState]:

@@ -104,6 +104,7 @@ class StateBytes:
 
     def join(self, whole: "StateBytes") -> None:
         """From now on it counts in `whole` too."""
+        self.leave()
         self._whole = whole
         whole._add(self.producers, self.keys)
 

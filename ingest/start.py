@@ -127,12 +127,13 @@ async def start_log(
     async def take(plan: Plan) -> None:
         async with limit:
             await claim(log, plan.topic, plan.offsets or None)
+            if plan.foreign:
+                await _inherit_late(log, plan)
 
     results = await asyncio.gather(*(take(plan) for plan in plans), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
-    await _inherit_late(log, plans)
     for plan in plans:
         _begin(plan, log.clock)
         for partition in plan.offsets:
@@ -301,25 +302,22 @@ def _skip_downtime(known: wal_state.TopicState, now_us: int) -> None:
         state.used_us += skipped_us
 
 
-async def _inherit_late(log: Log, plans: Sequence[Plan]) -> None:
-    """What a server that was taken over from still flushed between our look at the table and our claim."""
-    for plan in plans:
-        topic = plan.topic
-        if not plan.foreign:
+async def _inherit_late(log: Log, plan: Plan) -> None:
+    """What a server that was taken over from still did between our look at the table and our claim."""
+    topic = plan.topic
+    late: dict[int, dict[str, ProducerState]] = {}
+    for partition, known_offset in plan.inherited.items():
+        jumped = topic.snapshot.gaps(partition) if partition in plan.offsets else []
+        if (jumped[-1][0] if jumped else topic.snapshot.offsets[partition]) == known_offset:
             continue
-        late: dict[int, dict[str, ProducerState]] = {}
-        for partition, known_offset in plan.inherited.items():
-            jumped = topic.snapshot.gaps(partition) if partition in plan.offsets else []
-            if (jumped[-1][0] if jumped else topic.snapshot.offsets[partition]) == known_offset:
-                continue
-            late[partition] = await asyncio.to_thread(_inherited, log, topic, partition)
-            topic.partitions[partition].sequencer.load(late[partition].items())
-        claims = await asyncio.to_thread(producer_state.read_claims, log.store, topic.name, topic.topic_id)
-        topic.producers.claims.load(claims, log.clock.now_us())
-        topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
-        inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
-        log.group_commit.add_control(wal_state.encode(inherited))
-        await log.group_commit.commit()
+        late[partition] = await asyncio.to_thread(_inherited, log, topic, partition)
+        topic.partitions[partition].sequencer.load(late[partition].items())
+    claims = await asyncio.to_thread(producer_state.read_claims, log.store, topic.name, topic.topic_id)
+    topic.producers.claims.load(claims, log.clock.now_us())
+    topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
+    inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
+    log.group_commit.add_control(wal_state.encode(inherited))
+    await log.group_commit.commit()
 
 
 def _replay(partition: PartitionLog, batch: LogBatch, now_us: int) -> None:

@@ -10,6 +10,7 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest import producer_state
 from siltlog.ingest.partition_log import PartitionLog
+from siltlog.ingest.producer_state import StateObject
 from siltlog.ingest.sequencer import ProducerState, copied
 from siltlog.ingest.topic_log import TopicLog
 
@@ -40,18 +41,21 @@ class StateWriter:
         # Weak, so that a topic that is deleted goes with all that is known of it.
         self._begun_seconds: MutableMapping[PartitionLog, float] = WeakKeyDictionary()
         self._captured: MutableMapping[PartitionLog, _Captured] = WeakKeyDictionary()
+        self._left: MutableMapping[PartitionLog, list[str]] = WeakKeyDictionary()
+        """The objects of a partition, once one was written."""
         self._claims_locks: MutableMapping[TopicLog, asyncio.Lock] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, topic: TopicLog, *, at_once: bool = False) -> None:
         """Writes what is due of a topic that this node owns; `at_once` all that can be."""
-        for log in list(topic.partitions):
-            found = self._due(log, at_once)
-            if found is not None:
-                await self._in_thread(
-                    producer_state.write, self._store, topic.name, topic.topic_id, log.partition, *found
-                )
+        due = [(log, found) for log in topic.partitions if (found := self._due(log, at_once)) is not None]
+        if due:
+            former = {log.partition: self._left[log] for log, _ in due if log in self._left}
+            objects = [StateObject(log.partition, *found) for log, found in due]
+            left = await self._in_thread(producer_state.write, self._store, topic.name, topic.topic_id, objects, former)
+            for log, found in due:
                 log.state_offset = found.offset
+                self._left[log] = left[log.partition]
         await self._write_claims(topic)
 
     async def store_claims(self, topic: TopicLog) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from siltlog.infra.clock import SystemClock
+from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.in_flight import InFlight
 from siltlog.infra.store import open_store
 from siltlog.infra.telemetry import logger
@@ -20,6 +20,16 @@ from siltlog.ingest.wal.disk import Disk
 MIB = 1024 * 1024
 CLOCK = SystemClock()
 LOGGER = logger("error", "console")
+
+
+class LaterClock(SystemClock):
+    """The same, `seconds` later."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+
+    def now_us(self) -> int:
+        return super().now_us() + self.seconds * 1_000_000
 
 
 class GatedDisk(Disk):
@@ -36,7 +46,7 @@ class GatedDisk(Disk):
 
 
 @asynccontextmanager
-async def running_log(folder: Path, disk: Disk) -> AsyncIterator[tuple[Log, Topics]]:
+async def running_log(folder: Path, disk: Disk, clock: Clock = CLOCK) -> AsyncIterator[tuple[Log, Topics]]:
     """Recovers what `folder` holds; leaves it as a clean stop without a flush does."""
     store = open_store((folder / "lake").as_uri())
 
@@ -50,13 +60,13 @@ async def running_log(folder: Path, disk: Disk) -> AsyncIterator[tuple[Log, Topi
         cluster_id="cluster",
         on_fatal=failed,
         state=lambda: log.state(),
-        clock=CLOCK,
+        clock=clock,
         disk=disk,
     )
     log = Log(
         store,
         wal,
-        CLOCK,
+        clock,
         server_config={},
         record_bytes_max=MIB,
         group_bytes_max=MIB // 8,

@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
-from log_rig import CLOCK, LOGGER, GatedDisk, body, running_log
+from log_rig import CLOCK, LOGGER, GatedDisk, LaterClock, body, running_log
 
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.ingest.acknowledgement import acknowledged
+from siltlog.ingest.body import Body
+from siltlog.ingest.idempotency import idempotency_key
 from siltlog.ingest.log import Log
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.producer_check import Producer
@@ -108,6 +112,64 @@ def test_who_waited_long_enough_is_told_how_far_it_came_and_is_let_go_of(tmp_pat
                 await acknowledged(topic, again, "wal", 0.05, no_wake)
             assert late.value.members == {"acks": "none"}
             topic.close("fenced", "for the test")
+
+    asyncio.run(run())
+
+
+# --- restarts ---------------------------------------------------------------------------------------------
+def test_increasing_sequences_are_known_after_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        producer = Producer("p", 0, increasing=True)
+
+        def bodies() -> list[Body]:
+            rows = body("a", "b", "c", first_sequence=0)
+            assert rows.rows is not None
+            rows.rows.sequences = [3, 4, 9]
+            columns = body("d", "e", first_sequence=0)
+            columns.value, columns.rows = pa.array([b"d", b"e"]), None
+            columns.partition, columns.sequence = np.zeros(2, np.int32), np.array([9, 20])
+            return [rows, columns]
+
+        async with running_log(tmp_path, GatedDisk()) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            acks = [log.append(topic, one, producer).acks[0] for one in bodies()]
+            assert [(ack.first_offset, ack.count, ack.places) for ack in acks] == [
+                (0, 3, None),
+                (3, 1, ((None, 1), (3, 1))),
+            ]
+            await log.group_commit.commit()
+            known = topic.partitions[0].sequencer.producers["p"].batches
+
+        async with running_log(tmp_path, GatedDisk()) as (log, _):
+            topic = log.topic("t")
+            assert topic.partitions[0].sequencer.producers["p"].batches == known
+            assert await shown(topic.partitions[0]) == [b"a", b"b", b"c", b"e"]
+            assert [log.append(topic, one, producer).acks[0].duplicate for one in bodies()] == [True, True]
+
+    asyncio.run(run())
+
+
+def test_an_outage_makes_no_producer_and_no_key_older(tmp_path: Path) -> None:
+    async def run() -> None:
+        day = 86_400
+        key = idempotency_key("k", b"body")
+        async with running_log(tmp_path, GatedDisk()) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            log.append(topic, body("a", first_sequence=0), Producer("p", 0))
+            first = log.append(topic, body("b"), key).acks
+            await log.claim_producer(topic, "silent")
+        for days in (3, 6):
+            # The second time they are known from the state, not from the records.
+            async with running_log(tmp_path, GatedDisk(), LaterClock(days * day)) as (log, _):
+                topic = log.topic("t")
+                topic.expire_producers(log.clock.now_us())
+                assert log.append(topic, body("a", first_sequence=0), Producer("p", 0)).acks[0].duplicate
+                again = log.append(topic, body("b"), key).acks
+                assert [(a.first_offset, a.duplicate) for a in again] == [(first[0].first_offset, True)]
+                assert topic.producers.claims.epoch("silent") == 1
+                topic.expire_producers(log.clock.now_us() + 2 * day * 1_000_000)
+                assert (len(topic.producers.keys), topic.partitions[0].sequencer.dump(9)) == (0, {})
+                assert topic.producers.claims.epoch("silent") == 0
 
     asyncio.run(run())
 

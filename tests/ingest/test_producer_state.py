@@ -53,6 +53,17 @@ def flushed(store: ObjectStore, table: TopicTable, requests: list[tuple[Producer
     table.append([file], {0: (first, first + rows.num_rows)}, {0: 1}, new_id())
 
 
+def save(
+    store: ObjectStore,
+    table: TopicTable,
+    offset: int,
+    sequencer: Sequencer,
+    former: dict[int, list[str]] | None = None,
+) -> dict[int, list[str]]:
+    state = producer_state.StateObject(0, offset, sequencer.dump(offset))
+    return producer_state.write(store, table.topic, table.snapshot.topic_id, [state], former or {})
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(REQUESTS)
 def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tuple[str, int, int, int, str]]) -> None:
@@ -78,7 +89,7 @@ def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tupl
             waiting = []
         if then == "save":
             offset = table.snapshot.offsets[0]
-            producer_state.write(store, table.topic, table.snapshot.topic_id, 0, offset, sequencer.dump(offset))
+            save(store, table, offset, sequencer)
     found = producer_state.read(store, table.topic, table.snapshot, 0)
     assert {name: (state.epoch, state.last_sequence) for name, state in found.items()} == {
         name: (state.epoch, state.last_sequence) for name, state in below.producers.items()
@@ -133,14 +144,17 @@ def test_older_objects_go_and_those_above_the_table_are_not_believed(tmp_path: P
     store = open_store(tmp_path.as_uri())
     table = claimed(store, partitions=1)
     sequencer = Sequencer()
+    left: dict[int, list[str]] = {}
     for number in range(4):
         batch = ProducerBatch("p", 0, number, 1)
         sequencer.append(1, batch, 0, 0)
         flushed(store, table, [(batch, 1)])
         offset = table.snapshot.offsets[0]
-        producer_state.write(store, table.topic, table.snapshot.topic_id, 0, offset, sequencer.dump(offset))
+        left |= save(store, table, offset, sequencer, left)
     folder = f"{names.topic_path(table.topic)}/{names.STATE_FOLDER}/{table.snapshot.topic_id}/0"
-    assert len(store.list(folder + "/")) == producer_state.OBJECTS_KEPT
-    producer_state.write(store, table.topic, table.snapshot.topic_id, 0, 9, {"stranger": sequencer.producers["p"]})
+    assert [info.path for info in store.list(folder + "/")] == left[0]
+    assert len(left[0]) == producer_state.OBJECTS_KEPT
+    stranger = producer_state.StateObject(0, 9, {"stranger": sequencer.producers["p"]})
+    producer_state.write(store, table.topic, table.snapshot.topic_id, [stranger], {})
     found = producer_state.read(store, table.topic, table.snapshot, 0)
     assert {name: state.last_sequence for name, state in found.items()} == {"p": 3}
