@@ -166,20 +166,22 @@ class Flusher:
             if topic.state == "fenced":
                 continue
             flush_ms, flush_bytes = topic.config.integer("flush.ms"), topic.config.integer("flush.bytes")
+            hidden = topic.config["acks"] == "table"
             for log in topic.partitions:
-                oldest = log.head.oldest_unflushed_seconds if log.head.unflushed_bytes else None
+                head = log.head
+                oldest = head.oldest_unflushed_seconds
                 if oldest is None:
                     continue
                 loads.append(
                     Load(
                         topic.name,
                         log.partition,
-                        log.head.unflushed_bytes,
+                        head.unflushed_bytes,
                         oldest,
                         flush_ms,
                         flush_bytes,
                         (topic.id_bytes, log.partition) in pinning,
-                        log.hidden,
+                        hidden,
                         log.awaited,
                     )
                 )

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from siltlog.ingest.log_batch import LogBatch, concat
 from siltlog.ingest.wal import Location, Wal
@@ -39,6 +38,8 @@ class Head:
         self._table_offset = offset
         self.resident_bytes = 0
         self.unflushed_bytes = 0
+        self.oldest_unflushed_seconds: float | None = None
+        """When the oldest record above the table offset was appended; None when there is none."""
         self._appended_since_merge = 0
 
     @property
@@ -50,14 +51,6 @@ class Head:
     def end(self) -> int:
         return self._end
 
-    @property
-    def oldest_unflushed_seconds(self) -> float | None:
-        """When the oldest record above the table offset was appended."""
-        oldest = None
-        for chunk in self._unflushed():
-            oldest = chunk.times[0]
-        return oldest
-
     def append(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
         frames = ((batch.first_offset, frame),)
@@ -66,6 +59,8 @@ class Head:
         self._end = batch.next_offset
         self.resident_bytes += nbytes
         self.unflushed_bytes += nbytes
+        if self.oldest_unflushed_seconds is None:
+            self.oldest_unflushed_seconds = now_seconds
         self._coalesce()
 
     def restore(self, first_offset: int, next_offset: int, frame: Location, now_seconds: float) -> None:
@@ -74,23 +69,28 @@ class Head:
         self.chunks.append(chunk)
         self._end = next_offset
         self.unflushed_bytes += chunk.nbytes
+        self.oldest_unflushed_seconds = now_seconds
 
     def flushed(self, table_offset: int) -> None:
         """The table holds everything below `table_offset`; what is resident stays to serve tailing readers."""
         self._table_offset = table_offset
         while self.chunks and self.chunks[0].batch is None and self.chunks[0].next_offset <= table_offset:
             self.chunks.popleft()
-        self.unflushed_bytes = sum(chunk.nbytes for chunk in self._unflushed())
+        self.unflushed_bytes = 0
+        self.oldest_unflushed_seconds = None
         for chunk in reversed(self.chunks):
             if chunk.next_offset <= table_offset:
                 if not chunk.frames:
                     return
                 chunk.frames = chunk.times = ()
-            elif chunk.first_offset < table_offset:
+                continue
+            if chunk.first_offset < table_offset:
                 # Joined while a flush was under way: what that flushed may be recycled from now on.
                 chunk.frames = tuple(_frames_above(chunk, table_offset))
                 chunk.times = chunk.times[-len(chunk.frames) :]
                 _begin_with_frames(chunk)
+            self.unflushed_bytes += chunk.nbytes
+            self.oldest_unflushed_seconds = chunk.times[0]
 
     def evict(self, bytes_wanted: int) -> int:
         """Drops the oldest resident records until `bytes_wanted` are free; how many bytes became free."""
@@ -119,10 +119,6 @@ class Head:
                 return
             if chunk.next_offset > offset:
                 yield chunk
-
-    def _unflushed(self) -> Iterator[Chunk]:
-        """Newest first."""
-        return takewhile(lambda chunk: chunk.next_offset > self._table_offset, reversed(self.chunks))
 
     def _coalesce(self) -> None:
         self._appended_since_merge += 1
