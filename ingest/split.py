@@ -69,24 +69,27 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
     first = int(targets[0])
     if (targets == first).all():
         return Split([Slice(first, body.count, columns, body.sequence)], targets)
-    # A stable sort of 16-bit numbers is a radix sort.
-    order = np.argsort(targets.astype(np.uint16), kind="stable")
-    ordered = _taken(columns, order)
-    sequences = None if body.sequence is None else body.sequence[order]
+    columns, sequences = _by_partition(columns, body.sequence, targets)
     counts = np.bincount(targets)
     slices, at = [], 0
     for partition in np.flatnonzero(counts).tolist():
         count = int(counts[partition])
         own = None if sequences is None else sequences[at : at + count]
-        slices.append(Slice(partition, count, ordered.slice(at, count), own))
+        slices.append(Slice(partition, count, columns.slice(at, count), own))
         at += count
     return Split(slices, targets)
 
 
-def _taken(columns: pa.RecordBatch, order: npt.NDArray[np.intp]) -> pa.RecordBatch:
-    """Column by column, by small numbers: fifteen times as fast as Arrow's own way with a batch."""
-    indices = pa.array(order.astype(np.int32))
-    return pa.RecordBatch.from_arrays([column.take(indices) for column in columns.columns], schema=columns.schema)
+def _by_partition(
+    columns: pa.RecordBatch, sequences: npt.NDArray[np.int64] | None, targets: npt.NDArray[np.int32]
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64] | None]:
+    """The records of one partition behind those of the one before it, each in the body's order."""
+    if (targets[1:] >= targets[:-1]).all():
+        # As clients send them that know the partitions.
+        return columns, sequences
+    # A stable sort of 16-bit numbers is a radix sort.
+    order = np.argsort(targets.astype(np.uint16), kind="stable")
+    return columns.take(pa.array(order)), None if sequences is None else sequences[order]
 
 
 def _finish_rows(rows: Rows, config: TopicConfig, limit: int, now_us: int) -> None:
