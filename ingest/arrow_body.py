@@ -159,14 +159,22 @@ def _binary(column: Any, name: str, bytes_max: int) -> tuple[pa.Array | None, in
         column = column.storage
     if column.type == pa.binary():
         return column, bytes_max - column.nbytes
-    values = column.dictionary if pa.types.is_dictionary(column.type) else column
-    if not _is_bytes(values.type):
-        raise _wrong_type(name, column.type)
-    left = bytes_max - _decoded_bytes(column)
+    if not pa.types.is_dictionary(column.type):
+        return _plain(column, name, bytes_max)
+    entries, _ = _plain(column.dictionary, name, bytes_max)
+    left = bytes_max - _decoded_bytes(entries, column.indices)
     if left < 0:
         raise _too_large(bytes_max)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    return entries.take(column.indices), left
+
+
+def _plain(column: Any, name: str, bytes_max: int) -> tuple[pa.Array, int]:
+    """As binary, and what is left; many views may share the same bytes."""
+    if not _is_bytes(column.type):
+        raise _wrong_type(name, column.type)
+    left = bytes_max - int(_lengths(column).sum()) - _OFFSET_BYTES * (len(column) + 1)
+    if left < 0:
+        raise _too_large(bytes_max)
     if _is_view(column.type) and column.null_count:
         column = _without_null_views(column)
     return column.cast(pa.binary()), left
@@ -191,15 +199,11 @@ def _without_null_views(column: Any) -> Any:
     return pa.Array.from_buffers(column.type, len(column), [bitmap, pa.py_buffer(own.tobytes()), *data])
 
 
-def _decoded_bytes(column: Any) -> int:
-    """What the column takes as plain binary; many rows may share the bytes of one dictionary entry or view."""
-    if pa.types.is_dictionary(column.type):
-        lengths = _lengths(column.dictionary)
-        codes = column.indices.drop_null().to_numpy(zero_copy_only=False)
-        total = int(lengths[codes].sum()) if len(lengths) else 0
-    else:
-        total = int(_lengths(column).sum())
-    return total + _OFFSET_BYTES * (len(column) + 1)
+def _decoded_bytes(entries: pa.Array, codes: Any) -> int:
+    """What the rows of a dictionary take as plain binary; many may have the same entry."""
+    lengths = _lengths(entries)
+    total = int(lengths[codes.drop_null().to_numpy(zero_copy_only=False)].sum()) if len(lengths) else 0
+    return total + _OFFSET_BYTES * (len(codes) + 1)
 
 
 def _lengths(column: Any) -> npt.NDArray[np.int64]:

@@ -229,6 +229,16 @@ def test_views_of_nulls_say_nothing(lie: int) -> None:
     assert (ran.returncode, ran.stdout.strip()) == (0, "[b'ab', None, b'abc']"), ran.stderr
 
 
+@pytest.mark.parametrize("type_", [pa.string_view(), pa.binary_view(), pa.large_string(), pa.binary(2)], ids=str)
+def test_dictionaries_of_every_type(type_: pa.DataType) -> None:
+    entries = (
+        pa.array(["aa", "bb", None]).cast(type_) if type_ != pa.binary(2) else pa.array([b"aa", b"bb", None], type_)
+    )
+    column = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 2, 1], pa.uint8()), entries)
+    body = parse_arrow(stream(of(value=pa.array(["v"] * 5), key=column)), LIMIT)
+    assert listed(body.key, 5) == [b"bb", None, b"aa", None, b"bb"]
+
+
 def test_what_follows_the_stream_is_not_dropped() -> None:
     whole = stream(of(value=TWO))
     for rest in (whole, b"\0", b"garbage"):
@@ -249,6 +259,8 @@ VIEW = len(SHARED).to_bytes(4, "little") + SHARED[:4] + bytes(8)
 NO_BYTES = pa.Array.from_buffers(pa.binary(0), 2**45, [None, pa.py_buffer(b"")])
 MANY_VIEWS = pa.Array.from_buffers(pa.binary_view(), 3_000, [None, pa.py_buffer(VIEW * 3_000), pa.py_buffer(SHARED)])
 
+ONE_OF_MANY_VIEWS = pa.DictionaryArray.from_arrays(pa.array([0], pa.int16()), MANY_VIEWS)
+
 
 @pytest.mark.parametrize(
     "body",
@@ -260,6 +272,7 @@ MANY_VIEWS = pa.Array.from_buffers(pa.binary_view(), 3_000, [None, pa.py_buffer(
         ),
         pytest.param(stream(of(value=MANY_CODES)), id="one entry, many codes"),
         pytest.param(stream(of(value=MANY_VIEWS)), id="one buffer, many views"),
+        pytest.param(stream(of(value=ONE_OF_MANY_VIEWS)), id="a dictionary of views"),
         pytest.param(stream(*[of(value=TWO[:0])] * 2_000), id="batches without rows"),
         pytest.param(stream(*[of(value=LARGE_DICTIONARY)] * 200), id="one dictionary, many batches"),
     ],
@@ -332,13 +345,39 @@ def samples() -> list[bytes]:
         key=pa.array([b"%d" % (i % 3) for i in range(rows)]).dictionary_encode(),
     )
     large = of(value=pa.array([b"x" * i for i in range(rows)], pa.large_binary()))
-    return [stream(batch, batch.slice(3), codec=codec) for batch in (plain, views, codes, large) for codec in CODECS]
+    usual = [stream(batch, batch.slice(3), codec=codec) for batch in (plain, views, codes, large) for codec in CODECS]
+    return [*usual, *small_samples()]
+
+
+def small_samples() -> list[bytes]:
+    """Nulls, dictionaries that differ, and what is not often sent; so small that damage hits what describes them."""
+    two = pa.array(["a", None])
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)] * 2, pa.binary(16)))
+    codes = pa.DictionaryArray.from_arrays(
+        pa.array([1, None], pa.int8()), pa.array(["x" * 30, None, "y"], pa.string_view())
+    )
+    moments = pa.array([1, None], pa.timestamp("us", "Europe/Berlin"))
+    return [
+        stream(of(value=TWO, key=uuids, timestamp=moments, topic=two)),
+        stream(
+            *[of(value=pa.array(["x" * 30, None], pa.string_view()), key=pa.array(["k" * 30, "k"], pa.binary_view()))]
+            * 2
+        ),
+        stream(of(value=TWO, key=codes), of(value=TWO, key=codes.take(pa.array([1, 0])))),
+        stream(
+            of(value=TWO, key=two.dictionary_encode()), of(value=TWO, key=pa.array(["z" * 40, "a"]).dictionary_encode())
+        ),
+        stream(of(value=pa.array([b"ab", b"cd"], pa.binary(2)), partition=pa.array([1, None], pa.uint8()))),
+        stream(of(value=TWO, other=pa.array([[1], [2]], pa.list_view(pa.int8())))),
+    ]
 
 
 def damaged(rng: random.Random, body: bytes) -> bytes:
     out = bytearray(body)
+    # Often within the schema and the first message's own description.
+    reach = len(out) if rng.randrange(2) else min(len(out), 800)
     for _ in range(rng.choice((1, 1, 2, 5))):
-        at = rng.randrange(len(out))
+        at = rng.randrange(min(reach, len(out)))
         match rng.randrange(6):
             case 0:
                 out[at] ^= 1 << rng.randrange(8)
