@@ -5,7 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from siltlog import Admin, Producer, Refused, TopicExists, TopicPartition, Unavailable, UnknownTopic, table_uri
+from siltlog import (
+    Admin,
+    ConfigError,
+    Producer,
+    Refused,
+    TopicExists,
+    TopicPartition,
+    Unavailable,
+    UnknownTopic,
+    table_uri,
+)
 from siltlog.testing import running_server
 
 
@@ -35,6 +45,23 @@ def test_topics_come_and_go(url: str) -> None:
         assert unknown.value.request_id
         with pytest.raises(UnknownTopic):
             table_uri("a", url=url)
+
+
+def test_topics_change(url: str) -> None:
+    with Admin(url) as admin:
+        admin.create_topic("changing", config={"retention.ms": 60_000, "flush.ms": 70})
+        changed = admin.alter_topic("changing", partitions=2, config={"retention.ms": None, "acks": "table"})
+        assert changed == admin.topic("changing")
+        own = {name: entry["value"] for name, entry in changed["config"].items() if entry["source"] == "topic"}
+        assert (changed["partitions"], own) == (2, {"flush.ms": 70, "acks": "table"})
+        assert admin.alter_topic("changing", config={"flush.ms": 80})["partitions"] == 2
+        assert admin.alter_topic("changing", partitions=3)["config"]["flush.ms"]["value"] == 80
+        with pytest.raises(Refused, match="only grow"):
+            admin.alter_topic("changing", partitions=1)
+        with pytest.raises(ConfigError, match=r"flush\.seconds"):
+            admin.alter_topic("changing", config={"flush.seconds": 1})
+        with pytest.raises(UnknownTopic):
+            admin.alter_topic("nothing", partitions=2)
 
 
 def test_offsets_by_time(url: str) -> None:

@@ -65,6 +65,31 @@ def test_the_tables_properties_keep_what_is_the_topics_own(own: dict[str, Value]
     assert TopicConfig.from_properties(properties | others).own == own
 
 
+@given(CONFIGS, st.dictionaries(st.sampled_from(sorted(SETTINGS)), st.none()), CONFIGS)
+def test_a_merge_patch(own: dict[str, Value], removed: dict[str, None], changed: dict[str, Value]) -> None:
+    before = TopicConfig(own, {"acks": "table"})
+    patch = removed | changed
+    after = before.patched(patch)
+    expected = {name: value for name, value in (own | patch).items() if value is not None}
+    assert (after.own, before.own) == (expected, own)
+    assert after.entry("acks") == (("topic", expected["acks"]) if "acks" in expected else ("server", "table"))[::-1]
+    # What a table keeps after the change, where it keeps what neither names.
+    kept = before.properties() | TopicConfig(changed).properties(own.keys() - expected.keys())
+    assert TopicConfig.from_properties(kept).own == expected
+
+
+def test_what_cannot_be_put_back() -> None:
+    with pytest.raises(ConfigError, match=r"there is no setting 'flush\.seconds'"):
+        TopicConfig({}).patched({"flush.seconds": None})
+    with pytest.raises(ConfigError, match="whole number"):
+        TopicConfig({"flush.ms": 5}).patched({"acks": None, "flush.ms": "fast"})
+
+
+def test_a_property_that_is_not_valid_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"flush\.ms must be a whole number"):
+        TopicConfig.from_properties({names.PROPERTY_CONFIG_PREFIX + "flush.ms": "fast"})
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -59,6 +59,25 @@ def test_a_topic_from_its_creation_to_its_end(capsys: Capture, server: ServerPro
     assert "silt topic create life" in capsys.readouterr().err
 
 
+def test_a_topic_is_altered(capsys: Capture) -> None:
+    assert run(["topic", "create", "changing", "--config", "flush.ms=70", "-c", "retention.ms=60000"]) == 0
+    capsys.readouterr()
+    alter = ["topic", "alter", "changing", "--output", "json"]
+    assert (
+        run([*alter, "--partitions", "3", "-c", "compression=gzip", "-c", "flush.ms=80", "--unset", "retention.ms"])
+        == 0
+    )
+    document = json.loads(capsys.readouterr().out)
+    config = {name: entry["value"] for name, entry in document["config"].items() if entry["source"] == "topic"}
+    assert (document["partitions"], config) == (3, {"compression": "gzip", "flush.ms": 80})
+    assert run([*alter, "-u", "compression", "-u", "flush.ms"]) == 0
+    sources = {entry["source"] for entry in json.loads(capsys.readouterr().out)["config"].values()}
+    assert sources == {"default"}
+    assert run(["topic", "alter", "changing", "--partitions", "2"]) == 1
+    assert "only grow" in capsys.readouterr().err
+    run(["topic", "delete", "changing", "--yes"])
+
+
 def test_deleting_asks_where_somebody_can_answer(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run(["topic", "create", "kept"])
     assert run(["topic", "delete", "kept"]) == 2
@@ -87,6 +106,10 @@ def test_deleting_asks_where_somebody_can_answer(capsys: Capture, monkeypatch: p
         (["create", "t", "--config", "retention.ms"], 2, "NAME=VALUE"),
         (["create", "t", "--config", "retention.ms=soon"], 1, "retention.ms"),
         (["create", "t", "--partitions", "0"], 2, "--partitions"),
+        (["alter", "nothing", "--partitions", "2"], 1, "nothing"),
+        (["alter", "nothing"], 2, "--unset"),
+        (["alter", "nothing", "-c", "flush.ms=1", "-u", "flush.ms"], 2, "flush.ms"),
+        (["alter", "nothing", "--partitions", "0"], 2, "--partitions"),
         (["describe", "nothing"], 1, "silt topic create nothing"),
         (["delete", "nothing", "--yes"], 1, "nothing"),
         (["describe", ".."], 1, "'..'"),
