@@ -1,10 +1,12 @@
 """The head of a partition: its newest records in memory, and where in the WAL the ones are that had to leave it."""
 
+from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from siltlog.ingest.frames import Frames
 from siltlog.ingest.log_batch import LogBatch, concat
 from siltlog.ingest.wal import Location, Wal
 
@@ -22,9 +24,9 @@ class Chunk:
     first_offset: int
     next_offset: int
     batch: LogBatch | None
-    frames: tuple[tuple[int, Location], ...]
+    frames: Sequence[tuple[int, Location]]
     nbytes: int
-    times: tuple[float, ...]
+    times: Sequence[float]
     """When each of `frames` was appended."""
     level: int = 0
 
@@ -65,10 +67,24 @@ class Head:
 
     def restore(self, first_offset: int, next_offset: int, frame: Location, now_seconds: float) -> None:
         """Takes over a recovered frame without reading its records."""
-        chunk = Chunk(first_offset, next_offset, None, ((first_offset, frame),), frame.length, (now_seconds,))
-        self.chunks.append(chunk)
+        last = self.chunks[-1] if self.chunks else None
+        if (
+            last is not None
+            and last.batch is None
+            and last.next_offset == first_offset
+            and last.nbytes + frame.length <= COALESCE_BYTES_MAX
+            and isinstance(last.frames, Frames)
+            and isinstance(last.times, array)
+        ):
+            last.frames.add(first_offset, frame)
+            last.times.append(now_seconds)
+            last.next_offset = next_offset
+            last.nbytes += frame.length
+        else:
+            frames = Frames(((first_offset, frame),))
+            self.chunks.append(Chunk(first_offset, next_offset, None, frames, frame.length, array("d", (now_seconds,))))
         self._end = next_offset
-        self.unflushed_bytes += chunk.nbytes
+        self.unflushed_bytes += frame.length
         self.oldest_unflushed_seconds = now_seconds
 
     def flushed(self, table_offset: int) -> None:
@@ -86,7 +102,7 @@ class Head:
                 continue
             if chunk.first_offset < table_offset:
                 # Joined while a flush was under way: what that flushed may be recycled from now on.
-                chunk.frames = tuple(_frames_above(chunk, table_offset))
+                chunk.frames = Frames(_frames_above(chunk, table_offset))
                 chunk.times = chunk.times[-len(chunk.frames) :]
                 _begin_with_frames(chunk)
             self.unflushed_bytes += chunk.nbytes
@@ -155,8 +171,10 @@ def _frames_above(chunk: Chunk, table_offset: int) -> Iterator[tuple[int, Locati
 def _merge(tail: Sequence[Chunk]) -> Chunk:
     batches = [chunk.batch for chunk in tail if chunk.batch is not None]
     batch = concat(batches)
-    frames = tuple(frame for chunk in tail for frame in chunk.frames)
-    times = tuple(time for chunk in tail for time in chunk.times)
+    frames, times = Frames(), array("d")
+    for chunk in tail:
+        frames.join(chunk.frames)
+        times.extend(chunk.times)
     nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
     return Chunk(tail[0].first_offset, batch.next_offset, batch, frames, nbytes, times, tail[0].level + 1)
 
