@@ -1,12 +1,19 @@
 """A file that a command reads: a path on this machine, or any location that fsspec can open (`s3://…`, `https://…`)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
+import xxhash
 
 from siltlog.cli.session import needs
 from siltlog.infra.errors import ConfigError
+
+SAMPLE_BYTES = 1024 * 1024
+_MODIFIED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
+"""What file systems of fsspec call that which changes with the content, the surest first."""
 
 
 def checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -16,21 +23,62 @@ def checked(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     return value
 
 
-def ending(location: str) -> str:
-    return PurePosixPath(location).suffix.lower()
+def endings(location: str) -> list[str]:
+    """Of `day.csv.gz`: `.csv` and `.gz`."""
+    return [suffix.lower() for suffix in PurePosixPath(location.partition("?")[0]).suffixes]
 
 
 def opened(location: str) -> BinaryIO:
     """The file, for reading at any place. Raises OSError, or ConfigError that says why it cannot be read."""
     if "://" not in location:
         return Path(location).open("rb")
+    files, path = _found(location)
+    with _readable(location):
+        stream: BinaryIO = files.open(path, "rb")
+    return stream
+
+
+def content_mark(location: str) -> str | None:
+    """Tells one content from another without reading all of it: by size, time of change, beginning and end.
+
+    The same for a file that was moved. None for what cannot be read twice, such as a pipe.
+    """
+    if "://" not in location:
+        path = Path(location)
+        if not path.is_file():
+            return None
+        state = path.stat()
+        size, modified = state.st_size, str(state.st_mtime_ns)
+    else:
+        files, inner = _found(location)
+        with _readable(location):
+            info = files.info(inner)
+        size = info.get("size")
+        modified = next((str(info[name]) for name in _MODIFIED if info.get(name)), "")
+        if size is None or not modified:
+            return None
+    digest = xxhash.xxh3_128(f"{size} {modified} ".encode())
+    with opened(location) as stream:
+        digest.update(stream.read(SAMPLE_BYTES))
+        stream.seek(max(0, size - SAMPLE_BYTES))
+        digest.update(stream.read(SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def _found(location: str) -> tuple[Any, str]:
     with needs("server", f"reading {location}"):
         import fsspec
+    with _readable(location):
+        files, path = fsspec.core.url_to_fs(location)
+    return files, path
+
+
+@contextmanager
+def _readable(location: str) -> Iterator[None]:
+    """Each file system of fsspec has errors of its own: all but OSError become a sentence."""
     try:
-        stream: BinaryIO = fsspec.open(location, "rb").open()
+        yield
     except OSError:
         raise
     except Exception as error:
-        # Each file system of fsspec has errors of its own.
         raise ConfigError(f"{location} cannot be read: {error}") from error
-    return stream

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,6 +64,30 @@ def progress(transient: bool = True) -> Progress:
         transient=transient,
         disable=not sys.stderr.isatty(),
     )
+
+
+@contextmanager
+def publish_progress(topic: str, total: int | None) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar with rate and time left; called with the records published, those that were there, and the place."""
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[records]:,} records, {task.fields[rate]:,.0f}/s"),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task(f"publishing to {topic}", total=total, records=0, rate=0.0)
+
+        def show(count: int, already: int, position: int) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            bar.update(task, completed=position, records=count + already, rate=count / elapsed if elapsed else 0.0)
+
+        yield show
 
 
 @contextmanager

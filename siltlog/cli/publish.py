@@ -1,30 +1,47 @@
 """`silt publish`."""
 
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+import msgspec
+import xxhash
 
-from siltlog.cli.location import checked
-from siltlog.cli.output import grid, progress
-from siltlog.cli.publish_input import Input, from_arguments, from_file, from_lines, keyed
+from siltlog.cli.location import checked, content_mark
+from siltlog.cli.output import grid, publish_progress
+from siltlog.cli.record_shape import RecordShape
 from siltlog.cli.session import Session, client_options, pass_session
-from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.errors import DeliveryFailed
+from siltlog.infra.clock import Clock, SystemClock, parse_us
+from siltlog.infra.errors import SiltlogError
+from siltlog.rows import pointer_parts
 
 if TYPE_CHECKING:
-    from siltlog.infra.client.delivery import Delivery
-    from siltlog.infra.client.producer import Producer
+    from siltlog.cli.publication import Publication
+    from siltlog.cli.publish_input import Input
 
 STANDARD_INPUT = "-"
-INTERRUPTED_CLOSE_MS = 2_000
+KINDS = ("ndjson", "csv", "parquet", "lines")
+REQUESTS_PER_SECOND = 10
+"""With --rate: its records are spread over so many requests."""
+RECORDS_MAX = 1_000_000
 EPILOG = """\b
 Examples:
   silt publish events '{"hello": "world"}' --key greeting
   tail -f app.log | silt publish logs -
-  silt publish flights --file flights.csv --key-from carrier
-  silt publish events --file events.ndjson --key-from /user/id --rate 1000"""
+  silt publish flights --file flights.csv.gz --key-from carrier
+  silt publish events --file events.ndjson --key-from /user/id --timestamp-from /at
+  silt publish events --file s3://bucket/day.parquet --value-from body --key-from id
+  silt consume events -o json | silt publish copy - --lines record"""
+
+
+def _time(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_us(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(epilog=EPILOG)
@@ -37,96 +54,103 @@ Examples:
     metavar="FILE",
     callback=checked,
     help="Publish the lines of an .ndjson or .jsonl file, or the rows of a .csv or .parquet file as JSON objects: "
-    "a path, or a location such as s3://bucket/day.parquet.",
+    "a path, or a location such as s3://bucket/day.parquet. gzip and zstd are inflated.",
 )
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(KINDS),
+    help="What a file or standard input holds, where its name does not say.",
+)
+@click.option("--lines", type=click.Choice(("value", "record")), help="What a line is: a value, or a record object.")
 @click.option("--key", "-k", help="The key of every record.")
 @click.option(
     "--key-from",
     metavar="COLUMN|POINTER",
     help="Take each key from the value: the name of a column or member, or a JSON Pointer such as /user/id.",
 )
+@click.option("--value-from", metavar="COLUMN", help="Of CSV and Parquet: publish this column alone, as it is.")
+@click.option("--timestamp", "timestamp_us", metavar="TIME", callback=_time, help="The time of every record.")
+@click.option("--timestamp-from", metavar="COLUMN|POINTER", help="Take each time from the value, as --key-from does.")
 @click.option("--header", "-H", multiple=True, metavar="NAME=TEXT", help="A header of every record; repeatable.")
 @click.option("--partition", type=click.IntRange(0), help="Publish to this partition, whatever the key.")
+@click.option(
+    "--acks", type=click.Choice(("wal", "table")), help="When a record counts as published; else the topic's."
+)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
+@click.option(
+    "--skip", type=click.IntRange(0), default=0, metavar="RECORDS", help="Leave out so many at the beginning."
+)
+@click.option(
+    "--resume/--no-resume",
+    default=True,
+    help="Go on where an earlier run with this file stopped (default), or publish all of it again.",
+)
 @client_options
 @pass_session
 def publish(
     session: Session,
+    /,
     topic: str,
     values: tuple[str, ...],
     file: str | None,
-    key: str | None,
-    key_from: str | None,
-    header: tuple[str, ...],
-    partition: int | None,
+    kind: str | None,
+    acks: str | None,
     rate: float | None,
+    skip: int,
+    resume: bool,
+    **shape: Any,
 ) -> None:
     """Publish records to TOPIC: VALUES one each, the lines of standard input with `-`, or a --file.
 
-    Every record is acknowledged, in order and once, before the command ends.
+    Every record is acknowledged, in order and once, before the command ends. A --file that was interrupted goes on
+    where it stopped when the same command is run again.
     """
-    if key is not None and key_from is not None:
-        raise click.UsageError("--key and --key-from exclude each other: is there one key, or one in each value?")
-    source = _source(values, file)
-    headers = [_header(entry) for entry in header]
-    with session.admin() as admin:
-        admin.cluster()  # no server: say so now, rather than when the deliveries time out
-    tally = Tally()
-    records = _paced(keyed(source.values, key, key_from), rate, SystemClock())
-    with session.producer() as producer, progress() as bar:
-        task = bar.add_task(f"publishing to {topic}", total=source.total)
-        try:
-            for key_, value in records:
-                producer.send(
-                    topic, value, key=key_, headers=headers, partition=partition, on_delivery=tally.on_delivery
-                )
-                if tally.error is not None:
-                    break
-                bar.update(task, completed=tally.count)
-        except KeyboardInterrupt:
-            _give_up(producer)
-            raise
-    _report(session, topic, tally)
+    wanted = _shape(**shape)
+    source = _source(values, file, kind, wanted)
+    mark = content_mark(file) if file is not None and resume else None
+    producer_id = None if mark is None else _producer_id(mark, kind, skip, wanted)
+    clock = SystemClock()
+    started = clock.monotonic()
+    with _publication(session, topic, acks, rate, producer_id, mark) as publication:
+        with publish_progress(topic, source.total) as show:
+            _send(publication, source, skip, _pacing(rate, clock), show, gather=mark is None)
+        _report(session, publication, source, clock.monotonic() - started)
 
 
-class Tally:
-    """What was acknowledged, by partition. Its callback runs on one sender thread: a topic has one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.error: Exception | None = None
-        self.failed = 0
-        self._partitions: dict[int, dict[str, Any]] = {}
-
-    def on_delivery(self, delivery: "Delivery") -> None:
-        error = delivery.exception()
-        if error is not None:
-            self.error = self.error or error
-            self.failed += 1
-            return
-        metadata = delivery.result()
-        self.count += 1
-        entry = self._partitions.setdefault(
-            metadata.partition,
-            {"partition": metadata.partition, "first_offset": metadata.offset, "last_offset": None, "count": 0},
-        )
-        entry["last_offset"] = metadata.offset
-        entry["count"] += 1
-
-    def partitions(self) -> list[dict[str, Any]]:
-        return [self._partitions[number] for number in sorted(self._partitions)]
+def _shape(header: tuple[str, ...], lines: Literal["value", "record"] | None, **options: Any) -> RecordShape:
+    for one, other in (("key", "key_from"), ("timestamp_us", "timestamp_from")):
+        if options[one] is not None and options[other] is not None:
+            name = one.removesuffix("_us")
+            raise click.UsageError(
+                f"--{name} and --{name}-from exclude each other: is there one {name}, or one in each value?"
+            )
+    if lines == "record":
+        for name in ("key", "key_from", "value_from", "timestamp_us", "timestamp_from"):
+            if options[name] is not None:
+                flag = name.removesuffix("_us").replace("_", "-")
+                raise click.UsageError(f"with --lines record each record says that itself; leave out --{flag}")
+    for name in ("key_from", "timestamp_from"):
+        options[name] = None if options[name] is None else tuple(pointer_parts(options[name]))
+    return RecordShape(headers=tuple(_header(entry) for entry in header), lines=lines or "value", **options)
 
 
-def _source(values: tuple[str, ...], file: str | None) -> Input:
+def _source(values: tuple[str, ...], file: str | None, kind: Any, shape: RecordShape) -> "Input":
+    from siltlog.cli.publish_input import from_arguments, from_file, from_stream
+
     if file is not None:
         if values:
             raise click.UsageError("give values or a --file, not both")
-        return from_file(file)
+        return from_file(file, kind, shape)
     if not values:
         raise click.UsageError("nothing to publish: give values, `-` for the lines of standard input, or --file")
     if values == (STANDARD_INPUT,):
-        return from_lines(sys.stdin.buffer)
-    return from_arguments(values)
+        # Not sys.stdin's own buffer: the interpreter could not end while a thread waits in it.
+        stream = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115
+        return from_stream(stream, kind or "lines", shape)
+    if kind is not None:
+        raise click.UsageError("--format is for a --file or standard input")
+    return from_arguments(values, shape)
 
 
 def _header(entry: str) -> tuple[str, str]:
@@ -136,38 +160,112 @@ def _header(entry: str) -> tuple[str, str]:
     return name, text
 
 
-def _paced(
-    records: Iterator[tuple[str | None, bytes]], rate: float | None, clock: Clock
-) -> Iterator[tuple[str | None, bytes]]:
-    """The records, none earlier than `rate` a second allows."""
-    if rate is None:
-        yield from records
-        return
-    started = clock.monotonic()
-    for number, record in enumerate(records):
-        clock.sleep(max(0.0, started + number / rate - clock.monotonic()))
-        yield record
+def _producer_id(mark: str, *made: Any) -> str:
+    """The same for the same content of which the same records are made."""
+    what = msgspec.json.encode([mark, *made])
+    return f"file-{xxhash.xxh3_128_hexdigest(what)}"
 
 
-def _give_up(producer: "Producer") -> None:
-    """Ctrl-C: what was sent may still be acknowledged, but nobody waits for long."""
+@contextmanager
+def _publication(
+    session: Session, topic: str, acks: str | None, rate: float | None, producer_id: str | None, mark: str | None
+) -> "Iterator[Publication]":
+    from siltlog.cli.publication import RETRY_MS, Options, Publication
+    from siltlog.infra.client.core import Endpoints
+    from siltlog.infra.client.options import compression_for
+    from siltlog.infra.client.transport import Caller, HttpTransport
+
+    with session.admin() as admin:
+        limits = admin.cluster()["limits"]  # no server: say so now, rather than when the time for retries is over
+    endpoints = Endpoints(session.url)
+    options = Options(
+        acks,
+        compression_for(endpoints, "auto"),
+        request_bytes=int(limits["request_bytes"] * 0.9),
+        records_max=RECORDS_MAX if rate is None else max(1, int(rate / REQUESTS_PER_SECOND)),
+    )
+    with closing(HttpTransport()) as transport:
+        yield Publication(
+            Caller(endpoints, transport, SystemClock(), retry_timeout_ms=RETRY_MS), topic, options, producer_id
+        )
+
+
+def _send(
+    publication: "Publication",
+    source: "Input",
+    skip: int,
+    pace: Callable[[int], None],
+    show: Callable[[int, int, int], None],
+    *,
+    gather: bool,
+) -> None:
+    """All of the source. Raises the error of the record that was refused, which says what became of the others."""
+    from siltlog.cli.chunks import ReadAhead, chunked, skipped
+    from siltlog.cli.publication import Stopped
+    from siltlog.cli.publish_input import NUMBER, BadRecord, refusal
+
+    runs = skipped(source.runs, skip)
+    ahead = ReadAhead(runs if gather else chunked(runs), source.position)
     try:
-        producer.close(timeout_ms=INTERRUPTED_CLOSE_MS)
-    except DeliveryFailed as error:
-        click.echo(f"silt: {error.detail}", err=True)
+        for chunk in ahead.chunks(gather=gather):
+            try:
+                for records in publication.publish(chunk.table):
+                    pace(records)
+                    show(publication.count, publication.already, chunk.position)
+            except Stopped as stopped:
+                number = chunk.table[NUMBER][stopped.row].as_py()
+                refused = refusal(source, BadRecord(number, stopped.error.detail), _rest(publication, skip))
+                refused.error_code, refused.request_id = stopped.error.error_code, stopped.error.request_id
+                raise refused from stopped
+            show(publication.count, publication.already, chunk.position)
+    except BadRecord as bad:
+        raise refusal(source, bad, _rest(publication, skip)) from bad
+    except SiltlogError as error:
+        if error.error_code == "fenced_producer":
+            error.detail = "another run of the same command has taken over, and goes on with it"
+        raise
+    finally:
+        ahead.stop()
 
 
-def _report(session: Session, topic: str, tally: Tally) -> None:
-    if tally.error is not None:
-        if not tally.count:
-            raise tally.error
-        raise DeliveryFailed(
-            f"{tally.count} records were acknowledged and {tally.failed} were not: {tally.error}",
-            failures=(tally.error,),
-        ) from tally.error
+def _rest(publication: "Publication", skip: int) -> str:
+    before = publication.count + publication.already
+    if not before:
+        return "nothing was published"
+    return f"the {before} before it are published, none after it; mend it and go on with --skip {skip + before}"
+
+
+def _pacing(rate: float | None, clock: Clock) -> Callable[[int], None]:
+    """Waits before each request until its records may go."""
+    if rate is None:
+        return lambda records: None
+    started = clock.monotonic()
+    sent = 0
+
+    def wait(records: int) -> None:
+        nonlocal sent
+        clock.sleep(max(0.0, started + sent / rate - clock.monotonic()))
+        sent += records
+
+    return wait
+
+
+def _report(session: Session, publication: "Publication", source: "Input", seconds: float) -> None:
+    if publication.already:
+        session.output.note(
+            f"{publication.already} records of {source.name} had been published by an earlier run; "
+            "--no-resume publishes them again"
+        )
     columns = ("partition", "first_offset", "last_offset", "count")
+    partitions = [asdict(publication.landed[number]) for number in sorted(publication.landed)]
     session.output.document(
-        {"topic": topic, "count": tally.count, "partitions": tally.partitions()},
-        value=[tally.count],
-        tables=[grid(tally.partitions(), columns, numbers=columns)],
+        {
+            "topic": publication.topic,
+            "count": publication.count,
+            "already_published": publication.already,
+            "seconds": round(seconds, 3),
+            "partitions": partitions,
+        },
+        value=[publication.count],
+        tables=[grid(partitions, columns, numbers=columns)],
     )

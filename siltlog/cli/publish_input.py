@@ -1,108 +1,176 @@
 """Where `silt publish` takes its records from: arguments, lines of standard input, a file."""
 
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal
 
 import click
-import msgspec
+import numpy as np
+import pyarrow as pa
 
-from siltlog.cli.location import ending, opened
+from siltlog.cli.lines import LineTooLong, lines_of
+from siltlog.cli.location import endings, opened
+from siltlog.cli.record_shape import RecordShape, Shaped, table_of
 from siltlog.infra.errors import Refused, problem
-from siltlog.rows import json_values, keys_of, pointer_parts
 
-FILE_KINDS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".parquet": "parquet"}
-KEYS_AT_ONCE = 1_024
-_RAW = msgspec.json.Decoder(msgspec.Raw)
-
-
-class Input(NamedTuple):
-    values: Iterator[list[bytes]]
-    """Runs of record values, in order; a run is as long as what was there at once."""
-    total: int | None
-    """Number of records, where it is known before reading."""
-
-
-def from_arguments(values: tuple[str, ...]) -> Input:
-    return Input(iter([[value.encode() for value in values]]), len(values))
+Kind = Literal["ndjson", "csv", "parquet", "lines"]
+KINDS: tuple[Kind, ...] = ("ndjson", "csv", "parquet", "lines")
+ENDINGS: dict[str, Kind] = {".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv", ".parquet": "parquet"}
+CODING_ENDINGS = (".gz", ".zst", ".zstd")
+MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+CSV_BLOCK_BYTES = 4 * 1024 * 1024
+"""The types of the columns are those of the first block."""
+PARQUET_ROWS = 16_384
+NUMBER = "number"
+"""The column that numbers records for people: lines or rows from 1."""
 
 
-def from_lines(stream: BinaryIO) -> Input:
-    """Each line that is not blank is one value; its end (`\\n`, `\\r\\n`) is not part of it."""
-    return Input(([value] for _, value in _lines(stream)), None)
+@dataclass(frozen=True, slots=True)
+class Input:
+    runs: Iterator[pa.Table]
+    """Records in order, as columns NUMBER, value, and what the shape adds. Ends in BadRecord where one is bad."""
+    name: str
+    word: str
+    """What a record is in it: a line, a row, a value."""
+    total: int | None = None
+    """In bytes, or rows for Parquet, where it is known before reading."""
+    position: Callable[[], int] = lambda: 0
+    """How much of the total has been read."""
 
 
-def from_file(path: str) -> Input:
-    """Lines of NDJSON, or rows of CSV or Parquet as JSON objects. Raises UsageError for any other ending."""
-    kind = FILE_KINDS.get(ending(path))
+class BadRecord(Exception):
+    """`number` is that of the record; None where only the reader of the format knows, and says, the place."""
+
+    def __init__(self, number: int | None, why: str) -> None:
+        super().__init__(why)
+        self.number = number
+
+
+def from_arguments(values: Sequence[str], shape: RecordShape) -> Input:
+    encoded = pa.array([value.encode() for value in values], pa.binary())
+    numbers = np.arange(1, len(values) + 1)
+    run = _checked(shape.of_lines(encoded, json=False), numbers)
+    return Input(run, "the command line", "value")
+
+
+def from_stream(stream: BinaryIO, kind: Kind, shape: RecordShape) -> Input:
+    """What comes is passed on as it comes. Raises UsageError for Parquet, which is read from its end."""
+    name = "standard input"
+    if kind == "parquet":
+        raise click.UsageError("Parquet is read from its end, so it cannot come through a pipe; give --file")
+    coding = _coding(stream.peek(4))  # type: ignore[attr-defined]
+    if kind == "csv":
+        return Input(_csv_rows(_inflated(stream, coding), shape), name, "row")
+    read = stream.read1 if coding is None else _inflated(stream, coding).read  # type: ignore[attr-defined]
+    return Input(_lines(read, shape, json=kind == "ndjson"), name, "line")
+
+
+def from_file(location: str, kind: Kind | None, shape: RecordShape) -> Input:
+    """Lines, or rows of CSV or Parquet, also compressed. Raises UsageError where the name does not say which."""
+    kind = kind or _kind_of(location)
+    stream: Any = opened(location)
+    if kind == "parquet":
+        return _parquet(stream, location, shape)
+    peeked = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
+    coding = _coding(peeked.peek(4))
+    source = _inflated(peeked, coding)
+    runs = _csv_rows(source, shape) if kind == "csv" else _lines(source.read, shape, json=kind == "ndjson")
+    return Input(runs, location, "row" if kind == "csv" else "line", _size(peeked), peeked.tell)
+
+
+def refusal(source: Input, error: BadRecord, rest: str) -> Refused:
+    """The error of a bad record, by its place; `rest` says what became of the others."""
+    place = source.name if error.number is None else f"{source.name}: {source.word} {error.number}"
+    members: dict[str, Any] = {} if error.number is None else {source.word: error.number}
+    refused = problem("invalid_record", f"{place}: {error}; {rest}", **members)
+    assert isinstance(refused, Refused)
+    return refused
+
+
+def _kind_of(location: str) -> Kind:
+    found = [suffix for suffix in endings(location) if suffix not in CODING_ENDINGS]
+    kind = ENDINGS.get(found[-1] if found else "")
     if kind is None:
-        endings = ", ".join(FILE_KINDS)
-        raise click.UsageError(f"{path}: files that can be published end in {endings}; for lines of text: `- < {path}`")
-    if kind == "ndjson":
-        return Input(_checked_lines(path), None)
-    return _csv_rows(path) if kind == "csv" else _parquet_rows(path)
+        raise click.UsageError(
+            f"{location}: files that can be published end in {', '.join(ENDINGS)}; say what it has with --format"
+        )
+    return kind
 
 
-def keyed(values: Iterator[list[bytes]], key: str | None, key_from: str | None) -> Iterator[tuple[str | None, bytes]]:
-    """Each value with its key: `key` for all, or what the value itself holds at `key_from`."""
-    parts = pointer_parts(key_from) if key_from is not None else None
-    first_line = 1
-    for run in values:
-        keys: Iterable[str | None] = [key] * len(run) if parts is None else keys_of(run, parts, first_line)
-        yield from zip(keys, run, strict=True)
-        first_line += len(run)
+def _lines(read: Callable[[int], bytes], shape: RecordShape, *, json: bool) -> Iterator[pa.Table]:
+    json = json and shape.lines == "value"
+    try:
+        for lines in lines_of(read):
+            yield from _checked(shape.of_lines(lines.values, json=json), lines.numbers)
+    except LineTooLong as error:
+        raise BadRecord(error.number, str(error)) from None
+    except (OSError, EOFError) as error:
+        raise BadRecord(None, f"it cannot be read on: {error}") from None
 
 
-def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(stream, 1):
-        value = line.removesuffix(b"\n").removesuffix(b"\r")
-        if value.strip():
-            yield number, value
+def _csv_rows(source: Any, shape: RecordShape) -> Iterator[pa.Table]:
+    from pyarrow import csv
+
+    first = 1
+    try:
+        with csv.open_csv(source, csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as batches:
+            for batch in batches:
+                yield from _rows(batch, first, shape)
+                first += batch.num_rows
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BadRecord(None, str(error)) from None
 
 
-def _checked_lines(path: str) -> Iterator[list[bytes]]:
-    """The lines of an NDJSON file, each valid JSON, byte for byte."""
-    run: list[bytes] = []
-    with opened(path) as stream:
-        for number, value in _lines(stream):
-            try:
-                _RAW.decode(value)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise _unreadable(path, f"line {number} is not JSON ({error})") from None
-            run.append(value)
-            if len(run) == KEYS_AT_ONCE:
-                yield run
-                run = []
-    if run:
-        yield run
+def _parquet(stream: BinaryIO, location: str, shape: RecordShape) -> Input:
+    from pyarrow import parquet
 
+    place = [0]
 
-def _csv_rows(path: str) -> Input:
-    import pyarrow as pa
-    import pyarrow.csv
-
-    def rows() -> Iterator[list[bytes]]:
+    def runs(file: Any) -> Iterator[pa.Table]:
         try:
-            with opened(path) as stream, pyarrow.csv.open_csv(stream) as batches:
-                for batch in batches:
-                    yield json_values(batch)
-        except pa.ArrowInvalid as error:
-            raise _unreadable(path, str(error)) from None
-
-    return Input(rows(), None)
-
-
-def _parquet_rows(path: str) -> Input:
-    import pyarrow as pa
-    import pyarrow.parquet
+            for batch in file.iter_batches(PARQUET_ROWS):
+                first = place[0] + 1
+                place[0] += batch.num_rows
+                yield from _rows(batch, first, shape)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise BadRecord(None, str(error)) from None
 
     try:
-        file = pyarrow.parquet.ParquetFile(opened(path))
-    except pa.ArrowInvalid as error:
-        raise _unreadable(path, str(error)) from None
-    return Input((json_values(batch) for batch in file.iter_batches()), file.metadata.num_rows)
+        opened_file = parquet.ParquetFile(stream, page_checksum_verification=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise problem("invalid_record", f"{location}: {error}") from None
+    return Input(runs(opened_file), location, "row", opened_file.metadata.num_rows, lambda: place[0])
 
 
-def _unreadable(path: str, why: str) -> Refused:
-    error = problem("invalid_record", f"{path}: {why}")
-    assert isinstance(error, Refused)
-    return error
+def _rows(batch: pa.RecordBatch, first: int, shape: RecordShape) -> Iterator[pa.Table]:
+    try:
+        shaped = shape.of_rows(batch)
+    except ValueError as error:
+        raise BadRecord(None, str(error)) from None
+    yield from _checked(shaped, np.arange(first, first + batch.num_rows))
+
+
+def _checked(shaped: Shaped, numbers: Any) -> Iterator[pa.Table]:
+    """The records before the bad one, then the bad one as an error."""
+    table = table_of(shaped.columns)
+    if table.num_rows:
+        yield table.append_column(NUMBER, pa.array(numbers[: table.num_rows], pa.int64()))
+    if shaped.wrong is not None:
+        raise BadRecord(int(numbers[shaped.wrong.at]), shaped.wrong.why)
+
+
+def _coding(begin: bytes) -> str | None:
+    return next((coding for magic, coding in MAGIC.items() if begin.startswith(magic)), None)
+
+
+def _inflated(stream: Any, coding: str | None) -> Any:
+    return stream if coding is None else pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), coding)
+
+
+def _size(stream: Any) -> int | None:
+    if not stream.seekable():
+        return None
+    size: int = stream.seek(0, io.SEEK_END)
+    stream.seek(0)
+    return size
