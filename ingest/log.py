@@ -33,6 +33,8 @@ RECORD_OVERHEAD_BYTES = 24
 """Reserved per record beside its bytes: its timestamp, its ends in the columns, their validity."""
 SEQUENCE_OVERHEAD_BYTES = 8
 """And for a sequence, where those of a producer have gaps."""
+_BY_ANOTHER_COUNT = frozenset(("unknown_partition", "unknown_producer", "out_of_order_sequence"))
+"""What a request runs into that was placed, or follows one that was placed, by another partition count."""
 WAL_FULL_RETRY_MS = 1_000
 DEGRADED_MAX = 20
 KEYS_FULL_RETRY_MS = 10_000
@@ -235,8 +237,6 @@ class Log:
         partition_count: int | None = None,
     ) -> None:
         """Raises what `append` would once the topic was made: what is refused must not make it."""
-        if partition_count not in (None, len(topic.partitions)):
-            raise _partition_count_changed(topic)
         _, _, reserved, _ = self._checked(topic, body, publisher, partition_count, self.clock.now_us())
         if reserved > self.wal.free_bytes:
             raise self._wal_full()
@@ -251,7 +251,10 @@ class Log:
     ) -> _Checked:
         if self.draining:
             raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
+        recounted = partition_count is not None and partition_count != len(topic.partitions)
         if publisher is None:
+            if recounted:
+                raise _partition_count_changed(topic)
             parts = split(
                 body, len(topic.partitions), topic.sticky_partition(), topic.config, self.record_bytes_max, now_us
             )
@@ -259,14 +262,19 @@ class Log:
             checks = [Part(slice_.partition, slice_, None) for slice_ in parts.slices]
             producer_id, overhead = "", RECORD_OVERHEAD_BYTES
         else:
-            parts, checks, producer_id = self._checked_of(publisher, topic, body, now_us)
+            try:
+                parts, checks, producer_id = self._checked_of(publisher, topic, body, now_us)
+            except SiltlogError as error:
+                if recounted and error.error_code in _BY_ANOTHER_COUNT:
+                    raise _partition_count_changed(topic) from None
+                raise
             # A request that was seen before, all of it, is answered however little room there is.
             if all(part.new is None for part in checks):
                 return parts, checks, 0, producer_id
             if isinstance(publisher, IdempotencyKey) and self.producer_bytes.keys > self._keys_bytes_max:
                 raise _too_many_keys()
             overhead = RECORD_OVERHEAD_BYTES + SEQUENCE_OVERHEAD_BYTES
-        if partition_count is not None and partition_count != len(topic.partitions):
+        if recounted:
             raise _partition_count_changed(topic)
         reserved = body.nbytes + overhead * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
         if reserved > self.append_bytes_max:

@@ -234,7 +234,11 @@ def test_clients_that_hash_learn_of_it_after_duplicates_are_answered(http: Http,
     reply = http.publish(name, sent | {"sequence": 1}, **producer)
     refused(reply, 409, "partition_count_changed")
     assert reply.json["partitions"] == 3
+    refused(http.publish(name, sent | {"sequence": 2}, **producer), 409, "partition_count_changed")
+    refused(http.publish(name, sent | {"partition": 7}, **producer), 409, "partition_count_changed")
+    refused(http.publish(name, {"value": 1, "partition": 7}, Silt_Partition_Count="8"), 409, "partition_count_changed")
     producer["Silt_Partition_Count"] = "3"
+    refused(http.publish(name, sent | {"sequence": 2}, **producer), 409, "out_of_order_sequence")
     assert http.publish(name, sent | {"sequence": 1}, **producer).json["records"] == [[1, 1]]
     assert http.publish(name, {"value": 2, "partition": 2, "sequence": 0}, **producer).json["records"] == [[2, 0]]
 
