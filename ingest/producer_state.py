@@ -60,6 +60,16 @@ def write(
     return left
 
 
+def remove(store: ObjectStore, topic: str, topic_id: str) -> None:
+    """Removes all of it: the topic of that id is deleted."""
+    folder = f"{names.topic_path(topic)}/{names.STATE_FOLDER}/{topic_id}"
+    paths = [info.path for info in store.list(folder + "/")]
+    with ThreadPoolExecutor(PUTS_AT_ONCE) as pool:
+        list(pool.map(store.delete, paths))
+    for emptied in {path.rpartition("/")[0] for path in paths}:
+        store.prune(emptied)
+
+
 def read(store: ObjectStore, topic: str, snapshot: TableSnapshot, partition: int) -> dict[str, ProducerState]:
     """The producers of a partition as of the table offset of `snapshot`."""
     sequencer = Sequencer()

@@ -13,7 +13,7 @@ from siltlog.infra.table_birth import check_growth
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger
 from siltlog.infra.topic_config import TopicConfig, Value, validated_partitions
-from siltlog.ingest import wal_state
+from siltlog.ingest import producer_state, wal_state
 from siltlog.ingest.log import Log, Unmade
 from siltlog.ingest.topic_log import TopicLog
 
@@ -210,6 +210,10 @@ class Topics:
                 await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
             topic.close("deleted", "it was deleted")
             self._log.remove_topic(topic)
+            try:
+                await asyncio.to_thread(producer_state.remove, self._log.store, name, topic.topic_id)
+            except SiltlogError as error:
+                self._logger.warning("producer state of a deleted topic stays", topic=name, reason=error.detail)
         self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))
         await self._log.group_commit.commit()
         self._logger.info("topic deleted", topic=name, topic_id=topic.topic_id)

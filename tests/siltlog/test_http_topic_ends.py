@@ -4,13 +4,17 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from http_rig import NO_REDIS, Http, Reply
 
 from siltlog import Producer, Refused
+from siltlog.infra import names
 from siltlog.infra.partitioner import partition_of
+from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 WAIT_S = 30.0
@@ -79,6 +83,18 @@ def test_several_that_delete_a_topic_at_once(http: Http, name: str) -> None:
         thread.join(WAIT_S)
     assert sorted(statuses) == [204, 404, 404, 404]
     assert http.create(name)["records"] == 0
+
+
+def test_nothing_is_left_beside_the_table(http: Http, small_server: ServerProcess, name: str) -> None:
+    http.create(name)
+    claimed = http.call("POST", f"/v1/topics/{name}/producers/p")
+    assert claimed.status == 200
+    folder = Path(unquote(urlsplit(small_server.root).path)) / names.topic_path(name) / names.STATE_FOLDER
+    end = time.monotonic() + WAIT_S
+    while not folder.exists():
+        assert time.monotonic() < end
+    assert http.call("DELETE", f"/v1/topics/{name}").status == 204
+    assert not folder.exists()
 
 
 def test_a_topic_id_tells_a_topic_from_its_successor(http: Http, name: str) -> None:
