@@ -1,6 +1,9 @@
 """A server's memory is bounded by its budgets, whatever flows through."""
 
+import resource
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from failure_rig import MIB, StartServer
@@ -9,6 +12,7 @@ from publishers import ARROW, Wire, arrow_body
 FLOW_BYTES = 240 * MIB
 WARM_BYTES = 60 * MIB
 HEAD_BYTES = 16 * MIB
+CONNECTION_BYTES_MAX = 24 * 1024
 GROWTH_BYTES_MAX = 5 * HEAD_BYTES
 """Once warm; allocators keep some of what they were given back."""
 
@@ -45,3 +49,35 @@ def test_what_flows_through_does_not_stay(make_server: StartServer) -> None:
     grown = resident_bytes(server.pid) - warm
     print(f"{warm / MIB:.0f} MiB after {WARM_BYTES / MIB:.0f} MiB, {grown / MIB:+.0f} MiB after {flowed / MIB:.0f} MiB")
     assert grown < GROWTH_BYTES_MAX
+
+
+@pytest.mark.slow
+def test_idle_connections_cost_little_and_disturb_nobody(make_server: StartServer) -> None:
+    wanted = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 1_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    server = make_server(connections_max=wanted + 10)
+    server.start()
+    wire = Wire(server.url)
+    wire.create("logs", 1)
+    address = urlsplit(server.url)
+    before = resident_bytes(server.pid)
+    idle: list[socket.socket] = []
+    try:
+        for _ in range(wanted):
+            idle.append(socket.create_connection((address.hostname, address.port), timeout=30))
+            idle[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert all(b" 200 " in connection.recv(4096) for connection in idle)
+        grown = resident_bytes(server.pid) - before
+        print(f"{grown / wanted / 1024:.1f} KiB for each of {wanted} connections")
+        assert grown / wanted < CONNECTION_BYTES_MAX
+        for number in range(20):
+            reply = wire.call("POST", "/v1/topics/logs/records", {"records": [{"value": f"{number}"}]})
+            assert reply.status == 200
+        # They were not forgotten.
+        idle[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in idle[0].recv(4096)
+    finally:
+        for connection in idle:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
