@@ -91,12 +91,13 @@ class Publication:
         self._caller = caller
         self._options = options
         self._path = f"/v1/topics/{path_part(topic)}"
+        self._made = True
         self._partitions = self._partition_count()
         self._producer_id = producer_id or str(uuid4())
         self._keyless = xxhash.xxh3_64_intdigest(self._producer_id.encode())
         self._epoch = 0
         self._resumed = Resumed()
-        if producer_id is not None:
+        if producer_id is not None and self._made:
             self._claim()
         self._chunks = 0
         self._record = 0
@@ -130,24 +131,28 @@ class Publication:
 
     # --- where it stands ------------------------------------------------------------------------------------
     def _partition_count(self) -> int:
-        lookup = json_request("GET", self._path)
         try:
-            document = self._caller.call(lookup).json()
+            return int(self._caller.call(json_request("GET", self._path)).json()["partitions"])
         except UnknownTopic:
-            if not self._made_by_publishing():
+            count = self._count_when_made()
+            if count is None:
                 raise
-            document = self._caller.call(lookup).json()
-        return int(document["partitions"])
+            self._made = False
+            return count
 
-    def _made_by_publishing(self) -> bool:
-        """Some servers make a topic that is published to: a count that none has makes it, and publishes nothing."""
+    def _count_when_made(self) -> int | None:
+        """Of a topic that publishing will make, where the server does that; None where it does not.
+
+        It is told when a record comes with a count that no topic has, which publishes nothing.
+        """
         record = pa.table({"value": pa.array([b""], pa.binary())})
         headers = {"Content-Type": names.MEDIA_ARROW, names.HEADER_PARTITION_COUNT: str(NO_COUNT)}
         try:
             self._caller.call(Request("POST", f"{self._path}/records", headers, _body(record, "none")))
         except SiltlogError as error:
-            return error.error_code == "partition_count_changed"
-        return True
+            if error.error_code == "partition_count_changed":
+                return int(error.members["partitions"])
+        return None
 
     def _claim(self) -> None:
         """Fences an earlier run that may still be there, and asks where it stopped."""
