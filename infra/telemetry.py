@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -49,17 +49,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        topic = ("topic",)
         self._acks = Histogram(
             names.METRIC_ACK_SECONDS,
             "Seconds from a group commit's start to its sync",
             buckets=_ACK_BUCKETS,
             registry=self.registry,
         )
-        self._flushes = Counter(names.METRIC_FLUSHES, "Flushes committed", topic, registry=self.registry)
-        self._flushed = Counter(names.METRIC_FLUSHED_RECORDS, "Records flushed", topic, registry=self.registry)
-        self._files = Counter(names.METRIC_FLUSHED_FILES, "Files flushed", topic, registry=self.registry)
-        self._failures = Counter(names.METRIC_FLUSH_FAILURES, "Flushes failed", topic, registry=self.registry)
         self._flush_seconds = Histogram(
             names.METRIC_FLUSH_SECONDS, "Seconds per flush", buckets=_FLUSH_BUCKETS, registry=self.registry
         )
@@ -75,14 +70,8 @@ class Metrics:
     def group(self, seconds: float) -> None:
         self._acks.observe(seconds)
 
-    def flush(self, topic: str, records: int, files: int, seconds: float) -> None:
-        self._flushes.labels(topic).inc()
-        self._flushed.labels(topic).inc(records)
-        self._files.labels(topic).inc(files)
+    def flush(self, seconds: float) -> None:
         self._flush_seconds.observe(seconds)
-
-    def flush_failed(self, topic: str) -> None:
-        self._failures.labels(topic).inc()
 
     def gauge(self, name: str, description: str, read: Any) -> None:
         """A gauge whose value is asked for when it is shown."""

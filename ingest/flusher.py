@@ -246,7 +246,10 @@ class Flusher:
         self._log.see_table(topic, snapshot)
         records = sum(end - first for _, first, end, _ in work)
         seconds = self._clock.monotonic() - started
-        self._metrics.flush(topic.name, records, len(work), seconds)
+        topic.counts.flushes += 1
+        topic.counts.flushed_records += records
+        topic.counts.flushed_files += len(work)
+        self._metrics.flush(seconds)
         self._logger.debug(
             "flushed", topic=topic.name, records=records, files=len(work), version=snapshot.version, seconds=seconds
         )
@@ -290,7 +293,7 @@ class Flusher:
         failures = (self._failures.get(topic) or Failures(now, 0, 0.0, "")).another(now, str(error))
         self._failures[topic] = failures
         topic.flush_error, topic.flush_retry_ms = str(error), int((failures.again_seconds - now) * 1000)
-        self._metrics.flush_failed(topic.name)
+        topic.counts.flush_failures += 1
         if failures.worth_saying:
             self._logger.warning(
                 "flush failed; will try again", topic=topic.name, attempts=failures.attempts, reason=str(error)

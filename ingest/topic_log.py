@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 from siltlog.infra.errors import DEFAULT_RETRY_AFTER_MS, ConfigError, Fenced, SiltlogError, problem
@@ -15,6 +16,16 @@ from siltlog.ingest.topic_producers import TopicProducers
 from siltlog.ingest.wal import Wal
 
 State = Literal["creating", "open", "fenced", "unavailable", "deleted"]
+
+
+@dataclass(slots=True)
+class TopicCounts:
+    """Of a topic's flushes, since the process started."""
+
+    flushes: int = 0
+    flushed_records: int = 0
+    flushed_files: int = 0
+    flush_failures: int = 0
 
 
 class TopicLog:
@@ -46,6 +57,7 @@ class TopicLog:
         self.open_version = -1
         self.paused: asyncio.Future[None] | None = None
         """Done when publishes may go on: between two partition counts nothing is sequenced."""
+        self.counts = TopicCounts()
         self.records_total = 0
         self.bytes_total = 0
         """Acknowledged since the process started."""

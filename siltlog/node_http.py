@@ -1,5 +1,7 @@
 """What a node says of itself: health, readiness, metrics, the cluster."""
 
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -14,6 +16,7 @@ from siltlog.infra.http import Query, json_reply
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log import Log
+from siltlog.ingest.topic_log import TopicLog
 
 FEATURES = (
     "acks.none",
@@ -25,6 +28,27 @@ FEATURES = (
     "sequence-mode.increasing",
     "idempotency-key",
 )
+
+
+_OF_TOPICS: tuple[tuple[str, str, Callable[[TopicLog], int]], ...] = (
+    (names.METRIC_RECORDS, "Records acknowledged", lambda topic: topic.records_total),
+    (names.METRIC_BYTES, "Bytes of records acknowledged", lambda topic: topic.bytes_total),
+    (
+        names.METRIC_DUPLICATE_RECORDS,
+        "Records that were seen before and not appended again",
+        lambda topic: topic.producers.duplicates_total,
+    ),
+    (
+        names.METRIC_PRODUCERS_FORGOTTEN,
+        "Producers and idempotency keys forgotten: too old, or too many",
+        lambda topic: topic.producers.forgotten_total,
+    ),
+    (names.METRIC_FLUSHES, "Flushes committed", lambda topic: topic.counts.flushes),
+    (names.METRIC_FLUSHED_RECORDS, "Records flushed", lambda topic: topic.counts.flushed_records),
+    (names.METRIC_FLUSHED_FILES, "Files flushed", lambda topic: topic.counts.flushed_files),
+    (names.METRIC_FLUSH_FAILURES, "Flushes failed", lambda topic: topic.counts.flush_failures),
+)
+"""Counters of each topic. They are the topic's, so that one that is deleted is counted no more."""
 
 
 class NodeHttp:
@@ -48,30 +72,8 @@ class NodeHttp:
         metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
         metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
         metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", log.unflushed_bytes)
-        metrics.totals(
-            names.METRIC_RECORDS,
-            "Records acknowledged",
-            "topic",
-            lambda: [(topic.name, topic.records_total) for topic in log.topics()],
-        )
-        metrics.totals(
-            names.METRIC_BYTES,
-            "Bytes of records acknowledged",
-            "topic",
-            lambda: [(topic.name, topic.bytes_total) for topic in log.topics()],
-        )
-        metrics.totals(
-            names.METRIC_DUPLICATE_RECORDS,
-            "Records that were seen before and not appended again",
-            "topic",
-            lambda: [(topic.name, topic.producers.duplicates_total) for topic in log.topics()],
-        )
-        metrics.totals(
-            names.METRIC_PRODUCERS_FORGOTTEN,
-            "Producers and idempotency keys forgotten: too old, or too many",
-            "topic",
-            lambda: [(topic.name, topic.producers.forgotten_total) for topic in log.topics()],
-        )
+        for name, description, read in _OF_TOPICS:
+            metrics.totals(name, description, "topic", partial(self._by_topic, read))
         metrics.gauge(
             names.METRIC_PRODUCERS, "Producers remembered, counted in each partition they published to", log.producers
         )
@@ -87,6 +89,9 @@ class NodeHttp:
             "Topics that take no records, or whose last flush failed",
             lambda: sum(topic.state in ("unavailable", "fenced") or bool(topic.flush_error) for topic in log.topics()),
         )
+
+    def _by_topic(self, read: Callable[[TopicLog], int]) -> list[tuple[str, int]]:
+        return [(topic.name, read(topic)) for topic in self._log.topics()]
 
     def routes(self) -> list[Route]:
         return [

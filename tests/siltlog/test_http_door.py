@@ -166,7 +166,6 @@ def test_every_metric_has_its_name_and_every_name_its_metric(http: Http) -> None
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
     pinned = {value for name, value in vars(names).items() if name.startswith("METRIC_")}
     created = {family for family in families if family.endswith("_created")}
-    # A counter of flushes that failed has no line before the first one; its family is there all the same.
     assert families - created == pinned
     assert all(family.startswith("silt_") for family in families)
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -175,6 +174,8 @@ def test_every_metric_has_its_name_and_every_name_its_metric(http: Http) -> None
     assert float(lines[f'{names.METRIC_FLUSHED_FILES}{{topic="{topic}"}}']) == 1
     assert float(lines[f'{names.METRIC_REQUESTS}{{status="201"}}']) >= 1
     assert float(lines[names.METRIC_WAL_USED_BYTES]) > 0
+    assert http.call("DELETE", f"/v1/topics/{topic}").status == 204
+    assert topic not in http.get("/metrics").body.decode(), "what is deleted leaves no line behind"
 
 
 # --- how it stops -----------------------------------------------------------------------------------------
