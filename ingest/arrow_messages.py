@@ -27,6 +27,14 @@ class BrokenMessage(Exception):
         self.at = at
 
 
+def inflated_within(body: bytes, bytes_max: int) -> bool:
+    """Whether the compressed buffers of a stream come to `bytes_max` at most; True for one that is malformed."""
+    try:
+        return inflated_bytes(body) <= bytes_max
+    except BrokenMessage:
+        return True
+
+
 def inflated_bytes(body: bytes) -> int:
     """The sum over the buffers of every compressed batch of a stream; 0 when none is compressed.
 

@@ -9,6 +9,7 @@ from siltlog.infra.content_coding import request_coding
 from siltlog.infra.errors import problem
 from siltlog.infra.http import Query
 from siltlog.ingest.arrow_body import parse_arrow
+from siltlog.ingest.arrow_messages import inflated_within
 from siltlog.ingest.body import Body, HeaderList, one_record, timestamp_us
 from siltlog.ingest.json_body import decode_base64, parse_json
 from siltlog.ingest.json_pointer import JsonPointer
@@ -26,6 +27,7 @@ LINES = ("value", "record")
 FORM_MEDIA = "application/x-www-form-urlencoded"
 THREAD_BYTES_MIN = 1024 * 1024
 """Bodies from this size on are parsed on a thread: the event loop would stand still for milliseconds."""
+ARROW_THREAD_BYTES_MIN = 8 * 1024 * 1024
 THREADS = 2
 
 _RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower().encode()
@@ -78,10 +80,17 @@ class BodyParser:
         """
         if media == names.MEDIA_BYTES:
             return _parse_one(content, fields, query)
-        if len(content) < THREAD_BYTES_MIN:
+        if _quick(media, content):
             return _parse(media, content, query, self._bytes_max)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _parse, media, content, query, self._bytes_max)
+
+
+def _quick(media: str, content: bytes) -> bool:
+    if media != names.MEDIA_ARROW:
+        return len(content) < THREAD_BYTES_MIN
+    # Arrow is only looked at, unless its buffers are compressed.
+    return len(content) < ARROW_THREAD_BYTES_MIN and inflated_within(content, THREAD_BYTES_MIN)
 
 
 def _parse(media: str, content: bytes, query: Query, bytes_max: int) -> Body:
