@@ -1,6 +1,7 @@
 """Connections: how many there may be, how long one may stand still, and what those hear that are too many."""
 
 import asyncio
+from collections import deque
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -19,6 +20,8 @@ from siltlog.small_publishes import SmallPublishes, SmallPublishProtocol
 KEEP_ALIVE_SECONDS = 75.0
 HEAD_BYTES_MAX = 64 * 1024
 """Of a request's line and header fields together."""
+PIPELINE_MAX = 128
+"""Requests of a connection that may wait for the answer to an earlier one; with more it ends after these."""
 EXCESS_MAX = 128
 """So many connections above the limit are kept long enough to answer one request of each; more are cut off."""
 EXCESS_SECONDS = 5.0
@@ -135,6 +138,7 @@ class Connection(SmallPublishProtocol):
         self._head_since = 0.0
         self._taken_bytes = 0
         self._taken_at = 0.0
+        self.pipeline = _Pipeline()
         self._deaf = False
         """Refused for good: what still comes is thrown away."""
 
@@ -178,6 +182,13 @@ class Connection(SmallPublishProtocol):
             self._start_asgi_task(*self.pipeline.pop())
 
     def send_400_response(self, msg: str) -> None:
+        under_way = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        if under_way or self.pipeline:
+            # What came before is whole and gets its own answers; the connection ends with the last of them.
+            last = self.pipeline[0][0] if self.pipeline else self.cycle
+            last.keep_alive = False
+            self._deaf = True
+            return
         self.refuse(
             problem("malformed_body", "what was sent is not a request of HTTP/1.1, or not where one had to begin")
         )
@@ -245,6 +256,15 @@ class Connection(SmallPublishProtocol):
         if taken - self._taken_bytes >= TAKEN_BYTES or not self._taken_at:
             self._taken_bytes, self._taken_at = taken, now
         return now - self._taken_at > stall_seconds
+
+
+class _Pipeline(deque[Any]):
+    """Requests that came before the answer to an earlier one; the one that is too many ends the parsing."""
+
+    def appendleft(self, request: Any) -> None:
+        if len(self) >= PIPELINE_MAX:
+            raise OverflowError("too many requests without waiting for an answer")
+        super().appendleft(request)
 
 
 class _Lingering(Gathering):

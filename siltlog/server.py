@@ -108,7 +108,10 @@ class _Server:
                 await self._serve(listener, url, data_dir, log, flusher, coordination, row_groups)
             finally:
                 if not self._threads_hang:
-                    row_groups.close()
+                    try:
+                        await asyncio.wait_for(asyncio.to_thread(row_groups.close), STOP_SECONDS_MAX)
+                    except TimeoutError:
+                        self._threads_hang = True
                 await coordination.stop()
         if self._threads_hang:
             # They wait for an object store that does not answer, and the interpreter would wait for them.

@@ -170,6 +170,31 @@ def test_what_is_no_http_is_told_so(http: Http, sent: bytes) -> None:
         assert (fields["content-type"], connection.recv(1)) == (names.MEDIA_PROBLEM, b"")
 
 
+def test_what_is_no_http_after_a_request_does_not_spoil_its_answer(http: Http) -> None:
+    end = http.end("t")
+    with http.connect() as connection:
+        request = PUBLISH.format("Host: localhost").replace("\n", "\r\n").encode() + b"\r\n\r\n1"
+        connection.sendall(request + request + b"nonsense\r\n\r\n")
+        got = b""
+        while part := connection.recv(65_536):
+            got += part
+    assert got.count(b"HTTP/1.1 200 OK") == got.count(b"HTTP/1.1 ") == 2
+    assert http.end("t") == end + 2
+
+
+def test_requests_without_waiting_are_bounded(http: Http) -> None:
+    """All that are taken are answered, in order; then the connection ends."""
+    with http.connect() as connection:
+        connection.sendall(b"".join(b"GET /none-%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % n for n in range(1_000)))
+        got = b""
+        while part := connection.recv(1 << 20):
+            got += part
+    answered = got.count(b"HTTP/1.1 404")
+    assert 64 <= answered < 1_000
+    assert [b"/none-%d" % n in line for n, line in enumerate(got.split(b"nothing at")[1:])] == [True] * answered
+    assert http.publish("t", {"value": 1}).status == 200
+
+
 # --- memory -----------------------------------------------------------------------------------------------
 def test_slow_large_bodies_do_not_keep_others_out(http: Http, server: ServerProcess) -> None:
     """They fill the memory there is for requests, and stop: small publishes go on, large ones are told when to come
