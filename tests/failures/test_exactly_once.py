@@ -92,6 +92,19 @@ def _request(
     return msgspec.json.encode({"records": records}), values, {"Silt_Producer_Id": producer_id}
 
 
+class PatientWire(Wire):
+    """Comes back as long as the server has no room."""
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        deadline = time.monotonic() + 60
+        while True:
+            reply = super().call(method, path, body, **headers)
+            if reply.status != 503:
+                return reply
+            assert time.monotonic() < deadline, reply
+            time.sleep(0.05)
+
+
 class Client:
     """A producer, one that replays with increasing sequences, and keyed requests; and what they were told."""
 
@@ -133,9 +146,9 @@ class Client:
         replayed = self.replay(wire, self.next_replayed - 7, self.next_replayed - 1, "wal")
         assert [place[1] for place in replayed.document["records"]] == [None, None]
         for name, places in self.answered.items():
-            assert self.keyed(wire, name, "table").document["records"] == places
             other = wire.call("POST", PATH, {"records": [{"value": "other"}]}, Idempotency_Key=name)
             assert (other.status, other.error_code) == (422, "idempotency_key_reused"), other
+            assert self.keyed(wire, name, "table").document["records"] == places
 
     def send(
         self, wire: Wire, epoch: int, first: int, count: int, acks: str, *, partition: int = 0, producer: str = "p"
@@ -158,14 +171,11 @@ class Client:
         return next((p["next_sequence"] for p in reply.document["partitions"] if p["partition"] == 0), 0)
 
 
-def fill(wire: Wire, nbytes: int) -> None:
+def fill(wire: PatientWire, nbytes: int) -> None:
     """So much that segments are recycled."""
     records = [{"value": FILLER} for _ in range(60)]
     for _ in range(nbytes // (60 * len(FILLER))):
         reply = wire.call("POST", PATH, {"records": records})
-        while reply.status == 503:
-            time.sleep(0.05)
-            reply = wire.call("POST", PATH, {"records": records})
         assert reply.status == 200, reply
 
 
@@ -176,7 +186,7 @@ def test_claims_keys_and_sequences_outlive_everything(make_server: StartServer) 
     second = make_server("second", root=first.root)
     third = make_server("third", root=first.root)
     first.start()
-    wire = Wire(first.url)
+    wire = PatientWire(first.url)
     wire.create("logs", PARTITIONS)
     client = Client()
 
@@ -188,7 +198,7 @@ def test_claims_keys_and_sequences_outlive_everything(make_server: StartServer) 
     client.publish(wire, "in the table", "table")
     assert first.stop() == 0
     second.start()
-    wire = Wire(second.url)
+    wire = PatientWire(second.url)
     client.check(wire)
 
     client.publish(wire, "recycled", "wal")
@@ -202,7 +212,7 @@ def test_claims_keys_and_sequences_outlive_everything(make_server: StartServer) 
     client.publish(wire, "taken over", "table")
     second.kill()
     third.start("--take-over")
-    wire = Wire(third.url)
+    wire = PatientWire(third.url)
     client.check(wire)
     client.publish(wire, "by its successor", "wal")
     third.kill()
@@ -216,7 +226,7 @@ def test_more_producers_than_the_log_has_room_for(make_server: StartServer) -> N
     """The ones unused for longest are forgotten, keys are refused; the server goes on, and starts again."""
     server = make_server(wal_bytes_max=4 << 20)
     server.start()
-    wire = Wire(server.url)
+    wire = PatientWire(server.url)
     wire.create("logs", PARTITIONS)
     refused: list[Reply] = []
 
