@@ -17,6 +17,8 @@ from benchmarks.disk import WrittenFile
 
 FILE_BYTES = 64 * 1024 * 1024
 SWITCH_INTERVAL_SECONDS = 0.0005
+KEEP_ALIVE_SECONDS = 75
+"""As Siltlog has it: idle connections stay open for as long as a load lasts."""
 
 
 class GroupedFile:
@@ -86,6 +88,7 @@ def main() -> None:
         log_config=None,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     uvicorn.Server(config).run([listener])
 

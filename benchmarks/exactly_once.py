@@ -14,9 +14,11 @@ WORKS = {
     "500 records as JSON, 4 connections": (500, 4),
     "10,000 records as Arrow, 4 connections": (10_000, 4),
 }
+NUMBERED = "by producer id"
+"""Every record then names its partition."""
 HEADERS: dict[str, dict[str, str]] = {
     "plain": {},
-    "by producer id": {
+    NUMBERED: {
         names.HEADER_PRODUCER_ID.replace("-", "_"): f"bench-{CONNECTION.decode()}",
         names.HEADER_SEQUENCE.replace("-", "_"): NUMBER.decode(),
     },
@@ -35,7 +37,7 @@ def exactly_once(bench: Bench) -> Iterator[Figure]:
                 before = server.cpu_seconds()
                 load = bench.load(
                     server.port,
-                    f"{server.publish_path}?partition=0",
+                    server.publish_path + ("?partition=0" if way == NUMBERED else ""),
                     [body],
                     media,
                     connections,

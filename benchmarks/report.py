@@ -111,7 +111,7 @@ def _crossed(found: Sequence[Summary]) -> Grid:
     values = {(summary.figure.label, summary.figure.column): summary.figure.value for summary in found}
     rows = []
     for label in labels:
-        cells = [_number(values[label, column]) if (label, column) in values else "" for column in headings]
+        cells = [_fine(values[label, column]) if (label, column) in values else "" for column in headings]
         rows.append(Row(label, cells, False, None))
     return Grid(headings, rows)
 
@@ -140,6 +140,10 @@ def _target(figure: Figure, met: bool | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
+
+
+def _fine(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 1 else _number(value)
 
 
 def _lines(path: str) -> list[str]:

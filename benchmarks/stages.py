@@ -73,7 +73,7 @@ def _figures(work: Work, staged: Staged, plain_cpu_us: float) -> Iterator[Figure
             yield Figure(name, staged.stages[name]["cpu"] / count * 1e6, "µs", column=column)
         yield Figure(REST, (staged.cpu_seconds - in_stages) / count * 1e6, "µs", column=column)
         yield Figure("all of it", staged.cpu_seconds / count * 1e6, "µs", column=column)
-        yield Figure("all of it, stages not timed", plain_cpu_us * requests / count, "µs", column=column)
+        yield Figure("all of it, without timers", plain_cpu_us * requests / count, "µs", column=column)
     first = next(iter(columns))
     syncs = staged.stages[SYNC]
     yield Figure("requests that one sync serves", requests / syncs["calls"], "", column=first)

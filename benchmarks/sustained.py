@@ -32,6 +32,7 @@ S3_TARGET = 60.0
 BACKLOG_BYTES_MAX = 192 * 1024 * 1024
 """Of values that are acknowledged and not in the table: twelve flushes' worth, far below what log and head may take."""
 LOOK_SECONDS = 0.1
+PARTS = 6
 MIB = 1024 * 1024
 APPEND_RECORDS = 100_000
 Bodies = tuple[str, str, int, list[bytes]]
@@ -90,8 +91,14 @@ def _run(
         cpu_us=cpu_us,
     )
     yield Figure(f"{label}: settled in the table", settled, "MiB/s", at_least=target)
-    yield Figure(f"{label}: backlog at the start", measured[0][1] / MIB, "MiB")
-    yield Figure(f"{label}: backlog at the end", measured[-1][1] / MIB, "MiB")
+    # It rises until a flush lands and falls then: means say whether it grows.
+    part = max(1, len(measured) // PARTS)
+    for when, some in (("first", measured[:part]), ("last", measured[-part:])):
+        yield Figure(
+            f"{label}: backlog, mean of the {when} {seconds / PARTS:g} s",
+            sum(sample[1] for sample in some) / len(some) / MIB,
+            "MiB",
+        )
     for second in range(int(seconds) + 1):
         backlog = min(measured, key=lambda sample: abs(sample[0] - second))[1]
         yield Figure(
