@@ -43,8 +43,10 @@ class Placement:
 
     `partition` (shape (n,), in the rows' own order) is None when all go to `single`. `order` gives the rows sorted by
     partition, rows of one partition in their own order; `rank` (own order) is a row's place within its partition.
+    `keyless` is where keyless rows go.
     """
 
+    keyless: int
     single: int
     counts: Mapping[int, int]
     partition: npt.NDArray[np.int32] | None = None
@@ -63,18 +65,18 @@ def place(records: pa.Table, partitions: int, keyless: int) -> Placement:
         default = np.full(count, keyless, np.int32) if assigned is None else assigned
         assigned = np.where(named.is_valid().to_numpy(zero_copy_only=False), named.fill_null(0).to_numpy(), default)
     if assigned is None:
-        return Placement(keyless, {keyless: count})
+        return Placement(keyless, keyless, {keyless: count})
     counts = np.bincount(assigned)
     present = np.flatnonzero(counts)
     if len(present) == 1:
-        return Placement(int(present[0]), {int(present[0]): count})
+        return Placement(keyless, int(present[0]), {int(present[0]): count})
     # Sixteen-bit integers are sorted by radix, which keeps equal ones in order and takes linear time.
     sortable = assigned.astype(np.int16) if partitions <= SORTABLE_MAX else assigned
     order = np.argsort(sortable, kind="stable")
     starts = np.cumsum(counts) - counts
     rank = np.empty(count, np.int64)
     rank[order] = np.arange(count) - starts[assigned[order]]
-    return Placement(-1, {int(p): int(counts[p]) for p in present}, assigned.astype(np.int32), order, rank)
+    return Placement(keyless, -1, {int(p): int(counts[p]) for p in present}, assigned.astype(np.int32), order, rank)
 
 
 def out_of_range(records: pa.Table, partitions: int) -> list[int]:

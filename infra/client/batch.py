@@ -4,7 +4,6 @@ import logging
 import threading
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any, NamedTuple, Protocol
@@ -45,6 +44,14 @@ class Failed(NamedTuple):
 Outcome = Landed | Failed
 
 
+class Pending(NamedTuple):
+    """Rows [start, stop), whose keyless ones go to the partition `keyless`: where they would have gone before."""
+
+    start: int
+    stop: int
+    keyless: int | None = None
+
+
 class Owner(Protocol):
     """The producer that a batch belongs to."""
 
@@ -61,8 +68,8 @@ class Owner(Protocol):
 class Batch:
     """Filled under the owner's lock until it is closed; then the lane's alone until it is finished.
 
-    `pending` are the row ranges not yet decided nor on their way, in order; outcomes may cut them finer, for the rows
-    of one refused record or where a request would be too large. `flights` counts the requests that have rows of it.
+    `pending` are the rows not yet decided nor on their way, in order; outcomes may cut them finer, for the rows of one
+    refused record or where a request would be too large. `flights` counts the requests that have rows of it.
     """
 
     def __init__(self, topic: str, created: float, owner: Owner, table: pa.Table | None = None) -> None:
@@ -85,7 +92,7 @@ class Batch:
         self.full = table is not None
         """It need not wait for more."""
         self.urgent = self.full
-        self.pending: deque[tuple[int, int]] = deque()
+        self.pending: list[Pending] = []
         self.flights = 0
         self.outcomes: list[Outcome] = []
         self.done = False
@@ -122,7 +129,7 @@ class Batch:
     def start_sending(self) -> None:
         # First of all: should the rows not become columns, they are still there to fail.
         if self.count:
-            self.pending.append((0, self.count))
+            self.pending.append(Pending(0, self.count))
         self.columns()
 
     def landed(self, outcome: Landed) -> None:
@@ -133,15 +140,14 @@ class Batch:
         self.outcomes.append(Failed(start, stop, error, records))
 
     def fail_pending(self, error: SiltlogError) -> None:
-        for start, stop in self.pending:
+        for start, stop, _ in self.pending:
             self.failed(start, stop, error)
         self.pending.clear()
 
-    def requeue(self, *ranges: tuple[int, int]) -> None:
-        """Puts row ranges back to the front, in order; empty ones are left out."""
-        for start, stop in reversed(ranges):
-            if start < stop:
-                self.pending.appendleft((start, stop))
+    def requeue(self, *ranges: tuple[int, int], keyless: int | None = None) -> None:
+        """Puts row ranges back to where they belong among those that wait; empty ones are left out."""
+        self.pending += [Pending(start, stop, keyless) for start, stop in ranges if start < stop]
+        self.pending.sort()
 
     def finish(self) -> None:
         """Makes the outcomes known; callbacks run on the calling thread, which must not hold the lock.

@@ -13,7 +13,7 @@ from siltlog.infra.client.batch import Batch, Landed
 from siltlog.infra.client.core import Buffer, Request
 from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.client.record import PartitionMetadata
-from siltlog.infra.errors import OutcomeUnknown
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError
 
 GRACE_MS = 5_000
 """How much longer the client waits for a reply than the server was told to take."""
@@ -73,6 +73,8 @@ class Flight:
     start: int
     stop: int
     placement: Placement
+    partitions: int
+    """The count that the rows were placed by."""
     identity: Identity
     epoch: int
     sequences: dict[int, int]
@@ -81,10 +83,10 @@ class Flight:
     not_before: float = 0.0
     attempts: int = 0
     maybe_landed: bool = False
-    doubtful: bool = False
-    """The server does not take its sequences: only a claim can tell how to go on."""
+    refusal: SiltlogError | None = None
+    """Why it is not sent again before a claim has told how to go on."""
 
-    def request(self, options: PublishOptions, partitions: int, remaining_ms: float) -> Request:
+    def request(self, options: PublishOptions, remaining_ms: float) -> Request:
         path = f"/v1/topics/{self.batch.topic}/records?timeout_ms={options.request_timeout_ms}"
         if options.acks:
             path += f"&acks={options.acks}"
@@ -93,7 +95,7 @@ class Flight:
             "Accept": names.MEDIA_JSON,
             names.HEADER_PRODUCER_ID: self.identity.producer_id,
             names.HEADER_PRODUCER_EPOCH: str(self.epoch),
-            names.HEADER_PARTITION_COUNT: str(partitions),
+            names.HEADER_PARTITION_COUNT: str(self.partitions),
         }
         if self.placement.partition is None:
             path += f"&partition={self.placement.single}"
@@ -140,12 +142,18 @@ class Flight:
 
 
 def flight_of(
-    batch: Batch, start: int, stop: int, placement: Placement, identity: Identity, compression: Compression
+    batch: Batch,
+    start: int,
+    stop: int,
+    placement: Placement,
+    partitions: int,
+    identity: Identity,
+    compression: Compression,
 ) -> Flight:
     sequences = {number: identity.sequences.get(number, 0) for number in placement.counts}
     records = batch.slice(start, stop)
     body = body_of(records, placement, sequences, compression)
-    return Flight(batch, start, stop, placement, identity, identity.epoch, sequences, body)
+    return Flight(batch, start, stop, placement, partitions, identity, identity.epoch, sequences, body)
 
 
 class Reply(msgspec.Struct):

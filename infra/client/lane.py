@@ -135,7 +135,7 @@ class Lane:
                 return
             if isinstance(result, Response):
                 try:
-                    self._succeeded(step, result)
+                    self._succeeded(step, result, now)
                 except (msgspec.MsgspecError, OutcomeUnknown, KeyError, TypeError, ValueError) as error:
                     result = OutcomeUnknown(f"the server's reply is not understood: {error}", error_code="internal")
             if isinstance(result, SiltlogError):
@@ -176,21 +176,18 @@ class Lane:
         if self._placed is not None:
             held.append(self._placed[0])
         dues = [batch.created + self._options.delivery_timeout_ms / 1000 for batch in held]
-        if self._lookup is None and self._wanted_lookup() is not None:
+        dues += [flight.not_before for flight in grounded if flight.refusal is None]
+        may_fly = self._waiting and not self._claiming and self._may_fly()
+        if self._lookup is None and (may_fly or self._wanted_lookup() is not None):
             dues.append(self.not_before)
-        elif self._partitions is not None:
-            dues += [flight.not_before for flight in grounded if not flight.doubtful]
-            if self._waiting and self._lookup is None and not self._claiming and self._may_fly():
-                dues.append(self.not_before)
         return min(dues)
 
     # --- questions ----------------------------------------------------------------------------------------
     def _wanted_lookup(self) -> Lookup | None:
-        grounded = any(not flight.in_air for flight in self._flights)
-        if self._partitions is None:
-            return "topic" if grounded or self._waiting else None
         if self._claiming:
-            return "claim" if all(flight.doubtful for flight in self._flights) else None
+            return "claim" if all(flight.refusal is not None for flight in self._flights) else None
+        if self._partitions is None:
+            return "topic" if self._waiting else None
         return "limits" if self._waiting and not self._limits.known and not self._flights else None
 
     def _lookup_step(self, now: float) -> Step | None:
@@ -210,10 +207,8 @@ class Lane:
 
     # --- flights ------------------------------------------------------------------------------------------
     def _retry_step(self, now: float) -> Step | None:
-        if self._partitions is None:
-            return None
         for flight in self._flights:
-            if not flight.in_air and not flight.doubtful and flight.not_before <= now:
+            if not flight.in_air and flight.refusal is None and flight.not_before <= now:
                 return self._fly(flight, now)
         return None
 
@@ -225,20 +220,22 @@ class Lane:
                 continue
             if not self._may_fly():
                 return None
-            flight = flight_of(*self._placed, self._identity, self._options.compression)
+            flight = flight_of(*self._placed, self._partitions, self._identity, self._options.compression)
             self._placed = None
             self._flights.append(flight)
             return self._fly(flight, now)
         return None
 
     def _fly(self, flight: Flight, now: float) -> Step:
-        assert self._partitions is not None
         flight.in_air = True
-        return Step(flight.request(self._options, self._partitions, self._remaining_ms(flight.batch, now)), flight)
+        return Step(flight.request(self._options, self._remaining_ms(flight.batch, now)), flight)
 
     def _may_fly(self) -> bool:
         """Whether the next rows may go beside what is in flight."""
         if len(self._flights) >= IN_FLIGHT_MAX or self._partitions is None:
+            return False
+        if any(flight.partitions != self._partitions for flight in self._flights):
+            # The same key may be on its way to another partition.
             return False
         if self._placed is not None:
             return self._busy.isdisjoint(self._placed[3].counts)
@@ -249,19 +246,20 @@ class Lane:
         batch = next((batch for batch in self._batches if batch.pending), None)
         if batch is None or not self._may_fly():
             return False
-        start, end = batch.pending[0]
+        start, end, sticky = batch.pending[0]
         stop = self._limits.fitting(batch, start, end)
         records = batch.slice(start, stop)
         wrong = [] if self._guessed else out_of_range(records, partitions)
         if wrong:
             bad = start + wrong[0]
-            batch.pending.popleft()
+            del batch.pending[0]
             batch.failed(bad, bad + 1, self._no_partition(batch, bad))
-            batch.requeue((start, bad), (bad + 1, end))
+            batch.requeue((start, bad), (bad + 1, end), keyless=sticky)
             return True
-        placement = place(records, partitions, self._next_keyless(partitions))
-        batch.pending.popleft()
-        batch.requeue((stop, end))
+        keyless = self._next_keyless(partitions) if sticky is None or sticky >= partitions else sticky
+        placement = place(records, partitions, keyless)
+        del batch.pending[0]
+        batch.requeue((stop, end), keyless=sticky)
         batch.flights += 1
         self._placed = batch, start, stop, placement
         return True
@@ -275,9 +273,9 @@ class Lane:
 
     def _unplace(self) -> None:
         if self._placed is not None:
-            batch, start, stop, _ = self._placed
+            batch, start, stop, placement = self._placed
             batch.flights -= 1
-            batch.requeue((start, stop))
+            batch.requeue((start, stop), keyless=placement.keyless)
             self._placed = None
 
     def _no_partition(self, batch: Batch, row: int) -> SiltlogError:
@@ -290,7 +288,7 @@ class Lane:
         )
 
     # --- good answers -------------------------------------------------------------------------------------
-    def _succeeded(self, step: Step, response: Response) -> None:
+    def _succeeded(self, step: Step, response: Response, now: float) -> None:
         if step.flight is not None:
             self._landed(step.flight, step.flight.landed(response.body))
             self._guessed = False
@@ -300,7 +298,7 @@ class Lane:
         elif step.lookup == "limits":
             self._limits.learn(response.json())
         elif step.identity is self._identity:
-            self._claimed(_CLAIMED.decode(response.body))
+            self._claimed(_CLAIMED.decode(response.body), now)
         else:
             self._claiming = False
 
@@ -310,26 +308,30 @@ class Lane:
             flight.identity.sequences[number] = flight.sequences[number] + count
         self._remove(flight)
 
-    def _claimed(self, claimed: Claimed) -> None:
+    def _claimed(self, claimed: Claimed, now: float) -> None:
         """The producer goes on where the server says that it stopped; nothing that is still under way can land."""
         parts = {part.partition: part for part in claimed.partitions}
+        identity = self._identity
         self._claiming = False
-        for flight in reversed(self._flights):
+        for flight in list(self._flights):
             try:
                 outcome = flight.found(parts) if flight.maybe_landed else None
             except OutcomeUnknown as mixed:
                 self._doubt(flight, mixed)
                 continue
-            if outcome is None:
+            refusal = flight.refusal
+            if outcome is not None:
+                self._landed(flight, outcome)
+            elif refusal is None or refusal.error_code in CLAIMABLE_CODES:
                 self._take_back(flight)
             else:
-                self._landed(flight, outcome)
+                # No attempt arrived, and none can any more: the refusal stands for all of them.
+                self._refused(flight, refusal, now)
+        identity.epoch = claimed.producer_epoch
+        identity.sequences = {number: part.next_sequence for number, part in parts.items()}
         if self._claim_lost:
             # An earlier try may still arrive and fence this one.
             self._identity, self._claim_lost = Identity(), False
-        else:
-            self._identity.epoch = claimed.producer_epoch
-            self._identity.sequences = {number: part.next_sequence for number, part in parts.items()}
 
     # --- bad answers --------------------------------------------------------------------------------------
     def _failed(self, step: Step, error: SiltlogError, now: float) -> None:
@@ -343,24 +345,21 @@ class Lane:
             self._pause(flight, error, now)
         elif flight is None:
             self._refused_lookup(step, error)
-        elif error.error_code == "partition_count_changed" or (
-            self._guessed and error.error_code == "unknown_partition"
-        ):
-            self._recount(flight, error, now)
-        elif error.error_code in CLAIMABLE_CODES and flight.identity is self._identity:
-            _log.warning("topic %s: %s", self.topic, error.detail)
-            self._restart(now)
-            flight.doubtful = self._claiming = True
-        elif error.error_code in CLAIMABLE_CODES and not flight.maybe_landed:
-            self._take_back(flight)
         elif error.error_code == "fenced_producer":
             # Somebody claimed this producer's id: it must not go on under any other.
             self._fenced = error
             self._end(flight, error)
+        elif error.error_code not in CLAIMABLE_CODES and not flight.maybe_landed:
+            self._refused(flight, error, now)
+        elif flight.identity is self._identity:
+            _log.warning("topic %s: claiming the producer's id: %s", self.topic, error.detail)
+            self._restart(now)
+            flight.refusal = error
+            self._claiming = True
         elif flight.maybe_landed:
             self._doubt(flight, error)
         else:
-            self._refused(flight, error)
+            self._take_back(flight)
 
     def _pause(self, flight: Flight | None, error: SiltlogError, now: float) -> None:
         attempts = self._attempts if flight is None else flight.attempts
@@ -381,16 +380,6 @@ class Lane:
             self.not_before = max(self.not_before, now + backoff_ms(self._restarts - 1, self._jitter()) / 1000)
         self._restarts += 1
 
-    def _recount(self, flight: Flight, error: SiltlogError, now: float) -> None:
-        """The topic's partition count is another than the rows were placed by."""
-        count = error.members.get("partitions")
-        self._restart(now)
-        # A topic that publishing creates is not made before rows come that were placed by its count: there is none to
-        # look up yet.
-        self._partitions, self._guessed = (count if isinstance(count, int) else None), False
-        if not flight.maybe_landed:
-            self._take_back(flight)
-
     def _refused_lookup(self, step: Step, error: SiltlogError) -> None:
         """What could not be looked up: nothing can be sent, but for two cases.
 
@@ -402,45 +391,52 @@ class Lane:
             if step.identity is self._identity:
                 _log.warning("topic %s: the producer goes on under a new id: %s", self.topic, error.detail)
                 self._identity = Identity()
-            for flight in reversed(self._flights):
+            for flight in list(self._flights):
                 if flight.maybe_landed:
                     self._doubt(flight, error)
                 else:
                     self._take_back(flight)
-        elif step.lookup == "topic" and error.error_code == "unknown_topic" and not self._flights:
+        elif step.lookup == "topic" and error.error_code == "unknown_topic":
             self._partitions, self._guessed = 1, True
         else:
-            for flight in [flight for flight in self._flights if not flight.in_air]:
-                self._end(flight, error)
             self._fail_pending(error)
-
-    def _forget_partitions(self) -> None:
-        self._partitions = None
-        self._unplace()
 
     def _take_back(self, flight: Flight) -> None:
         """Nothing of it happened: its rows are placed anew."""
-        self._remove(flight)
-        flight.batch.requeue((flight.start, flight.stop))
+        self._give_back(flight, (flight.start, flight.stop))
 
-    def _refused(self, flight: Flight, error: SiltlogError) -> None:
-        """Nothing of it happened and the same again will not help; other rows of it may still be taken."""
+    def _give_back(self, flight: Flight, *ranges: tuple[int, int]) -> None:
+        """Rows of a flight that ended wait again, before whatever was sent after them."""
+        self._unplace()
+        self._remove(flight)
+        flight.batch.requeue(*ranges, keyless=flight.placement.keyless)
+
+    def _refused(self, flight: Flight, error: SiltlogError, now: float) -> None:
+        """Nothing of it happened and the same again will not help; other rows of it, or placed anew, may be taken."""
+        if error.error_code == "partition_count_changed" or (self._guessed and error.error_code == "unknown_partition"):
+            self._restart(now)
+            # A topic that publishing creates is not made before rows come that were placed by its count, so that there
+            # may be none to look up yet.
+            count = error.members.get("partitions")
+            self._partitions, self._guessed = (count if isinstance(count, int) else None), False
+            self._take_back(flight)
+            return
         batch, start, stop = flight.batch, flight.start, flight.stop
         count = stop - start
         index = error.members.get("index")
-        self._remove(flight)
         if error.error_code in UNKNOWN_TOPIC_CODES:
-            self._forget_partitions()
+            self._partitions = None
         if error.error_code == "request_too_large" and count > 1:
             middle = start + count // 2
-            batch.requeue((start, middle), (middle, stop))
+            self._give_back(flight, (start, middle), (middle, stop))
             self._limits.records = min(self._limits.records, max(1, count // 2))
         elif error.error_code in BAD_RECORD_CODES and isinstance(index, int) and 0 <= index < count and count > 1:
             order = flight.placement.order
             row = start + (index if order is None else int(order[index]))
             batch.failed(row, row + 1, error)
-            batch.requeue((start, row), (row + 1, stop))
+            self._give_back(flight, (start, row), (row + 1, stop))
         else:
+            self._give_back(flight)
             batch.failed(start, stop, error)
 
     def _end(self, flight: Flight, error: SiltlogError) -> None:

@@ -158,23 +158,27 @@ def test_a_changed_partition_count_places_the_records_anew(server: FakeServer) -
     assert Counter(topic.all_values()) == {b"1": 50, b"2": 50}
 
 
-def test_a_changed_partition_count_after_a_lost_answer_moves_nothing_that_may_have_landed(server: FakeServer) -> None:
+@pytest.mark.parametrize("lost", ["drop_before", "drop_after"])
+def test_a_changed_partition_count_after_a_lost_answer_moves_only_what_did_not_land(
+    server: FakeServer, lost: Fault
+) -> None:
     topic = server.topic("t", 2)
 
     def grow() -> Fault:
-        if len(topic.partitions) == 2:
+        server.faults = lambda: None
+        if lost == "drop_before":
             topic.partitions += [[]]
-            return "drop_before"
-        return None
+        return lost
 
-    with Producer(server.url) as producer:
+    with Producer(server.url, linger_ms=100) as producer:
         producer.send("t", b"0", partition=0).result(10)
         server.faults = grow
-        for i in range(30):
-            producer.send("t", b"%d" % i, key=f"k{i}")
-        producer.flush()
+        deliveries = [producer.send("t", b"%d" % i, key=f"k{i}") for i in range(30)]
+        places = [delivery.result(10).partition for delivery in deliveries]
+    count = 3 if lost == "drop_before" else 2
+    assert places == [partition_of(f"k{i}".encode(), count) for i in range(30)]
     assert len(topic.all_values()) == 31
-    assert not topic.partitions[2]
+    assert server.claims == (lost == "drop_before")
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -207,37 +211,44 @@ def test_a_forgotten_producer_goes_on(server: FakeServer, offers_claims: bool) -
     assert [stored.sequence for stored in topic.partitions[1]] == ([0, 1] if offers_claims else [0, 0])
 
 
-@pytest.mark.parametrize("drop", ["drop_before", "drop_after"])
-def test_a_claim_says_what_arrived(server: FakeServer, drop: Fault) -> None:
+def test_a_claim_says_that_nothing_arrived(server: FakeServer) -> None:
     topic = server.topic("t")
 
     def forget() -> Fault:
-        """Loses the answer; the retry meets a server that knows less, or more, than it should."""
-
-        def changed() -> Fault:
-            state = next(iter(topic.producers.values()))
-            if drop == "drop_before":
-                topic.producers.clear()
-            else:
-                topic.partitions[0].append(topic.partitions[0][-1])
-                state["next"] += 0
-                state["batches"].clear()
-                next(iter(topic.producers.values()))["next"] = 2
-            server.faults = lambda: None
-            return None
-
-        server.faults = changed if drop == "drop_before" else lambda: None
-        return drop
+        topic.producers.clear()
+        server.faults = lambda: None
+        return "drop_before"
 
     with Producer(server.url) as producer:
         producer.send("t", b"a").result(10)
         server.faults = forget
-        if drop == "drop_before":
-            assert producer.send("t", b"b").result(10).offset == 1
-            assert server.claims == 1
-        else:
-            assert producer.send("t", b"b").result(10).offset == 1
-    assert topic.values(0) == [b"a", b"b"]
+        assert producer.send("t", b"b").result(10).offset == 1
+    assert topic.values(0) == [b"a", b"b"] and server.claims == 1
+
+
+def test_a_refusal_after_a_lost_answer_is_settled_by_a_claim(server: FakeServer) -> None:
+    """A topic may refuse today what it took yesterday: only the claim tells that it took nothing."""
+    topic = server.topic("t")
+    pending: list[Fault] = ["drop_before"]
+    with Producer(server.url, linger_ms=100) as producer:
+        producer.send("t", b"a").result(10)
+        server.faults = lambda: pending.pop() if pending else None
+        deliveries = [producer.send("t", value) for value in (b"b", b"bad", b"c")]
+        assert [delivery.exception(10) is None for delivery in deliveries] == [True, False, True]
+        with pytest.raises(errors.Refused):
+            deliveries[1].result()
+    assert topic.values(0) == [b"a", b"b", b"c"] and server.claims == 1
+
+
+def test_a_fenced_producer_goes_no_further(server: FakeServer) -> None:
+    topic = server.topic("t")
+    with Producer(server.url) as producer:
+        producer.send("t", b"a").result(10)
+        server.claim("t", server.publishes[0]["Silt-Producer-Id"])
+        for value in (b"b", b"c"):
+            with pytest.raises(errors.Fenced):
+                producer.send("t", value).result(10)
+    assert topic.values(0) == [b"a"]
 
 
 def test_without_claims_a_producer_whose_records_may_have_landed_is_told_so(server: FakeServer) -> None:
