@@ -76,7 +76,8 @@ def from_file(location: str, kind: Kind | None, shape: RecordShape) -> Input:
     coding = _coding(peeked.peek(4))
     source = _inflated(peeked, coding)
     runs = _csv_rows(source, shape) if kind == "csv" else _lines(source.read, shape, json=kind == "ndjson")
-    return Input(runs, location, "row" if kind == "csv" else "line", _size(peeked), peeked.tell)
+    size = _size(peeked)
+    return Input(runs, location, "row" if kind == "csv" else "line", size, _Place(peeked, size))
 
 
 def refusal(source: Input, error: BadRecord, rest: str) -> Refused:
@@ -166,6 +167,20 @@ def _coding(begin: bytes) -> str | None:
 
 def _inflated(stream: Any, coding: str | None) -> Any:
     return stream if coding is None else pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), coding)
+
+
+class _Place:
+    """How far a stream was read; to its end once it is closed, which who reads it does on a thread of its own."""
+
+    def __init__(self, stream: Any, size: int | None) -> None:
+        self._stream = stream
+        self._size = size or 0
+
+    def __call__(self) -> int:
+        try:
+            return int(self._stream.tell())
+        except (OSError, ValueError):
+            return self._size
 
 
 def _size(stream: Any) -> int | None:

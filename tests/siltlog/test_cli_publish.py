@@ -23,7 +23,7 @@ from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
-ROWS = 3 * CHUNK_RECORDS + 1_234
+ROWS = 2 * CHUNK_RECORDS + 1_234
 KEYS = 97
 WAIT_S = 60.0
 
