@@ -4,20 +4,24 @@ import json
 import random
 import threading
 import time
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from evidence import check, read_api, read_table
 from failure_rig import StartServer
 from publishers import LOST, Ledger, Wire, start_publishers
 
+from siltlog.infra import names
 from siltlog.infra.partitioner import partition_of
 from siltlog.infra.store import open_store
 from siltlog.infra.table_load import load
 
-ROUNDS = 7
-SECONDS_MAX = 0.02
+ROUNDS = 6
+SECONDS_MAX = 0.05
 """About as long as a change takes."""
+COMMIT_SECONDS_MAX = 10.0
 
 
 def count_at(history: list[tuple[int, list[int]]], partition: int, offset: int) -> int:
@@ -37,6 +41,7 @@ def test_sigkill_while_a_topic_grows(make_server: StartServer, rng: random.Rando
     wire.create("grows", 1)
     ledger = Ledger()
     count = 1
+    folder = Path(unquote(urlsplit(server.root).path)) / names.topic_path("grows") / names.DELTA_LOG_FOLDER
     publishers = start_publishers(server.url, "grows", 1, ledger, rng, plain=3, idempotent=2)
     try:
         for turn in range(ROUNDS):
@@ -45,13 +50,17 @@ def test_sigkill_while_a_topic_grows(make_server: StartServer, rng: random.Rando
             wanted = {"partitions": count + 1, "config": {"retention.ms": turn, "flush.ms": None if turn % 2 else 40}}
             change = threading.Thread(target=ask, args=(wire, wanted, told))
             change.start()
-            time.sleep(SECONDS_MAX * rng.random())
+            if turn % 2:
+                await_commit(folder, count + 1)
+            else:
+                time.sleep(SECONDS_MAX * rng.random())
             server.kill()
             change.join()
             server.start()
             document = wire.call("GET", "/v1/topics/grows").document
             known = document["partitions"], document["config"]["retention.ms"]["value"]
             assert known == (count + 1, turn) or (not told and known[0] == count and known[1] != turn), (known, told)
+            assert known[0] == count + 1 or turn % 2 == 0
             count = known[0]
         assert wire.call("PATCH", "/v1/topics/grows", {"partitions": count + 1}).status == 200
         time.sleep(0.3)
@@ -74,6 +83,20 @@ def test_sigkill_while_a_topic_grows(make_server: StartServer, rng: random.Rando
                 assert partition == partition_of(record["key"].encode(), then), (record, snapshot.partition_history)
                 placed += 1
     assert placed
+
+
+def await_commit(folder: Path, partitions: int) -> None:
+    """Returns as soon as the commit is there: the server has not heard of it yet, or has just."""
+    told = f'"{names.PROPERTY_PARTITIONS}":"{partitions}"'
+    end = time.monotonic() + COMMIT_SECONDS_MAX
+    seen: set[str] = set()
+    while time.monotonic() < end:
+        for path in folder.glob("*.json"):
+            if path.name not in seen:
+                seen.add(path.name)
+                if told in path.read_text("utf-8"):
+                    return
+    raise AssertionError(f"no commit of {partitions} partitions")
 
 
 def ask(wire: Wire, wanted: dict[str, Any], told: list[Any]) -> None:
