@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -79,6 +80,8 @@ def main(
     pictures: Path | None,
     folder: Path | None,
 ) -> None:
+    # So that servers are stopped and folders removed then too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
     # Not the folder for temporary files: on many machines that is memory, where a sync means nothing.
     folder = folder or TOP / ".cache"
