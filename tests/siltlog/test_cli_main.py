@@ -53,7 +53,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
     assert families == {
         "serve", "demo", "health", "topic", "publish", "consume", "group", "compact", "vacuum", "query", "config"
     }  # fmt: skip
-    assert {path[1] for path in COMMANDS if path[0] == "topic"} == {"create", "list", "describe", "delete"}
+    assert {path[1] for path in COMMANDS if path[0] == "topic"} == {"create", "list", "describe", "alter", "delete"}
 
 
 @pytest.mark.parametrize(
