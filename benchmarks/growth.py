@@ -65,7 +65,8 @@ def growth(bench: Bench) -> Iterator[Figure]:
 def _figures(what: str, kind: Kind, partitions: int, load: Load) -> Iterator[Figure]:
     label = f"{what}, {partitions:,} partition{'s' if partitions > 1 else ''}"
     for percent, value in (("p50", load.p50_ms), ("p99", load.p99_ms)):
-        points = (Point("partitions", f"{what}, {percent}", partitions),)
+        # One point is no curve.
+        points = () if kind == "limit" else (Point("partitions", f"{what}, {percent}", partitions),)
         shown: Kind = kind if percent == "p50" else "sample"
         yield Figure(f"{label}: {percent}", value, "ms", shown, p50_ms=load.p50_ms, p99_ms=load.p99_ms, points=points)
 

@@ -78,7 +78,7 @@ def _draw(name: str, found: Sequence[Summary], path: Path) -> Path:
     for colour, (series, points) in zip(COLOURS, lines.items(), strict=False):
         _line(axes, series, sorted(points, key=lambda point: point[0]), colour)
     if chart.target is not None:
-        axes.axhline(chart.target, color=GREY, linestyle="--", linewidth=1)
+        axes.axhline(chart.target, color=GREY, linestyle="--", linewidth=1, label="target")
     _scales(axes, chart)
     axes.set_title(chart.title, loc="left")
     axes.set_xlabel(chart.x_label)
