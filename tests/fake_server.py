@@ -334,7 +334,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _publish(self, name: str, body: bytes) -> tuple[int, Any]:
         fake = self.fake
-        fault = fake.faults()
         rows = fake.rows(self.headers, self.query, body)
         touched = {(name, row["partition"]) for row in rows}
         with fake.changed:
@@ -342,6 +341,7 @@ class _Handler(BaseHTTPRequestHandler):
             fake.in_flight += touched
             fake.most_in_flight = max(fake.most_in_flight, len(fake.in_flight))
         try:
+            fault = fake.faults()
             if fault == "drop_before":
                 raise ConnectionAbortedError
             if fault is not None and fault.endswith("_before"):

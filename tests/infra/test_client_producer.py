@@ -1,4 +1,5 @@
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -6,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -528,12 +530,60 @@ def test_a_forked_child_is_refused(server: FakeServer) -> None:
     server.topic("t")
     with Producer(server.url) as producer:
         producer.send("t", b"a").result(10)
-        child = os.fork()
-        if child == 0:
-            try:
-                producer.send("t", b"b")
-            except errors.Refused as error:
-                os._exit(0 if "forked" in str(error) else 1)
-            os._exit(2)
-        assert os.waitpid(child, 0)[1] == 0
-    assert server.topics["t"].values(0) == [b"a"]
+        server.faults = lambda: "503"
+        waiting = producer.send("t", b"c")
+        for use in (lambda: producer.send("t", b"b"), producer.flush, producer.metrics, waiting.result):
+            child = os.fork()
+            if child == 0:
+                try:
+                    use()
+                except errors.Refused as error:
+                    os._exit(0 if "forked" in str(error) else 1)
+                os._exit(2)
+            assert os.waitpid(child, 0)[1] == 0
+        server.faults = lambda: None
+    assert server.topics["t"].values(0) == [b"a", b"c"]
+
+
+def test_what_holds_threads_is_not_pickled_and_errors_are(server: FakeServer) -> None:
+    with Producer(server.url) as producer:
+        delivery = producer.send("absent", b"a")
+        for held in (producer, delivery):
+            with pytest.raises(TypeError, match="cannot be pickled"):
+                pickle.dumps(held)
+        with pytest.raises(errors.DeliveryFailed) as raised:
+            producer.flush()
+    copied = pickle.loads(pickle.dumps(raised.value))
+    assert str(copied) == str(raised.value) and copied.records["absent"].equals(raised.value.records["absent"])
+    assert [type(error) for error in copied.failures] == [errors.UnknownTopic]
+
+
+def test_a_producer_counts_what_it_does(server: FakeServer) -> None:
+    server.topic("t")
+    pending: list[Fault] = ["503"]
+    server.faults = lambda: pending.pop() if pending else None
+    with Producer(server.url) as producer:
+        producer.send("t", b"a").result(10)
+        assert isinstance(producer.send("absent", b"b").exception(10), errors.UnknownTopic)
+        metrics = producer.metrics()
+    assert (metrics.records_acknowledged, metrics.records_failed) == (1, 1)
+    assert metrics.requests == 1 and metrics.requests_failed == 2
+    assert metrics.request_bytes > 0 and metrics.request_seconds > 0
+    assert (metrics.requests_in_flight, metrics.records_buffered, metrics.bytes_buffered) == (0, 0, 0)
+
+
+def test_several_requests_are_in_flight_one_for_each_partition(server: FakeServer) -> None:
+    server.topic("t", 4)
+    together = threading.Barrier(3)
+
+    def meet() -> Fault:
+        with suppress(threading.BrokenBarrierError):
+            together.wait(10)
+        return None
+
+    with Producer(server.url, linger_ms=0) as producer:
+        producer.send("t", b"first").result(10)
+        server.faults = meet
+        for number in range(3):
+            producer.send_batch("t", pa.table({"value": [b"%d" % number]}))
+    assert not together.broken and server.most_in_flight == 3 and not server.overlapped
