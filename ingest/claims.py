@@ -45,8 +45,9 @@ class Claims:
 
     def claim(self, producer_id: str, used_epoch: int, now_us: int) -> int | None:
         """The next epoch, above all before it and `used_epoch`; None when there is none left."""
-        known = self._claims.get(producer_id)
-        epoch = max(used_epoch, self._floor if known is None else known.epoch) + 1
+        known = self._claims.get(producer_id, _NOT_CLAIMED)
+        # One that has none of its own that is remembered may have had any below the floor.
+        epoch = max(used_epoch, known.epoch, 0 if known.claimed else self._floor) + 1
         if epoch > EPOCH_MAX:
             return None
         self._set(producer_id, Claim(epoch, now_us, epoch))
