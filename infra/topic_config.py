@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from siltlog.infra import names
@@ -71,8 +72,13 @@ class TopicConfig:
             return ConfigValue(self._server[name], "server")
         return ConfigValue(SETTINGS[name].default, "default")
 
-    def describe(self) -> dict[str, dict[str, Value]]:
+    def describe(self) -> Mapping[str, Mapping[str, Value]]:
         """`{"retention.ms": {"value", "source"}, ...}` of every setting."""
+        return self._described
+
+    @cached_property
+    def _described(self) -> Mapping[str, Mapping[str, Value]]:
+        # A list of topics asks each of many.
         return {name: self.entry(name)._asdict() for name in SETTINGS}
 
     def with_own(self, own: Mapping[str, Value]) -> "TopicConfig":
