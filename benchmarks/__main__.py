@@ -84,7 +84,7 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
     # Not the folder for temporary files: on many machines that is memory, where a sync means nothing.
-    folder = folder or TOP / ".cache"
+    folder = (folder or TOP / ".cache").absolute()
     folder.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {"machine": machine(), "runs": runs, "quick": quick, "benchmarks": {}}
     most = 0.0
