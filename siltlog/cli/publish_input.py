@@ -61,7 +61,7 @@ def from_stream(stream: BinaryIO, kind: Kind, shape: RecordShape) -> Input:
         raise click.UsageError("Parquet is read from its end, so it cannot come through a pipe; give --file")
     coding = _coding(stream.peek(4))  # type: ignore[attr-defined]
     if kind == "csv":
-        return Input(_csv_rows(_inflated(stream, coding), shape), name, "row")
+        return Input(_csv_rows(_inflated(stream, coding), shape, _Place(stream, None)), name, "row")
     read = stream.read1 if coding is None else _inflated(stream, coding).read  # type: ignore[attr-defined]
     return Input(_lines(read, shape, json=kind == "ndjson"), name, "line")
 
@@ -75,9 +75,13 @@ def from_file(location: str, kind: Kind | None, shape: RecordShape) -> Input:
     peeked = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
     coding = _coding(peeked.peek(4))
     source = _inflated(peeked, coding)
-    runs = _csv_rows(source, shape) if kind == "csv" else _lines(source.read, shape, json=kind == "ndjson")
     size = _size(peeked)
-    return Input(runs, location, "row" if kind == "csv" else "line", size, _Place(peeked, size))
+    place = _Place(peeked, size)
+    if kind != "csv":
+        return Input(_lines(source.read, shape, json=kind == "ndjson"), location, "line", size, place)
+    if coding is None:
+        place.blocks = 0
+    return Input(_csv_rows(source, shape, place), location, "row", size, place)
 
 
 def refusal(source: Input, error: BadRecord, rest: str) -> Refused:
@@ -110,13 +114,14 @@ def _lines(read: Callable[[int], bytes], shape: RecordShape, *, json: bool) -> I
         raise BadRecord(None, f"it cannot be read on: {error}") from None
 
 
-def _csv_rows(source: Any, shape: RecordShape) -> Iterator[pa.Table]:
+def _csv_rows(source: Any, shape: RecordShape, place: "_Place") -> Iterator[pa.Table]:
     from pyarrow import csv
 
     first = 1
     try:
         with csv.open_csv(source, csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as batches:
             for batch in batches:
+                place.passed()
                 yield from _rows(batch, first, shape)
                 first += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
@@ -173,10 +178,18 @@ class _Place:
     """How far a stream was read; to its end once it is closed, which who reads it does on a thread of its own."""
 
     def __init__(self, stream: Any, size: int | None) -> None:
+        self.blocks: int | None = None
+        """What is read far ahead is counted by the blocks of it that came out."""
         self._stream = stream
         self._size = size or 0
 
+    def passed(self) -> None:
+        if self.blocks is not None:
+            self.blocks += 1
+
     def __call__(self) -> int:
+        if self.blocks is not None:
+            return min(self._size, self.blocks * CSV_BLOCK_BYTES)
         try:
             return int(self._stream.tell())
         except (OSError, ValueError):
