@@ -89,12 +89,12 @@ class Accumulator:
         timestamp_us: int,
         partition: int | None,
         size: int,
-        now: float,
+        monotonic: Callable[[], float],
     ) -> tuple[Batch, int, bool]:
         """The batch that took the record, its index there, and whether a sender should look now.
 
-        `size` is that of key, value and headers in bytes. A full batch goes on growing while its lane has no use for
-        another request, up to what one request takes.
+        `size` is that of key, value and headers in bytes; `monotonic` is asked when a batch begins. A full batch goes
+        on growing while its lane has no use for another request, up to what one request takes.
         """
         queue = self._queues.get(topic) or self._new_queue(topic)
         size += ROW_BYTES
@@ -102,7 +102,7 @@ class Accumulator:
         look = False
         if batch is None or (batch.full and batch.size_bytes + size > self._batch_bytes_max):
             queue.close_open()
-            batch = queue.open = self._batch_type(topic, now, self._owner)
+            batch = queue.open = self._batch_type(topic, monotonic(), self._owner)
             self.unfinished.add(batch)
             self._active[topic] = queue
             look = True

@@ -18,7 +18,6 @@ from siltlog.infra.client.delivery import unread
 from siltlog.infra.client.metrics import ProducerMetrics
 from siltlog.infra.client.options import Acks, CompressionOption, PublishOptions, compression_for
 from siltlog.infra.client.record import (
-    Headers,
     HeadersLike,
     PartitionMetadata,
     RecordMetadata,
@@ -31,9 +30,6 @@ from siltlog.infra.client.senders import buffer_full
 from siltlog.infra.client.transport import HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import SiltlogError, problem
-
-_Stored = tuple[bytes | None, bytes | None, Headers | None, int, int | None, int]
-"""Value, key, headers, timestamp in microseconds, partition, size in bytes."""
 
 
 class AsyncProducer:
@@ -72,6 +68,7 @@ class AsyncProducer:
         )
         self._options = options
         self._clock = clock or SystemClock()
+        self._now_us = self._clock.now_us
         self._transport = transport or AsyncHttpTransport()
         self._senders = AsyncSenders(endpoints, options, self._clock, self._transport)
         self._outbox = self._senders.outbox
@@ -96,11 +93,10 @@ class AsyncProducer:
 
         Raises TypeError or ValueError for what cannot be sent, BufferFull, and Refused once the producer is closed.
         """
-        stored = self._stored(topic, value, key, headers, timestamp, partition)
-        if not self._senders.has_room(stored[-1]):
-            await self._senders.await_room(stored[-1])
-            self._refuse_closed()
-        batch, index = self._append(topic, stored)
+        batch, index = self._accept(topic, value, key, headers, timestamp, partition)
+        while batch is None:
+            await self._senders.await_room(index)
+            batch, index = self._accept(topic, value, key, headers, timestamp, partition)
         await batch.waiter()
         return batch.metadata(index)
 
@@ -119,10 +115,10 @@ class AsyncProducer:
 
         Raises as `send` does, BufferFull without waiting.
         """
-        stored = self._stored(topic, value, key, headers, timestamp, partition)
-        if not self._senders.has_room(stored[-1]):
+        batch, index = self._accept(topic, value, key, headers, timestamp, partition)
+        if batch is None:
             raise buffer_full(self._options)
-        delivery = AsyncDelivery(*self._append(topic, stored))
+        delivery = AsyncDelivery(batch, index)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
         return delivery
@@ -203,7 +199,7 @@ class AsyncProducer:
         raise TypeError("an AsyncProducer cannot be pickled: it has tasks and connections; make one in each process")
 
     # --- inside -------------------------------------------------------------------------------------------
-    def _stored(
+    def _accept(
         self,
         topic: str,
         value: Any,
@@ -211,20 +207,23 @@ class AsyncProducer:
         headers: HeadersLike | None,
         timestamp: TimeLike | None,
         partition: int | None,
-    ) -> _Stored:
+    ) -> tuple[AsyncBatch, int] | tuple[None, int]:
+        """The batch that took the record and its index there; None and its size while there is no room for it."""
+        if self._closed or self._pid != os.getpid() or asyncio.get_running_loop() is not self._senders.loop:
+            self._enter()
         stored, stored_key, named, size = encoded(topic, value, key, headers)
         if partition is not None:
             partition = partition_number(partition)
-        us = self._clock.now_us() if timestamp is None else time_us(timestamp)
-        self._enter()
-        return stored, stored_key, named, us, partition, size
-
-    def _append(self, topic: str, stored: _Stored) -> tuple[AsyncBatch, int]:
-        batch, index, look = self._accumulator.append(topic, *stored, self._clock.monotonic())
+        us = self._now_us() if timestamp is None else time_us(timestamp)
+        accumulator = self._accumulator
+        if accumulator.used_bytes + size > self._options.buffer_bytes and not self._senders.has_room(size):
+            return None, size
+        batch, index, look = accumulator.append(
+            topic, stored, stored_key, named, us, partition, size, self._clock.monotonic
+        )
         if look:
             self._senders.look()
-        assert isinstance(batch, AsyncBatch)
-        return batch, index
+        return batch, index  # type: ignore[return-value]
 
     def _add_table(self, topic: str, table: Any) -> AsyncBatch:
         batch = self._accumulator.add_table(topic, table, self._clock.monotonic())

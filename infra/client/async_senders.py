@@ -30,7 +30,8 @@ class AsyncSenders:
         self._options = options
         self._clock = clock
         self._transport = transport
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The one it first sent in."""
         self._looking = False
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], Departure] = {}
@@ -42,18 +43,16 @@ class AsyncSenders:
         if self._pid != os.getpid():
             refuse_forked()
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            if self._loop is not None:
-                raise problem(
-                    "invalid_request", "this AsyncProducer belongs to another event loop; make one in each loop"
-                )
-            self._loop = loop
+        if self.loop is None:
+            self.loop = loop
+        if loop is not self.loop:
+            raise problem("invalid_request", "this AsyncProducer belongs to another event loop; make one in each loop")
 
     def look(self) -> None:
         """Sends what is due in the next turn of the loop."""
-        if not self._looking and self._loop is not None and not self._loop.is_closed():
+        if not self._looking and self.loop is not None and not self.loop.is_closed():
             self._looking = True
-            self._loop.call_soon(self._send_due)
+            self.loop.call_soon(self._send_due)
 
     def hurry(self, batch: Batch) -> None:
         self._accumulator.hurry(batch)
@@ -110,7 +109,7 @@ class AsyncSenders:
 
     def finish_blocking(self, transport: Transport) -> None:
         """Sends what is left without the loop, which is gone."""
-        self._loop = None
+        self.loop = None
         self._give_up_tasks()
         while self._accumulator.unfinished:
             now = self._clock.monotonic()
@@ -130,7 +129,7 @@ class AsyncSenders:
 
     def _send_due(self) -> None:
         self._looking = True
-        loop = self._loop
+        loop = self.loop
         assert loop is not None
         now = self._clock.monotonic()
         while (lane := self._accumulator.take(now)) is not None:

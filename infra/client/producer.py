@@ -93,7 +93,6 @@ class Producer:
         if partition is not None:
             partition = partition_number(partition)
         us = self._now_us() if timestamp is None else time_us(timestamp)
-        now = self._monotonic()
         if self._pid != os.getpid():
             self._refuse()
         with self._lock:
@@ -102,7 +101,7 @@ class Producer:
             accumulator = self._accumulator
             if accumulator.used_bytes + size > self._buffer_bytes:
                 self._senders.await_room(size + ROW_BYTES, self._refuse_closed)
-            batch, index, look = accumulator.append(topic, stored, key, named, us, partition, size, now)
+            batch, index, look = accumulator.append(topic, stored, key, named, us, partition, size, self._monotonic)
             if look:
                 self._senders.look()
         delivery = Delivery(batch, index)

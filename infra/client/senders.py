@@ -58,7 +58,8 @@ class Senders:
     def changed(self, finished: bool) -> None:
         if self._blocked and finished:
             self._room.notify_all()
-        self._wake.notify()
+        # Not only who is idle: this thread may be about to wait for an answer, and something may be due before it.
+        self.look()
 
     def await_room(self, size: int, refuse_closed: Callable[[], None]) -> None:
         """Waits until `size` more bytes fit, or nothing is buffered; the lock is held. Raises BufferFull.

@@ -268,7 +268,8 @@ def test_it_cannot_be_pickled_nor_used_after_a_fork(server: FakeServer) -> None:
                     producer.send_nowait("t", b"b")
                 except errors.Refused as error:
                     os._exit(0 if "forked" in str(error) else 1)
-                os._exit(2)
+                finally:
+                    os._exit(2)
             assert os.waitpid(child, 0)[1] == 0
 
     in_loop(test)

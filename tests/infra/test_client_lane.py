@@ -155,7 +155,7 @@ class Simulation:
         bad = self.chosen.random() < 0.02
         value = b"%s%06d" % (b"bad" if bad else b"", len(self.records))
         key = b"k%d" % self.chosen.randrange(6) if self.chosen.random() < 0.5 else None
-        batch, index, _ = self.outbox.accumulator.append(TOPIC, value, key, None, 0, None, 60, self.clock.monotonic())
+        batch, index, _ = self.outbox.accumulator.append(TOPIC, value, key, None, 0, None, 60, self.clock.monotonic)
         self.records.append((value, key, batch, index))
 
     def depart(self) -> None:

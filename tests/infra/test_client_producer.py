@@ -539,7 +539,8 @@ def test_a_forked_child_is_refused(server: FakeServer) -> None:
                     use()
                 except errors.Refused as error:
                     os._exit(0 if "forked" in str(error) else 1)
-                os._exit(2)
+                finally:
+                    os._exit(2)
             assert os.waitpid(child, 0)[1] == 0
         server.faults = lambda: None
     assert server.topics["t"].values(0) == [b"a", b"c"]
