@@ -19,7 +19,7 @@ from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
 
-COMMITS = (100, 1_000, 3_000, 10_000)
+COMMITS = (100, 1_000, 10_000)
 QUICK_COMMITS = (100, 300)
 LIVE_FILES = 2_000
 APPENDS = 40
