@@ -75,6 +75,12 @@ def _made_possible(case: Any) -> None:
         body.pop("commit", None)
         # A member that was there before is refused, and nobody else may commit while a group has one.
         case.path_parameters |= {"group": "readers", "member": str(uuid.uuid4())}
+    elif isinstance(body, dict) and "name" in body:
+        # For JSON Schema 1.0 is an integer.
+        config = {
+            name: int(value) if isinstance(value, float) else value for name, value in body.get("config", {}).items()
+        }
+        body |= {"name": case.path_parameters.get("topic") or str(uuid.uuid4()), "config": config}
 
 
 @schemathesis.hook
