@@ -47,6 +47,9 @@ class _PlainRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 RECORD_BYTES_MIN = len(b'{"value":1}')
 PLAIN_BYTES_MIN = 2048
+LOOK_BYTES = 16 * 1024
+LOOK_RECORDS_MIN = 4
+"""Fewer in the first LOOK_BYTES: records so large, or so few, that reading them one by one costs no more."""
 """Bodies from this size on are first tried as plain records, which are quicker to look through."""
 
 _decode_request = msgspec.json.Decoder(_Request).decode
@@ -66,7 +69,7 @@ def parse_json(body: bytes, key_from: JsonPointer | None = None) -> Body:
         if len(body) > RECORDS_MAX * RECORD_BYTES_MIN and body.count(b"{") > RECORDS_MAX:
             # Or a body of a few bytes a record would become objects of a hundred each before it could be refused.
             _check_count(body)
-        if len(body) >= PLAIN_BYTES_MIN:
+        if len(body) >= PLAIN_BYTES_MIN and body.count(b'"value', 0, LOOK_BYTES) >= LOOK_RECORDS_MIN:
             columns = _plain(body, key_from)
             if columns is not None:
                 return columns

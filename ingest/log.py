@@ -45,7 +45,8 @@ HEAD_CHECKS_PER_BUDGET = 16
 """The head may go above its budget by this fraction of it."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: that would be a good part of a small publish's time.
+@dataclass(slots=True)
 class PartitionAck:
     """`count` new records from `first_offset` on, or as many that were seen before."""
 
@@ -69,7 +70,7 @@ _Checked = tuple[Split, list[Part], int, str]
 """A request that may be appended: by partition, what becomes of each part, the bytes of the WAL that takes, as whom."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Appended:
     """What `append` did, and what to wait for before it may be acknowledged."""
 

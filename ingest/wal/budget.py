@@ -37,6 +37,9 @@ class Budget:
         return max(room + segments * self._fresh_room() - self.reserved_bytes, 0)
 
     def reserve(self, size: int, segments_ready: int | None) -> bool:
+        if self.reserved_bytes + size <= self.room and self.segments <= self._segments_max:
+            self.reserved_bytes += size
+            return True
         room, segments = self._left(segments_ready)
         fresh = self._fresh_room()
         most = self._submit_bytes_max
