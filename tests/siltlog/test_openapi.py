@@ -76,9 +76,7 @@ def test_requests_are_closed_and_replies_open(served: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("given", "read"), [(GivenRecord, JsonRecord), (GivenHeader, JsonHeader)])
-def test_the_described_record_is_the_one_that_is_read(
-    given: type[msgspec.Struct], read: type[msgspec.Struct]
-) -> None:
+def test_the_described_record_is_the_one_that_is_read(given: type[msgspec.Struct], read: type[msgspec.Struct]) -> None:
     assert set(given.__struct_fields__) == set(read.__struct_fields__)
 
 
