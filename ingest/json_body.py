@@ -47,10 +47,10 @@ class _PlainRequest(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 RECORD_BYTES_MIN = len(b'{"value":1}')
 PLAIN_BYTES_MIN = 2048
+"""Bodies from this size on are first tried as plain records, which are quicker to look through."""
 LOOK_BYTES = 16 * 1024
 LOOK_RECORDS_MIN = 4
 """Fewer in the first LOOK_BYTES: records so large, or so few, that reading them one by one costs no more."""
-"""Bodies from this size on are first tried as plain records, which are quicker to look through."""
 
 _decode_request = msgspec.json.Decoder(_Request).decode
 _decode_count = msgspec.json.Decoder(_Count).decode
