@@ -1,13 +1,13 @@
 """The headers by which a publish happens exactly once: a producer's, or an idempotency key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
-from siltlog.infra.http import INTEGER_MAX, Query, whole_number
+from siltlog.infra.http import INTEGER_MAX, whole_number
 from siltlog.ingest.body import Body
 from siltlog.ingest.claims import EPOCH_MAX
 from siltlog.ingest.idempotency import IdempotencyKey, idempotency_key
@@ -24,8 +24,12 @@ _PRODUCERS_OWN = tuple(
 _RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower()
 
 
+NAMES = (_KEY, _PRODUCER_ID, *_PRODUCERS_OWN, names.HEADER_PARTITION_COUNT.lower())
+"""All that are read here."""
+
+
 def publisher(
-    headers: Headers, body: Body, content: bytes, media: str, query: Query
+    headers: Headers, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]
 ) -> Producer | IdempotencyKey | None:
     """Who publishes `body`, parsed from `content`; None for whoever does not say.
 
@@ -75,10 +79,10 @@ def header_integer(headers: Headers, name: str, maximum: int) -> int | None:
     return number
 
 
-def _key(text: str, headers: Headers, content: bytes, media: str, query: Query) -> IdempotencyKey:
+def _key(text: str, headers: Headers, content: bytes, media: str, query: Iterable[tuple[str, str]]) -> IdempotencyKey:
     # All that says what is to be stored; how long the answer may take is not part of it.
     said = [media]
-    for name, value in query.items():
+    for name, value in query:
         if name not in ("acks", "timeout_ms"):
             said += (name, value)
     for name, value in headers.items():

@@ -14,7 +14,7 @@ from siltlog.ingest.acknowledgement import acknowledged
 from siltlog.ingest.body import Body
 from siltlog.ingest.log import Log
 from siltlog.ingest.producer_headers import header_integer, publisher
-from siltlog.ingest.publish_reply import publish_reply
+from siltlog.ingest.publish_reply import count, publish_reply
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import AutoCreate
 
@@ -67,7 +67,7 @@ class Publish:
         body = await self._parser.parsed(media, content, request.scope["headers"], query)
         if "partition" in query:
             _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
-        by = publisher(headers, body, content, media, query)
+        by = publisher(headers, body, content, media, query.items())
         partition_count = header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
         if asked == "none" and by is not None:
             raise problem(
@@ -89,12 +89,7 @@ class Publish:
         self._bodies.done()
         if acks != "none":
             await acknowledged(topic, appended, acks, timeout_ms / 1000, self._wake_flusher)
-        new = body.count
-        if by is not None:
-            new = sum(ack.count for ack in appended.acks if not ack.duplicate)
-            topic.producers.duplicates_total += body.count - new
-        topic.records_total += new
-        topic.bytes_total += body.nbytes * new // body.count
+        count(topic, body, appended, by)
         return publish_reply(topic, appended, acks, positions=body.positions)
 
     def _known(self, name: str) -> TopicLog | None:

@@ -7,8 +7,21 @@ from typing import Any
 import numpy as np
 
 from siltlog.infra.http import JsonReply
+from siltlog.ingest.body import Body
+from siltlog.ingest.idempotency import IdempotencyKey
 from siltlog.ingest.log import Appended, PartitionAck
+from siltlog.ingest.producer_check import Producer
 from siltlog.ingest.topic_log import TopicLog
+
+
+def count(topic: TopicLog, body: Body, appended: Appended, by: Producer | IdempotencyKey | None) -> None:
+    """Adds an acknowledged publish to what the topic has counted since the start."""
+    new = body.count
+    if by is not None:
+        new = sum(ack.count for ack in appended.acks if not ack.duplicate)
+        topic.producers.duplicates_total += body.count - new
+    topic.records_total += new
+    topic.bytes_total += body.nbytes * new // body.count
 
 
 def publish_reply(topic: TopicLog, appended: Appended, acks: str, *, positions: bool) -> JsonReply:

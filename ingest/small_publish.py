@@ -1,16 +1,43 @@
-"""A publish of one small body that asks for nothing special: checked, appended and answered without waiting for it."""
+"""A publish of one small body without a query: checked, appended and answered without a task that waits for it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic
+from siltlog.ingest import producer_headers
 from siltlog.ingest.acknowledgement import late
+from siltlog.ingest.arrow_body import parse_arrow
+from siltlog.ingest.arrow_messages import inflated_within
 from siltlog.ingest.body import Body, one_record
+from siltlog.ingest.idempotency import IdempotencyKey
 from siltlog.ingest.json_body import parse_json
 from siltlog.ingest.log import Appended, Log
-from siltlog.ingest.publish_reply import publish_reply
+from siltlog.ingest.producer_check import Producer
+from siltlog.ingest.publish_reply import count, publish_reply
 from siltlog.ingest.topic_log import TopicLog
 
-MEDIA = (names.MEDIA_JSON, names.MEDIA_BYTES)
+MEDIA = (names.MEDIA_JSON, names.MEDIA_BYTES, names.MEDIA_ARROW)
+HEADERS = producer_headers.NAMES
+"""Those it acts on, in lower case."""
+INFLATED_BYTES_MAX = 256 * 1024
 _ACKS = "wal"
+
+
+@dataclass(slots=True)
+class Published:
+    topic: TopicLog
+    body: Body
+    by: Producer | IdempotencyKey | None
+    appended: Appended
+
+    def waits_for(self) -> asyncio.Future[None] | None:
+        """A sync of another request that had these records first; None once all are durable."""
+        if self.by is None:
+            return None
+        ends = self.appended.ends
+        return next((wait for log, end in ends if (wait := log.when_synced(end)) is not None), None)
 
 
 class SmallPublish:
@@ -30,18 +57,31 @@ class SmallPublish:
         plain = topic.state == "open" and topic.paused is None and topic.config["acks"] == _ACKS
         return topic if plain else None
 
-    def append(self, topic: TopicLog, media: str, content: bytes) -> tuple[Body, Appended]:
-        """Raises SiltlogError; then nothing was appended."""
-        body = parse_json(content) if media == names.MEDIA_JSON else one_record(content, None, None, None)
-        return body, self._log.append(topic, body, None)
+    def suits(self, media: str, content: bytes) -> bool:
+        """Whether so few bytes are really few."""
+        return media != names.MEDIA_ARROW or inflated_within(content, INFLATED_BYTES_MAX)
 
-    def reply(self, topic: TopicLog, body: Body, appended: Appended) -> bytes:
+    def append(self, topic: TopicLog, media: str, content: bytes, headers: Mapping[str, str]) -> Published:
+        """Raises SiltlogError; then nothing was appended."""
+        if media == names.MEDIA_JSON:
+            body = parse_json(content)
+        elif media == names.MEDIA_BYTES:
+            body = one_record(content, None, None, None)
+        else:
+            body = parse_arrow(content, INFLATED_BYTES_MAX)
+        if not headers:
+            return Published(topic, body, None, self._log.append(topic, body, None))
+        by = producer_headers.publisher(headers, body, content, media, ())
+        partition_count = producer_headers.header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
+        return Published(topic, body, by, self._log.append(topic, body, by, partition_count))
+
+    def reply(self, published: Published) -> bytes:
         """The document for records that are durable. Raises Unavailable when the topic is another node's by now."""
+        topic = published.topic
         if topic.state == "fenced":
             raise topic.gone()
-        topic.records_total += body.count
-        topic.bytes_total += body.nbytes
-        return publish_reply(topic, appended, _ACKS, positions=body.positions).body
+        count(topic, published.body, published.appended, published.by)
+        return publish_reply(topic, published.appended, _ACKS, positions=published.body.positions).body
 
     def late(self, topic: TopicLog) -> SiltlogError:
         return late(topic, _ACKS, "none")

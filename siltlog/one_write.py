@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with one write per reply, head and body in one system call, and no copies of what it reads."""
+"""uvicorn's HTTP protocol with one write per reply, head and body together, and no copies of what it reads."""
 
 import asyncio
 from typing import Any
@@ -17,9 +17,42 @@ class OneWriteProtocol(HttpToolsProtocol):
     def gathering(self, transport: asyncio.Transport) -> "Gathering":
         return Gathering(transport)
 
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._upgrade_offered:
+                self._decline_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    @property
+    def _upgrade_offered(self) -> bool:
+        """The client could go on in another protocol, as HTTP clients that know HTTP/2 say with their first request."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Reads the request again, without its offer: the parser has stopped before its body."""
+        fields = [*((name, value) for name, value in self.headers if name != b"upgrade")]
+        version = self.parser.get_http_version().encode()
+        head = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        lines = b"".join(b"%b: %b\r\n" % field for field in fields)
+        # Not through `data_received` of who inherits: it sees the bytes that came, once.
+        OneWriteProtocol.data_received(self, b"".join((head, lines, b"\r\n", rest)))
+
+    def on_headers_complete(self) -> None:
+        if not self._upgrade_offered:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._upgrade_offered:
+            super().on_message_complete()
+
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
-        if cycle.body or cycle.response_complete or self.parser.should_upgrade():
+        if cycle.body or cycle.response_complete:
             super().on_body(body)
             return
         # uvicorn would copy it into a buffer of its own, and out of that again.
@@ -56,6 +89,7 @@ class Gathering:
         self._transport.close()
 
     def flush(self) -> None:
-        if self._held:
-            held, self._held = self._held, []
+        held, self._held = self._held, []
+        # Whoever is gone gets nothing.
+        if held and not self._transport.is_closing():
             self._transport.write(held[0] if len(held) == 1 else b"".join(held))

@@ -1,12 +1,13 @@
 """Publishes that ask for nothing special, answered by the HTTP protocol itself.
 
 For a record of a hundred bytes, a task, an ASGI scope and a router cost more than everything that makes it durable. So
-a request that has come whole, names its topic and its media type and nothing else, goes from the parser to the log and
-from the sync to the socket. Any other, and any that comes in pieces, takes the long way through the application, which
-answers the same.
+a request that has come whole and has no more than a topic, a media type and a producer goes from the parser to the log
+and from the sync to the socket. Any other, and any that comes in pieces, takes the long way through the application,
+which answers the same.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -15,16 +16,15 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from siltlog.door import Door
 from siltlog.infra.http import JSON_HEADERS, problem_reply
 from siltlog.infra.in_flight import SMALL_BYTES, InFlight
-from siltlog.ingest.body import Body
-from siltlog.ingest.log import Appended
 from siltlog.ingest.publish_http import TIMEOUT_MS
-from siltlog.ingest.small_publish import MEDIA, SmallPublish
+from siltlog.ingest.small_publish import HEADERS, MEDIA, Published, SmallPublish
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.one_write import OneWriteProtocol
 
 PATH_START, PATH_END = b"/v1/topics/", b"/records"
 LOOK_SECONDS = 1.0
 _MEDIA = {media.encode(): media for media in MEDIA}
+_PRODUCER_HEADERS = {name.encode(): name for name in HEADERS}
 _PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding"))
 
 
@@ -47,6 +47,7 @@ class SmallPublishes:
             return None
         media = None
         host: bytes | None = None
+        producer: dict[str, str] = {}
         for name, value in connection.headers:
             if name == b"host" and host is None:
                 host = value
@@ -55,6 +56,8 @@ class SmallPublishes:
             elif name == b"content-length":
                 if len(value) > 5 or int(value) > SMALL_BYTES:
                     return None
+            elif name in _PRODUCER_HEADERS:
+                producer[_PRODUCER_HEADERS[name]] = value.decode("latin-1")
             elif name not in _PLAIN_HEADERS and (name != b"connection" or value.lower() != b"keep-alive"):
                 return None
         parser = connection.parser
@@ -70,7 +73,7 @@ class SmallPublishes:
         ):
             return None
         topic = self.publish.topic(url[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
-        return None if topic is None else Exchange(self, connection, topic, media)
+        return None if topic is None else Exchange(self, connection, topic, media, producer)
 
     def begun(self, exchange: "Exchange") -> None:
         self.door.in_flight += 1
@@ -104,11 +107,12 @@ class Exchange:
 
     __slots__ = (
         "_all",
-        "_appended",
-        "_body",
         "_connection",
+        "_headers",
         "_media",
         "_nbytes",
+        "_path",
+        "_published",
         "_request_id",
         "began",
         "body",
@@ -121,7 +125,14 @@ class Exchange:
         "topic",
     )
 
-    def __init__(self, small: SmallPublishes, connection: "SmallPublishProtocol", topic: TopicLog, media: str) -> None:
+    def __init__(
+        self,
+        small: SmallPublishes,
+        connection: "SmallPublishProtocol",
+        topic: TopicLog,
+        media: str,
+        headers: Mapping[str, str],
+    ) -> None:
         self.topic = topic
         self.scope = connection.scope
         self.response_complete = False
@@ -134,10 +145,14 @@ class Exchange:
         self._all = small
         self._connection = connection
         self._media = media
+        self._headers = headers
+        self._path = connection.url
         self._nbytes = 0
-        self._body: Body
-        self._appended: Appended
+        self._published: Published
         self._request_id = ""
+
+    def suits(self, content: bytes) -> bool:
+        return self._all.publish.suits(self._media, content)
 
     def begin(self, content: bytes) -> None:
         """The whole request is here: appends it. Never raises."""
@@ -153,11 +168,11 @@ class Exchange:
             self.refuse(error)
             return
         try:
-            self._body, self._appended = small.publish.append(self.topic, self._media, content)
+            self._published = small.publish.append(self.topic, self._media, content, self._headers)
         except Exception as error:
             self.refuse(error)
             return
-        self._appended.durable.add_done_callback(self._durable)
+        self._published.appended.durable.add_done_callback(self._durable)
 
     def _durable(self, future: asyncio.Future[None]) -> None:
         if self.response_complete:
@@ -165,7 +180,11 @@ class Exchange:
         small = self._all
         try:
             future.result()
-            document = small.publish.reply(self.topic, self._body, self._appended)
+            wait = self._published.waits_for()
+            if wait is not None:
+                wait.add_done_callback(self._durable)
+                return
+            document = small.publish.reply(self._published)
         except Exception as error:
             self.refuse(error)
             return
@@ -178,7 +197,7 @@ class Exchange:
     def refuse(self, error: Exception) -> None:
         """Answers with a problem document."""
         door = self._all.door
-        refusal = door.refusal(error, "POST", self._connection.url.decode("latin-1"), self._request_id)
+        refusal = door.refusal(error, "POST", self._path.decode("latin-1"), self._request_id)
         reply: Response = problem_reply(refusal, self._request_id)
         door.replies[reply.status_code] = door.replies.get(reply.status_code, 0) + 1
         headers = [*self._connection.server_state.default_headers, *reply.raw_headers]
@@ -214,9 +233,7 @@ class SmallPublishProtocol(OneWriteProtocol):
             # Not all of it came at once.
             self._taken = None
             content, self._content = self._content, b""
-            super().on_headers_complete()
-            if content:
-                super().on_body(content)
+            self._go_on(content)
 
     def on_headers_complete(self) -> None:
         if self.small is not None and (self.cycle is None or self.cycle.response_complete):
@@ -238,8 +255,18 @@ class SmallPublishProtocol(OneWriteProtocol):
             return
         self._taken = None
         content, self._content = self._content, b""
+        if not exchange.suits(content):
+            self._go_on(content)
+            super().on_message_complete()
+            return
         self.cycle = exchange  # type: ignore[assignment]
         exchange.begin(content)
+
+    def _go_on(self, content: bytes) -> None:
+        """The long way, with what has come so far."""
+        super().on_headers_complete()
+        if content:
+            super().on_body(content)
 
 
 class _NoEvent:

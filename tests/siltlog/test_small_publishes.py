@@ -7,6 +7,7 @@ import uuid
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from http_rig import Http, answer
 
@@ -82,6 +83,59 @@ def test_both_ways_answer_the_same(http: Http, topic: str, media: str, body: byt
     accepted = short.startswith(b"HTTP/1.1 200")
     per_request = len(json.loads(short.partition(b"\r\n\r\n")[2])["records"]) if accepted else 0
     assert http.end(topic) - before == 2 * per_request
+
+
+SEQUENCED = b'{"records":[{"value":1,"partition":0,"sequence":%d}]}'
+
+
+@pytest.mark.parametrize(
+    ("headers", "sequence"),
+    [
+        ("Silt-Producer-Id: {}\n", 0),
+        ("Silt-Producer-Id: {}\nSilt-Producer-Epoch: 0\nSilt-Partition-Count: 2\n", 0),
+        ("Silt-Producer-Id: {}\nSilt-Sequence-Mode: increasing\n", 7),
+        ("Silt-Producer-Id: {}\n", 3),
+        ("Silt-Producer-Id: {}\nSilt-Producer-Epoch: 9\n", 0),
+        ("Silt-Producer-Id: {}\nSilt-Partition-Count: 5\n", 0),
+        ("Silt-Producer-Id: no/name{}\n", 0),
+        ("Silt-Sequence: 3\n", 0),
+        ("Idempotency-Key: {}\n", None),
+        ("Idempotency-Key: {}\nSilt-Producer-Id: {}\n", 0),
+    ],
+)
+def test_producers_are_answered_the_same_and_repeats_are_known(
+    http: Http, topic: str, headers: str, sequence: int | None
+) -> None:
+    http.create(topic, 2)
+    known(http)
+    body = RECORD if sequence is None else SEQUENCED % sequence
+    with http.connect() as connection:
+
+        def answered(name: str, extra: str) -> tuple[str, list[str], Any]:
+            connection.sendall(request(topic, body, extra=headers.format(name, name) + extra))
+            return without_chance(answer(connection))
+
+        # Each producer twice, once each way first: the second of the two is the repeat of the other's.
+        assert [answered("a", ""), answered("a", LONG_WAY)] == [answered("b", LONG_WAY), answered("b", "")]
+
+
+def test_small_arrow_bodies(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"])})
+    bomb = pa.record_batch({"value": pa.array([b"\x00" * 1_000_000])})
+    for records, codec, ways in ((batch, None, 2), (batch, "zstd", 2), (bomb, "zstd", 2)):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, records.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_batch(records)
+        with http.connect() as connection:
+            answers = []
+            for extra in ("", LONG_WAY)[:ways]:
+                connection.sendall(request(topic, sink.getvalue().to_pybytes(), media=names.MEDIA_ARROW, extra=extra))
+                answers.append(without_chance(answer(connection)))
+        assert answers[0] == answers[1]
+        assert "200" in answers[0][0]
+    assert http.end(topic) == 10
 
 
 def test_what_was_sent_is_what_is_read(http: Http, topic: str) -> None:
@@ -175,12 +229,12 @@ def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         class Publish(FakePublish):
-            def append(self, topic: Any, media: str, content: bytes) -> tuple[Any, Any]:
-                return None, SimpleNamespace(durable=durable)
+            def append(self, topic: Any, media: str, content: bytes, headers: Any) -> Any:
+                return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
 
         in_flight, door, connection = InFlight(1_000, SystemClock()), FakeDoor(), FakeConnection()
         small = SmallPublishes(Publish(), door, in_flight)  # type: ignore[arg-type]
-        exchange = Exchange(small, connection, None, names.MEDIA_JSON)  # type: ignore[arg-type]
+        exchange = Exchange(small, connection, None, names.MEDIA_JSON, {})  # type: ignore[arg-type]
         exchange.begin(b"x" * 10)
         assert (in_flight.used_bytes, door.in_flight) == (10, 1)
         for _ in range(500):
@@ -203,7 +257,7 @@ def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
     async def run() -> FakeConnection:
         in_flight, connection = InFlight(5, SystemClock()), FakeConnection()
         small = SmallPublishes(FakePublish(), FakeDoor(), in_flight)  # type: ignore[arg-type]
-        Exchange(small, connection, None, names.MEDIA_JSON).begin(b"x" * 10)  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON, {}).begin(b"x" * 10)  # type: ignore[arg-type]
         assert in_flight.used_bytes == 0
         return connection
 
