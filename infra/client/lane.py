@@ -16,12 +16,12 @@ from typing import Literal
 
 import msgspec
 
-from siltlog.infra.client.arrow_body import Placement, out_of_range, place
 from siltlog.infra.client.batch import Batch, Landed
 from siltlog.infra.client.core import Request, Response, backoff_ms, json_request
 from siltlog.infra.client.flight import Claimed, Flight, Identity, Limits, flight_of
 from siltlog.infra.client.options import PublishOptions
-from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable, problem
+from siltlog.infra.client.placer import Placer
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable
 
 IN_FLIGHT_MAX = 4
 """Requests of one topic at a time."""
@@ -67,13 +67,11 @@ class Lane:
         self._guessed = False
         self._identity = Identity()
         self._fenced: SiltlogError | None = None
-        self._keyless = int(jitter() * 2**31)
+        self._placer = Placer(topic, limits, jitter)
         self._given: Batch | None = None
-        self._batches: list[Batch] = []
         self._finished: list[Batch] = []
         self._flights: list[Flight] = []
         self._busy: set[int] = set()
-        self._placed: tuple[Batch, int, int, Placement] | None = None
         self._lookup: Lookup | None = None
         self._claiming = False
         self._claim_lost = False
@@ -117,7 +115,7 @@ class Lane:
         try:
             if self._given is not None:
                 batch, self._given = self._given, None
-                self._batches.append(batch)
+                self._placer.batches.append(batch)
                 batch.start_sending()
             self._expire(now)
             return self._lookup_step(now) or self._retry_step(now) or self._new_step(now)
@@ -147,21 +145,17 @@ class Lane:
 
     def abandon(self, error: SiltlogError) -> None:
         """Fails all there is, which may have arrived."""
-        self._unplace()
         for flight in list(self._flights):
             self._doubt(flight, error)
-        self._fail_pending(error)
+        self._placer.fail_waiting(self._placer.batches, error)
         self._settle_schedule()
 
     def _settle_schedule(self) -> None:
         """Brings what others read up to date: finished batches, and when there is something to do."""
-        open_batches: list[Batch] = []
-        for batch in self._batches:
-            (open_batches if batch.pending or batch.flights else self._finished).append(batch)
-        self._batches = open_batches
+        self._finished += self._placer.take_finished()
         self._busy = {number for flight in self._flights for number in flight.placement.counts}
-        self._waiting = self._placed is not None or any(batch.pending for batch in open_batches)
-        self.idle = not open_batches
+        self._waiting = bool(self._placer.waiting())
+        self.idle = not self._placer.batches
         if not self._flights and self._lookup != "claim":
             self._claiming = False
         self.due = self._next_due()
@@ -172,9 +166,7 @@ class Lane:
             return None
         if self.ending:
             return 0.0
-        held = [flight.batch for flight in grounded] + [batch for batch in self._batches if batch.pending]
-        if self._placed is not None:
-            held.append(self._placed[0])
+        held = [flight.batch for flight in grounded] + self._placer.waiting()
         dues = [batch.created + self._options.delivery_timeout_ms / 1000 for batch in held]
         dues += [flight.not_before for flight in grounded if flight.refusal is None]
         may_fly = self._waiting and not self._claiming and self._may_fly()
@@ -193,7 +185,7 @@ class Lane:
     def _lookup_step(self, now: float) -> Step | None:
         if self._lookup is not None or now < self.not_before:
             return None
-        self._waiting = any(batch.pending for batch in self._batches) or self._placed is not None
+        self._waiting = bool(self._placer.waiting())
         self._lookup = self._wanted_lookup()
         if self._lookup == "topic":
             request = json_request("GET", f"/v1/topics/{self.topic}")
@@ -213,18 +205,17 @@ class Lane:
         return None
 
     def _new_step(self, now: float) -> Step | None:
-        while self._partitions is not None and self._lookup is None and not self._claiming and now >= self.not_before:
-            if self._placed is None and not self._place_next(self._partitions):
-                return None
-            if self._placed is None:
-                continue
-            if not self._may_fly():
-                return None
-            flight = flight_of(*self._placed, self._partitions, self._identity, self._options.compression)
-            self._placed = None
-            self._flights.append(flight)
-            return self._fly(flight, now)
-        return None
+        if self._partitions is None or self._lookup is not None or self._claiming or now < self.not_before:
+            return None
+        placer = self._placer
+        if placer.placed is None and self._may_fly():
+            placer.place_next(self._partitions, self._busy, checked=not self._guessed)
+        if placer.placed is None or not self._may_fly():
+            return None
+        flight = flight_of(*placer.placed, self._partitions, self._identity, self._options.compression)
+        placer.take_placed()
+        self._flights.append(flight)
+        return self._fly(flight, now)
 
     def _fly(self, flight: Flight, now: float) -> Step:
         flight.in_air = True
@@ -237,55 +228,9 @@ class Lane:
         if any(flight.partitions != self._partitions for flight in self._flights):
             # The same key may be on its way to another partition.
             return False
-        if self._placed is not None:
-            return self._busy.isdisjoint(self._placed[3].counts)
+        if self._placer.placed is not None:
+            return self._busy.isdisjoint(self._placer.placed.placement.counts)
         return len(self._busy) < self._partitions or not self._flights
-
-    def _place_next(self, partitions: int) -> bool:
-        """Cuts and places the next rows; False when there are none, or no partition is free for them."""
-        batch = next((batch for batch in self._batches if batch.pending), None)
-        if batch is None or not self._may_fly():
-            return False
-        start, end, sticky = batch.pending[0]
-        stop = self._limits.fitting(batch, start, end)
-        records = batch.slice(start, stop)
-        wrong = [] if self._guessed else out_of_range(records, partitions)
-        if wrong:
-            bad = start + wrong[0]
-            del batch.pending[0]
-            batch.failed(bad, bad + 1, self._no_partition(batch, bad))
-            batch.requeue((start, bad), (bad + 1, end), keyless=sticky)
-            return True
-        keyless = self._next_keyless(partitions) if sticky is None or sticky >= partitions else sticky
-        placement = place(records, partitions, keyless)
-        del batch.pending[0]
-        batch.requeue((stop, end), keyless=sticky)
-        batch.flights += 1
-        self._placed = batch, start, stop, placement
-        return True
-
-    def _next_keyless(self, partitions: int) -> int:
-        """Keyless rows stick to one partition for a request: the next in turn that is free."""
-        self._keyless += 1
-        turn = (self._keyless + more for more in range(partitions))
-        self._keyless = next((number for number in turn if number % partitions not in self._busy), self._keyless)
-        return self._keyless % partitions
-
-    def _unplace(self) -> None:
-        if self._placed is not None:
-            batch, start, stop, placement = self._placed
-            batch.flights -= 1
-            batch.requeue((start, stop), keyless=placement.keyless)
-            self._placed = None
-
-    def _no_partition(self, batch: Batch, row: int) -> SiltlogError:
-        partition = batch.columns()["partition"][row].as_py()
-        return problem(
-            "unknown_partition",
-            f"{self.topic} has no partition {partition}; it has {self._partitions}, numbered from 0",
-            topic=self.topic,
-            partition=partition,
-        )
 
     # --- good answers -------------------------------------------------------------------------------------
     def _succeeded(self, step: Step, response: Response, now: float) -> None:
@@ -375,7 +320,7 @@ class Lane:
 
     def _restart(self, now: float) -> None:
         """What was placed is placed anew; a server that goes on refusing it is not asked in a tight loop."""
-        self._unplace()
+        self._placer.unplace()
         if self._restarts:
             self.not_before = max(self.not_before, now + backoff_ms(self._restarts - 1, self._jitter()) / 1000)
         self._restarts += 1
@@ -399,17 +344,16 @@ class Lane:
         elif step.lookup == "topic" and error.error_code == "unknown_topic":
             self._partitions, self._guessed = 1, True
         else:
-            self._fail_pending(error)
+            self._placer.fail_waiting(self._placer.batches, error)
 
     def _take_back(self, flight: Flight) -> None:
         """Nothing of it happened: its rows are placed anew."""
         self._give_back(flight, (flight.start, flight.stop))
 
     def _give_back(self, flight: Flight, *ranges: tuple[int, int]) -> None:
-        """Rows of a flight that ended wait again, before whatever was sent after them."""
-        self._unplace()
+        """Ends a flight, of which these rows wait again."""
         self._remove(flight)
-        flight.batch.requeue(*ranges, keyless=flight.placement.keyless)
+        self._placer.give_back(flight.batch, flight.placement, *ranges)
 
     def _refused(self, flight: Flight, error: SiltlogError, now: float) -> None:
         """Nothing of it happened and the same again will not help; other rows of it, or placed anew, may be taken."""
@@ -465,11 +409,6 @@ class Lane:
         self._flights.remove(flight)
         flight.batch.flights -= 1
 
-    def _fail_pending(self, error: SiltlogError) -> None:
-        self._unplace()
-        for batch in self._batches:
-            batch.fail_pending(error)
-
     # --- time ---------------------------------------------------------------------------------------------
     def _remaining_ms(self, batch: Batch, now: float) -> float:
         return self._options.delivery_timeout_ms - (now - batch.created) * 1000
@@ -477,8 +416,8 @@ class Lane:
     def _expire(self, now: float) -> None:
         """Fails what was not delivered in `delivery_timeout_ms`, or before the producer was closed with less time."""
         if self._fenced is not None:
-            self._fail_pending(self._fenced)
-        late = [batch for batch in self._batches if self.ending or self._remaining_ms(batch, now) <= 0]
+            self._placer.fail_waiting(self._placer.batches, self._fenced)
+        late = [batch for batch in self._placer.batches if self.ending or self._remaining_ms(batch, now) <= 0]
         if not late:
             return
         limit = "until the producer was closed" if self.ending else f"within {self._options.delivery_timeout_ms} ms"
@@ -488,8 +427,6 @@ class Lane:
         )
         for flight in [flight for flight in self._flights if flight.batch in late and not flight.in_air]:
             self._end(flight, (flight.maybe_landed and self._last_error) or error)
-        self._unplace()
-        for batch in late:
-            batch.fail_pending(error)
+        self._placer.fail_waiting(late, error)
         # Whoever comes next does not wait for the back-off of what has failed; what the server asked for still holds.
         self.not_before, self._last_error = min(self.not_before, self._asked_before), None
