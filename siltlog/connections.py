@@ -187,6 +187,8 @@ class Connection(SmallPublishProtocol):
             # What came before is whole and gets its own answers; the connection ends with the last of them.
             last = self.pipeline[0][0] if self.pipeline else self.cycle
             last.keep_alive = False
+            # Not one that was read and found no room: it will never be complete.
+            self.cycle = last
             self._deaf = True
             return
         self.refuse(
