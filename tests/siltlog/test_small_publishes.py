@@ -48,6 +48,7 @@ def without_chance(reply: bytes) -> tuple[str, list[str], Any]:
     status, *lines = head.decode().lower().split("\r\n")
     kept = sorted(line for line in lines if not line.startswith(("date:", "silt-request-id:", "content-length:")))
     assert any(line.startswith("silt-request-id:") for line in lines)
+    body = re.sub(rb"name-[ab]", b"name", body)
     document = json.loads(
         re.sub(rb'"(request_id|partition|first_offset|last_offset)": ?("[^"]*"|\d+)', rb'"\1":0', body)
     )
@@ -116,7 +117,10 @@ def test_producers_are_answered_the_same_and_repeats_are_known(
             return without_chance(answer(connection))
 
         # Each producer twice, once each way first: the second of the two is the repeat of the other's.
-        assert [answered("a", ""), answered("a", LONG_WAY)] == [answered("b", LONG_WAY), answered("b", "")]
+        assert [answered("name-a", ""), answered("name-a", LONG_WAY)] == [
+            answered("name-b", LONG_WAY),
+            answered("name-b", ""),
+        ]
 
 
 def test_small_arrow_bodies(http: Http, topic: str) -> None:
@@ -124,18 +128,19 @@ def test_small_arrow_bodies(http: Http, topic: str) -> None:
     known(http)
     batch = pa.record_batch({"value": pa.array([b"a", b"b"])})
     bomb = pa.record_batch({"value": pa.array([b"\x00" * 1_000_000])})
-    for records, codec, ways in ((batch, None, 2), (batch, "zstd", 2), (bomb, "zstd", 2)):
+    for records, codec in ((batch, None), (batch, "zstd"), (bomb, "zstd")):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, records.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
             writer.write_batch(records)
         with http.connect() as connection:
             answers = []
-            for extra in ("", LONG_WAY)[:ways]:
+            for extra in ("", LONG_WAY):
                 connection.sendall(request(topic, sink.getvalue().to_pybytes(), media=names.MEDIA_ARROW, extra=extra))
                 answers.append(without_chance(answer(connection)))
         assert answers[0] == answers[1]
-        assert "200" in answers[0][0]
-    assert http.end(topic) == 10
+        # What inflates to a megabyte is too large for this server.
+        assert ("200" in answers[0][0]) == (records is batch)
+    assert http.end(topic) == 8
 
 
 def test_what_was_sent_is_what_is_read(http: Http, topic: str) -> None:
