@@ -28,8 +28,9 @@ async def acknowledged(
 
     try:
         await future
-        if topic.state == "fenced":
-            # It is on this disk, but another node owns the topic by now: nobody may rely on it.
+        if topic.state in ("fenced", "deleted"):
+            # It is on this disk, but another node owns the topic by now, or it has ended: nobody may rely on it, nor
+            # wait for its table.
             raise topic.gone()
         waits += [wait for log, end in appended.ends if (wait := log.when_synced(end)) is not None]
         for future in waits:

@@ -18,9 +18,9 @@ Headers = Mapping[str, str]
 INCREASING = "increasing"
 _KEY = names.HEADER_IDEMPOTENCY_KEY.lower()
 _PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
-_PRODUCERS_OWN = tuple(
-    name.lower() for name in (names.HEADER_PRODUCER_EPOCH, names.HEADER_SEQUENCE, names.HEADER_SEQUENCE_MODE)
-)
+_PRODUCERS_OWN = {
+    name.lower(): name for name in (names.HEADER_PRODUCER_EPOCH, names.HEADER_SEQUENCE, names.HEADER_SEQUENCE_MODE)
+}
 _RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower()
 
 
@@ -38,8 +38,8 @@ def publisher(
     producer_id = headers.get(_PRODUCER_ID)
     key = headers.get(_KEY)
     if producer_id is None:
-        for name in _PRODUCERS_OWN:
-            if name in headers:
+        for field, name in _PRODUCERS_OWN.items():
+            if field in headers:
                 raise problem("invalid_request", f"{name} needs {names.HEADER_PRODUCER_ID}")
         return None if key is None else _key(key, headers, content, media, query)
     if key is not None:
@@ -92,15 +92,27 @@ def _key(text: str, headers: Headers, content: bytes, media: str, query: Iterabl
 
 
 def _give_sequences(body: Body, first: int) -> None:
-    """Silt-Sequence: the first sequence of a body for one partition."""
+    """Silt-Sequence: the first sequence of a body for one partition. A record that says another is no tie to break."""
+    wrong: int | None = None
     if body.rows is not None:
         several = len(set(body.rows.partitions)) > 1
+        given = enumerate(body.rows.sequences)
+        wrong = next((index for index, own in given if own not in (None, first + index)), None)
         body.rows.sequences = list(range(first, first + body.count))
     else:
         several = body.partition is not None and bool((body.partition != body.partition[0]).any())
-        body.sequence = np.arange(first, first + body.count, dtype=np.int64)
+        sequence = np.arange(first, first + body.count, dtype=np.int64)
+        if body.sequence is not None and (clash := body.sequence != sequence).any():
+            wrong = int(np.argmax(clash))
+        body.sequence = sequence
     if several:
         raise problem("invalid_request", "Silt-Sequence is for a body of one partition; give each record its sequence")
+    if wrong is not None:
+        raise problem(
+            "invalid_record",
+            f"record {wrong} has another sequence than {first + wrong}, which {names.HEADER_SEQUENCE} gives it",
+            index=wrong,
+        )
 
 
 def _check_named(body: Body) -> None:

@@ -43,8 +43,9 @@ class Published:
 class SmallPublish:
     """One for the server. What it refuses, and how it answers, is what `Publish` does with the same request."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, request_bytes_max: int) -> None:
         self._log = log
+        self._bytes_max = request_bytes_max
 
     def topic(self, name: str) -> TopicLog | None:
         """The topic, when a publish to it needs no more than a sync."""
@@ -68,7 +69,7 @@ class SmallPublish:
         elif media == names.MEDIA_BYTES:
             body = one_record(content, None, None, None)
         else:
-            body = parse_arrow(content, INFLATED_BYTES_MAX)
+            body = parse_arrow(content, self._bytes_max)
         if not headers:
             return Published(topic, body, None, self._log.append(topic, body, None))
         by = producer_headers.publisher(headers, body, content, media, ())
@@ -76,9 +77,9 @@ class SmallPublish:
         return Published(topic, body, by, self._log.append(topic, body, by, partition_count))
 
     def reply(self, published: Published) -> bytes:
-        """The document for records that are durable. Raises Unavailable when the topic is another node's by now."""
+        """The document for records that are durable. Raises when the topic has ended, or is another node's."""
         topic = published.topic
-        if topic.state == "fenced":
+        if topic.state in ("fenced", "deleted"):
             raise topic.gone()
         count(topic, published.body, published.appended, published.by)
         return publish_reply(topic, published.appended, _ACKS, positions=published.body.positions).body

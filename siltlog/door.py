@@ -153,8 +153,13 @@ class Door:
 
     def _may_be_called(self, host: str) -> bool:
         try:
-            name = (urlsplit(f"//{host}").hostname or "").lower()
+            parts = urlsplit(f"//{host}")
+            name = (parts.hostname or "").lower()
+            # Asked for because it raises where more follows than a port.
+            _ = parts.port
         except ValueError:
+            return False
+        if parts.netloc != host or "@" in host:
             return False
         if name in ("localhost", "") or name in self._hosts:
             # HTTP/1.0 has no Host; a browser always sends one.

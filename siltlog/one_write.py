@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -24,22 +25,21 @@ class OneWriteProtocol(HttpToolsProtocol):
             if self._upgrade_offered:
                 self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("")
+            self.send_400_response("not a request of HTTP/1.1")
 
     @property
     def _upgrade_offered(self) -> bool:
         """The client could go on in another protocol, as HTTP clients that know HTTP/2 say with their first request."""
-        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Reads the request again, without its offer: the parser has stopped before its body."""
-        fields = [*((name, value) for name, value in self.headers if name != b"upgrade")]
         version = self.parser.get_http_version().encode()
         head = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        lines = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        lines = b"".join(b"%b: %b\r\n" % field for field in fields)
-        # Not through `data_received` of who inherits: it sees the bytes that came, once.
+        # Not what inherits: that has seen these bytes.
         OneWriteProtocol.data_received(self, b"".join((head, lines, b"\r\n", rest)))
 
     def on_headers_complete(self) -> None:

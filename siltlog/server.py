@@ -215,7 +215,7 @@ class _Server:
             metrics=self.metrics,
         )
         connections.refusing = door.refuse
-        connections.small = SmallPublishes(SmallPublish(log), door, self._in_flight)
+        connections.small = SmallPublishes(SmallPublish(log, settings.request_bytes), door, self._in_flight)
         self.metrics.gauge(names.METRIC_CONNECTIONS, "Open connections", lambda: len(connections.open))
         self.metrics.gauge(
             names.METRIC_IN_FLIGHT_BYTES, "Memory of requests under way", lambda: self._in_flight.used_bytes

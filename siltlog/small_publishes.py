@@ -178,6 +178,8 @@ class Exchange:
         if self.response_complete:
             return
         small = self._all
+        if small.door.draining:
+            self.keep_alive = False
         try:
             future.result()
             wait = self._published.waits_for()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from log_rig import CLOCK, LOGGER, GatedDisk, LaterClock, body, running_log
 
-from siltlog.infra.errors import OutcomeUnknown
+from siltlog.infra.errors import OutcomeUnknown, UnknownTopic
 from siltlog.ingest.acknowledgement import acknowledged
 from siltlog.ingest.body import Body
 from siltlog.ingest.idempotency import idempotency_key
@@ -112,6 +112,24 @@ def test_who_waited_long_enough_is_told_how_far_it_came_and_is_let_go_of(tmp_pat
                 await acknowledged(topic, again, "wal", 0.05, no_wake)
             assert late.value.members == {"acks": "none"}
             topic.close("fenced", "for the test")
+
+    asyncio.run(run())
+
+
+def test_who_waits_for_a_topic_that_ends_during_the_sync_learns_of_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        disk = GatedDisk()
+        async with running_log(tmp_path, disk) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            disk.gate.clear()
+            sent = log.append(topic, body("a"), None)
+            ack = asyncio.ensure_future(acknowledged(topic, sent, "table", 60, no_wake))
+            await some_turns()
+            topic.close("deleted", "it was deleted")
+            log.remove_topic(topic)
+            disk.gate.set()
+            with pytest.raises(UnknownTopic):
+                await asyncio.wait_for(ack, 30)
 
     asyncio.run(run())
 

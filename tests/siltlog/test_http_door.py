@@ -45,6 +45,12 @@ def test_names_it_answers_for(http: Http, host: str) -> None:
         "silt.example.",
         "x@y",
         "[x]",
+        "localhost:80, evil.example",
+        "localhost:x",
+        "localhost/evil.example",
+        "x@localhost",
+        "localhost\nHost: evil.example",
+        "localhost:80\nHost: evil.example",
     ],
 )
 def test_names_it_does_not_answer_for(http: Http, host: str) -> None:

@@ -196,6 +196,7 @@ def test_increasing_sequences_in_columns(http: Http, topic: str) -> None:
         ({"Idempotency_Key": ""}, 400, "invalid_parameter"),
         ({"Idempotency_Key": "x" * 256}, 400, "invalid_parameter"),
         ({"Idempotency_Key": "k"}, 422, "invalid_record"),
+        ({"Silt_Producer_Id": "p", "Silt_Sequence": "1"}, 422, "invalid_record"),
     ],
 )
 def test_headers_that_are_wrong(http: Http, topic: str, headers: dict[str, str], status: int, code: str) -> None:
