@@ -211,11 +211,16 @@ class Connection(SmallPublishProtocol):
         if self._deaf:
             return
         self._deaf = True
-        body = encode_json(problem_document(error, None))
+        door = self._all.small.door
+        request_id = door.next_request_id()
+        status = door.refusal(error, "", "", request_id).status or 500
+        door.replies[status] = door.replies.get(status, 0) + 1
+        body = encode_json(problem_document(error, request_id))
         headers = {**problem_headers(error), "Content-Type": names.MEDIA_PROBLEM, "Connection": "close"}
+        headers[names.HEADER_REQUEST_ID] = request_id
         lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()]
         length = b"Content-Length: %d\r\n\r\n" % len(body)
-        self.transport.write(b"".join((STATUS_LINE[error.status or 500], *lines, length, body)))
+        self.transport.write(b"".join((STATUS_LINE[status], *lines, length, body)))
         self.transport.close()
 
     def linger(self) -> None:

@@ -168,6 +168,7 @@ def test_what_is_no_http_is_told_so(http: Http, sent: bytes) -> None:
         status, fields, document = head_of(answer(connection))
         assert (status, json.loads(document)["error_code"]) == (400, "malformed_body")
         assert (fields["content-type"], connection.recv(1)) == (names.MEDIA_PROBLEM, b"")
+        assert fields["silt-request-id"] == json.loads(document)["request_id"]
 
 
 def test_what_is_no_http_after_a_request_does_not_spoil_its_answer(http: Http) -> None:
