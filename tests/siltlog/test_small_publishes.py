@@ -197,6 +197,10 @@ class FakePublish:
 class FakeTransport:
     def __init__(self) -> None:
         self.written = b""
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -217,6 +221,7 @@ class FakeConnection:
 
 class FakeDoor:
     def __init__(self) -> None:
+        self.draining = False
         self.in_flight = 0
         self.replies: dict[int, int] = {}
 
@@ -267,3 +272,29 @@ def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
         return connection
 
     assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 503")
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: bool) -> None:
+    async def run() -> FakeConnection:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publish(FakePublish):
+            def append(self, topic: Any, media: str, content: bytes, headers: Any) -> Any:
+                return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
+
+            def reply(self, published: Any) -> bytes:
+                return b"{}"
+
+        door, connection = FakeDoor(), FakeConnection()
+        small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON, {}).begin(b"x")  # type: ignore[arg-type]
+        door.draining = draining
+        durable.set_result(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return connection
+
+    connection = asyncio.run(run())
+    assert connection.transport.written.startswith(b"HTTP/1.1 200")
+    assert (b"connection: close" in connection.transport.written, connection.transport.closed) == (draining, draining)
