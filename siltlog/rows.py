@@ -142,7 +142,8 @@ def texts_of(values: Sequence[bytes], parts: Sequence[str]) -> Iterator[str]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"it is not JSON: {error}") from None
         if found[:1] in (b"", b"n", b"{", b"["):
-            raise ValueError(f"there is no string, number or boolean at {'/'.join(parts)!r}")
+            place = parts[0] if len(parts) == 1 else "/" + "/".join(parts)
+            raise ValueError(f"there is no string, number or boolean at {place!r}")
         yield text
 
 

@@ -113,9 +113,15 @@ def publish(
     clock = SystemClock()
     started = clock.monotonic()
     with _publication(session, topic, acks, rate, producer_id, mark) as publication:
-        with publish_progress(topic, source.total) as show:
-            _send(publication, source, skip, _pacing(rate, clock), show, gather=mark is None)
-        _report(session, publication, source, clock.monotonic() - started)
+        try:
+            with publish_progress(topic, source.total) as show:
+                _send(publication, source, skip, _pacing(rate, clock), show, gather=mark is None)
+        except KeyboardInterrupt:
+            if mark is not None:
+                before = publication.count + publication.already
+                session.output.note(f"\ninterrupted after {before} records; the same command goes on where it stopped")
+            raise
+        _report(session, publication, source, skip, clock.monotonic() - started)
 
 
 def _shape(header: tuple[str, ...], lines: Literal["value", "record"] | None, **options: Any) -> RecordShape:
@@ -232,7 +238,8 @@ def _rest(publication: "Publication", skip: int) -> str:
     before = publication.count + publication.already
     if not before:
         return "nothing was published"
-    return f"the {before} before it are published, none after it; mend it and go on with --skip {skip + before}"
+    came = "the one before it is" if before == 1 else f"the {before} before it are"
+    return f"{came} published, none after it; mend it and go on with --skip {skip + before}"
 
 
 def _pacing(rate: float | None, clock: Clock) -> Callable[[int], None]:
@@ -250,12 +257,14 @@ def _pacing(rate: float | None, clock: Clock) -> Callable[[int], None]:
     return wait
 
 
-def _report(session: Session, publication: "Publication", source: "Input", seconds: float) -> None:
+def _report(session: Session, publication: "Publication", source: "Input", skip: int, seconds: float) -> None:
     if publication.already:
         session.output.note(
             f"{publication.already} records of {source.name} had been published by an earlier run; "
             "--no-resume publishes them again"
         )
+    elif not publication.count:
+        session.output.note(f"{source.name} has no {f'more than {skip} ' if skip else ''}records")
     columns = ("partition", "first_offset", "last_offset", "count")
     partitions = [asdict(publication.landed[number]) for number in sorted(publication.landed)]
     session.output.document(

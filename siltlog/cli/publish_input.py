@@ -48,6 +48,7 @@ class BadRecord(Exception):
 
 
 def from_arguments(values: Sequence[str], shape: RecordShape) -> Input:
+    _check_shape("lines", shape)
     encoded = pa.array([value.encode() for value in values], pa.binary())
     numbers = np.arange(1, len(values) + 1)
     run = _checked(shape.of_lines(encoded, json=False), numbers)
@@ -59,6 +60,7 @@ def from_stream(stream: BinaryIO, kind: Kind, shape: RecordShape) -> Input:
     name = "standard input"
     if kind == "parquet":
         raise click.UsageError("Parquet is read from its end, so it cannot come through a pipe; give --file")
+    _check_shape(kind, shape)
     coding = _coding(stream.peek(4))  # type: ignore[attr-defined]
     if kind == "csv":
         return Input(_csv_rows(_inflated(stream, coding), shape, _Place(stream, None)), name, "row")
@@ -69,6 +71,7 @@ def from_stream(stream: BinaryIO, kind: Kind, shape: RecordShape) -> Input:
 def from_file(location: str, kind: Kind | None, shape: RecordShape) -> Input:
     """Lines, or rows of CSV or Parquet, also compressed. Raises UsageError where the name does not say which."""
     kind = kind or _kind_of(location)
+    _check_shape(kind, shape)
     stream: Any = opened(location)
     if kind == "parquet":
         return _parquet(stream, location, shape)
@@ -91,6 +94,14 @@ def refusal(source: Input, error: BadRecord, rest: str) -> Refused:
     refused = problem("invalid_record", f"{place}: {error}; {rest}", **members)
     assert isinstance(refused, Refused)
     return refused
+
+
+def _check_shape(kind: Kind, shape: RecordShape) -> None:
+    rows = kind in ("csv", "parquet")
+    if rows and shape.lines == "record":
+        raise click.UsageError("--lines record is for lines; the rows of CSV and Parquet become values")
+    if not rows and shape.value_from is not None:
+        raise click.UsageError("--value-from names a column of CSV or Parquet; of lines each is published whole")
 
 
 def _kind_of(location: str) -> Kind:
@@ -145,7 +156,7 @@ def _parquet(stream: BinaryIO, location: str, shape: RecordShape) -> Input:
     try:
         opened_file = parquet.ParquetFile(stream, page_checksum_verification=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise problem("invalid_record", f"{location}: {error}") from None
+        raise problem("invalid_record", f"{location}: {error}; nothing was published") from None
     return Input(runs(opened_file), location, "row", opened_file.metadata.num_rows, lambda: place[0])
 
 

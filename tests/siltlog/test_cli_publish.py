@@ -191,6 +191,7 @@ def test_an_interrupted_run_goes_on(
     running.send_signal(2)
     _, err = running.communicate(timeout=WAIT_S)
     assert running.returncode == 130
+    assert b"the same command goes on" in err
     assert b"Traceback" not in err
     assert published([topic, "--file", str(events)], capsys)["already_published"] >= 3_000
     assert_once_and_in_order(http, topic)

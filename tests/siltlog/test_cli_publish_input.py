@@ -135,7 +135,7 @@ def test_keys_and_times_are_taken_from_each_value(tmp_path: Path) -> None:
         "1970-01-01T00:00:01+00:00",
     ]
     _, error = cut_off(from_file(file, None, shape))
-    assert (error.number, str(error)) == (3, "there is no string, number or boolean at 'user/id'")
+    assert (error.number, str(error)) == (3, "there is no string, number or boolean at '/user/id'")
 
 
 def test_the_first_of_several_bad_records_counts(tmp_path: Path) -> None:
@@ -327,6 +327,19 @@ def test_a_stream_may_hold_each_format(kind: Kind, content: bytes, expected: lis
 def test_parquet_needs_a_file() -> None:
     with pytest.raises(click.UsageError, match="--file"):
         from_stream(io.BytesIO(), "parquet", PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "flag"),
+    [
+        ("a.csv", RecordShape(lines="record"), "--lines"),
+        ("a.parquet", RecordShape(lines="record"), "--lines"),
+        ("a.ndjson", RecordShape(value_from="a"), "--value-from"),
+    ],
+)
+def test_what_is_not_for_a_format_is_a_misuse(tmp_path: Path, name: str, shape: RecordShape, flag: str) -> None:
+    with pytest.raises(click.UsageError, match=flag):
+        from_file(text_file(tmp_path / name, b'{"a":1}'), None, shape)
 
 
 def test_other_endings_are_a_misuse_unless_said(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_bad_line_is_named_and_what_came_before_is_there(topic: str, tmp_path:
     assert run(["publish", topic, "--file", str(file), "--key-from", "/id"]) == 1
     said = capsys.readouterr().err
     assert "events.ndjson: line 2: there is no string, number or boolean at 'id'" in said
-    assert "the 1 before it are published, none after it; mend it and go on with --skip 1" in said
+    assert "the one before it is published, none after it; mend it and go on with --skip 1" in said
     assert [record["key"] for record in documents(["consume", topic], capsys)] == ["1"]
 
 
