@@ -77,7 +77,8 @@ def parse_json(body: bytes, key_from: JsonPointer | None = None) -> Body:
     except msgspec.ValidationError as error:
         at = _INDEX.search(str(error))
         if at is None:
-            raise problem("invalid_request", str(error)) from None
+            detail = f'{error}; the body is {{"records": [{{"key": ..., "value": ...}}, ...]}}'
+            raise problem("invalid_request", detail) from None
         raise _refused_record(int(at[1]), str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed_json(body, error) from None

@@ -195,8 +195,9 @@ class Door:
             return error
         if isinstance(error, HTTPException):
             if error.status_code == 405:
-                return problem("method_not_allowed", f"{method} is not for {path}")
-            return problem("not_found", f"there is nothing at {path[:200]}")
+                allowed = (error.headers or {}).get("Allow", "")
+                return problem("method_not_allowed", f"{method} is not for {path[:200]}; it takes {allowed}")
+            return problem("not_found", f"there is nothing at {path[:200]}; /docs lists what there is")
         self._logger.error("request failed", path=path, request_id=request_id, exc_info=error)
         return problem("internal", "the server failed; its log has the request id", request_id=request_id)
 

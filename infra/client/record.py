@@ -76,15 +76,15 @@ def _json_bytes(value: Any) -> bytes:
     return encoded
 
 
-def key_bytes(key: str | bytes | None) -> bytes | None:
-    """Raises TypeError unless `key` is text, bytes or None."""
+def key_bytes(key: str | bytes | None, name: str = "key") -> bytes | None:
+    """Raises TypeError, which calls it `name`, unless `key` is text, bytes or None."""
     if key is None or type(key) is bytes:
         return key
     if isinstance(key, str):
         return key.encode()
     if isinstance(key, (bytes, bytearray, memoryview)):
         return bytes(key)
-    raise TypeError(f"a key must be str, bytes or None, not {type(key).__name__}")
+    raise TypeError(f"a {name} must be str, bytes or None, not {type(key).__name__}")
 
 
 def header_pairs(headers: HeadersLike | None) -> Headers | None:
@@ -92,7 +92,7 @@ def header_pairs(headers: HeadersLike | None) -> Headers | None:
     if not headers:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    stored = tuple((_header_name(name), key_bytes(value)) for name, value in pairs)
+    stored = tuple((_header_name(name), key_bytes(value, "header's value")) for name, value in pairs)
     return stored or None
 
 

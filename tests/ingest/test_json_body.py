@@ -358,7 +358,8 @@ def test_deep_nesting_is_refused() -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'{"records": {}}', b'{"records": []}', b'{"records": [], "acks": 1}'])
 def test_another_document_is_refused(body: bytes) -> None:
-    assert refusal(body).error_code == "invalid_request"
+    assert (refused := refusal(body)).error_code == "invalid_request"
+    assert "records" in refused.detail
 
 
 @settings(max_examples=300, deadline=None)

@@ -122,6 +122,7 @@ def test_a_method_that_is_not_for_a_path(http: Http, method: str, path: str, all
     reply = http.call(method, path)
     assert (reply.status, reply.error_code) == (405, "method_not_allowed")
     assert set(reply.headers["allow"].split(", ")) == allowed
+    assert reply.json["detail"].endswith(f"; it takes {reply.headers['allow']}")
 
 
 @pytest.mark.parametrize(
