@@ -66,7 +66,7 @@ def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str 
     return _print_reports(session, "compacted", reports, columns)
 
 
-@click.command(epilog="Example:  silt vacuum --topic events --retention-hours 168 --dry-run")
+@click.command(epilog="Example:  silt vacuum --topic events --retention-hours 24 --dry-run")
 @topic_options
 @click.option(
     "--retention-hours",
