@@ -225,7 +225,7 @@ def _send(
                 raise refused from stopped
             show(publication.count, publication.already, chunk.position)
     except BadRecord as bad:
-        raise refusal(source, bad, _rest(publication, skip)) from bad
+        raise refusal(source, bad, _rest(publication, skip, placed=bad.number is not None)) from bad
     except SiltlogError as error:
         if error.error_code == "fenced_producer":
             error.detail = "another run of the same command has taken over, and goes on with it"
@@ -234,11 +234,15 @@ def _send(
         ahead.stop()
 
 
-def _rest(publication: "Publication", skip: int) -> str:
+def _rest(publication: "Publication", skip: int, *, placed: bool = True) -> str:
+    """`placed`: the bad record is the next one; else it is somewhere after those that are published."""
     before = publication.count + publication.already
     if not before:
         return "nothing was published"
-    came = "the one before it is" if before == 1 else f"the {before} before it are"
+    if placed:
+        came = "the one before it is" if before == 1 else f"the {before} before it are"
+    else:
+        came = "one before it is" if before == 1 else f"{before} before it are"
     return f"{came} published, none after it; mend it and go on with --skip {skip + before}"
 
 
