@@ -105,6 +105,23 @@ def from_rows(rows: Rows, nbytes: int) -> Body:
     )
 
 
+def fix_partition(body: Body, partition: int) -> None:
+    """`?partition=` is for the whole body; a record that names another one is an error, not a tie to break."""
+    if body.rows is not None:
+        named = body.rows.partitions
+        wrong = next((index for index, given in enumerate(named) if given not in (-1, partition)), None)
+        body.rows.partitions = [partition] * body.count
+    else:
+        explicit = body.partition
+        clash = None if explicit is None else (explicit != -1) & (explicit != partition)
+        wrong = int(np.argmax(clash)) if clash is not None and clash.any() else None
+        body.partition = np.full(body.count, partition, np.int32)
+    if wrong is not None:
+        raise problem(
+            "invalid_record", f"record {wrong} names another partition than ?partition={partition}", index=wrong
+        )
+
+
 def headers_array(headers: Sequence[HeaderList | None]) -> pa.Array | None:
     """HEADERS, or None where no record has any. A record without any has null."""
     if not any(headers):

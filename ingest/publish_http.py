@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
@@ -11,7 +10,7 @@ from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.http import BodyReader, JsonReply, Query
 from siltlog.ingest import body_formats
 from siltlog.ingest.acknowledgement import acknowledged
-from siltlog.ingest.body import Body
+from siltlog.ingest.body import fix_partition
 from siltlog.ingest.log import Log
 from siltlog.ingest.producer_headers import header_integer, publisher
 from siltlog.ingest.publish_reply import count, publish_reply
@@ -66,7 +65,7 @@ class Publish:
             content = await self._bodies.inflated(content, coding)
         body = await self._parser.parsed(media, content, request.scope["headers"], query)
         if "partition" in query:
-            _fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
+            fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
         by = publisher(headers, body, content, media, query.items())
         partition_count = header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
         if asked == "none" and by is not None:
@@ -111,20 +110,3 @@ def _acks(query: Query) -> str | None:
             "unsupported_acks", f"acks={query.text('acks')} is not offered by this server; ask for wal or table"
         )
     return query.choice("acks", ACKS, "")
-
-
-def _fix_partition(body: Body, partition: int) -> None:
-    """`?partition=` is for the whole body; a record that names another one is an error, not a tie to break."""
-    if body.rows is not None:
-        named = body.rows.partitions
-        wrong = next((index for index, given in enumerate(named) if given not in (-1, partition)), None)
-        body.rows.partitions = [partition] * body.count
-    else:
-        explicit = body.partition
-        clash = None if explicit is None else (explicit != -1) & (explicit != partition)
-        wrong = int(np.argmax(clash)) if clash is not None and clash.any() else None
-        body.partition = np.full(body.count, partition, np.int32)
-    if wrong is not None:
-        raise problem(
-            "invalid_record", f"record {wrong} names another partition than ?partition={partition}", index=wrong
-        )

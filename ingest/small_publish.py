@@ -1,4 +1,4 @@
-"""A publish of one small body without a query: checked, appended and answered without a task that waits for it."""
+"""A publish of one small body: checked, appended and answered without a task that waits for it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from siltlog.ingest import producer_headers
 from siltlog.ingest.acknowledgement import late
 from siltlog.ingest.arrow_body import parse_arrow
 from siltlog.ingest.arrow_messages import inflated_within
-from siltlog.ingest.body import Body, one_record
+from siltlog.ingest.body import Body, fix_partition, one_record
 from siltlog.ingest.idempotency import IdempotencyKey
 from siltlog.ingest.json_body import parse_json
 from siltlog.ingest.log import Appended, Log
@@ -62,17 +62,23 @@ class SmallPublish:
         """Whether so few bytes are really few."""
         return media != names.MEDIA_ARROW or inflated_within(content, INFLATED_BYTES_MAX)
 
-    def append(self, topic: TopicLog, media: str, content: bytes, headers: Mapping[str, str]) -> Published:
-        """Raises SiltlogError; then nothing was appended."""
+    def append(
+        self, topic: TopicLog, media: str, content: bytes, headers: Mapping[str, str], partition: str = ""
+    ) -> Published:
+        """`partition` is what the query says. Raises SiltlogError; then nothing was appended."""
         if media == names.MEDIA_JSON:
             body = parse_json(content)
         elif media == names.MEDIA_BYTES:
             body = one_record(content, None, None, None)
         else:
             body = parse_arrow(content, self._bytes_max)
+        asked: tuple[tuple[str, str], ...] = ()
+        if partition:
+            fix_partition(body, int(partition))
+            asked = (("partition", partition),)
         if not headers:
             return Published(topic, body, None, self._log.append(topic, body, None))
-        by = producer_headers.publisher(headers, body, content, media, ())
+        by = producer_headers.publisher(headers, body, content, media, asked)
         partition_count = producer_headers.header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
         return Published(topic, body, by, self._log.append(topic, body, by, partition_count))
 

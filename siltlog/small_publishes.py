@@ -7,8 +7,9 @@ which answers the same.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -16,16 +17,30 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from siltlog.door import Door
 from siltlog.infra.http import JSON_HEADERS, problem_reply
 from siltlog.infra.in_flight import SMALL_BYTES, InFlight
-from siltlog.ingest.publish_http import TIMEOUT_MS
+from siltlog.ingest.publish_http import TIMEOUT_MS, TIMEOUT_MS_MAX
 from siltlog.ingest.small_publish import HEADERS, MEDIA, Published, SmallPublish
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.one_write import OneWriteProtocol
 
 PATH_START, PATH_END = b"/v1/topics/", b"/records"
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.25
+TIMEOUT_MS_MIN = 1_000
+"""Whose time is shorter goes the long way, which counts it more exactly."""
+_QUERY = re.compile(rb"timeout_ms=(\d{1,5})(?:&acks=wal)?(?:&partition=(\d{1,9}))?")
+"""What the client library asks."""
 _MEDIA = {media.encode(): media for media in MEDIA}
 _PRODUCER_HEADERS = {name.encode(): name for name in HEADERS}
 _PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding"))
+
+
+class Asked(NamedTuple):
+    """What the query says."""
+
+    timeout_ms: int
+    partition: str
+
+
+_NOTHING_ASKED = Asked(TIMEOUT_MS, "")
 
 
 class SmallPublishes:
@@ -42,8 +57,11 @@ class SmallPublishes:
 
     def taken(self, connection: "SmallPublishProtocol") -> "Exchange | None":
         """The request whose head `connection` has just read; None when it has to go the long way."""
-        url = connection.url
-        if not url.startswith(PATH_START) or not url.endswith(PATH_END):
+        path, asks, query = connection.url.partition(b"?")
+        if not path.startswith(PATH_START) or not path.endswith(PATH_END):
+            return None
+        asked = _asked(query) if asks else _NOTHING_ASKED
+        if asked is None:
             return None
         media = None
         host: bytes | None = None
@@ -72,8 +90,8 @@ class SmallPublishes:
             or connection.flow.write_paused
         ):
             return None
-        topic = self.publish.topic(url[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
-        return None if topic is None else Exchange(self, connection, topic, media, producer)
+        topic = self.publish.topic(path[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
+        return None if topic is None else Exchange(self, connection, topic, media, producer, asked)
 
     def begun(self, exchange: "Exchange") -> None:
         self.door.in_flight += 1
@@ -96,9 +114,8 @@ class SmallPublishes:
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
         for exchange in tuple(self._pending):
-            if now - exchange.began < TIMEOUT_MS / 1000:
-                break
-            exchange.refuse(self.publish.late(exchange.topic))
+            if now >= exchange.deadline:
+                exchange.refuse(self.publish.late(exchange.topic))
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look) if self._pending else None
 
 
@@ -111,11 +128,12 @@ class Exchange:
         "_headers",
         "_media",
         "_nbytes",
+        "_partition",
         "_path",
         "_published",
         "_request_id",
-        "began",
         "body",
+        "deadline",
         "disconnected",
         "keep_alive",
         "message_event",
@@ -132,6 +150,7 @@ class Exchange:
         topic: TopicLog,
         media: str,
         headers: Mapping[str, str],
+        asked: "Asked",
     ) -> None:
         self.topic = topic
         self.scope = connection.scope
@@ -141,7 +160,8 @@ class Exchange:
         self.more_body = False
         self.body = b""
         self.message_event = _NO_EVENT
-        self.began = 0.0
+        self.deadline = connection.loop.time() + asked.timeout_ms / 1000
+        self._partition = asked.partition
         self._all = small
         self._connection = connection
         self._media = media
@@ -157,7 +177,6 @@ class Exchange:
     def begin(self, content: bytes) -> None:
         """The whole request is here: appends it. Never raises."""
         small = self._all
-        self.began = self._connection.loop.time()
         self._request_id = small.door.next_request_id()
         self._nbytes = len(content)
         small.begun(self)
@@ -168,7 +187,7 @@ class Exchange:
             self.refuse(error)
             return
         try:
-            self._published = small.publish.append(self.topic, self._media, content, self._headers)
+            self._published = small.publish.append(self.topic, self._media, content, self._headers, self._partition)
         except Exception as error:
             self.refuse(error)
             return
@@ -279,6 +298,14 @@ class _NoEvent:
 
 
 _NO_EVENT = _NoEvent()
+
+
+def _asked(query: bytes) -> Asked | None:
+    """None where the long way has to look at the query."""
+    found = _QUERY.fullmatch(query)
+    if found is None or not TIMEOUT_MS_MIN <= int(found[1]) <= TIMEOUT_MS_MAX:
+        return None
+    return Asked(int(found[1]), (found[2] or b"").decode())
 
 
 def _lines(headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -15,7 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.in_flight import InFlight
-from siltlog.small_publishes import LOOK_SECONDS, Exchange, SmallPublishes
+from siltlog.small_publishes import LOOK_SECONDS, Asked, Exchange, SmallPublishes
 
 LONG_WAY = "X-Anything: else\n"
 """A header that the short way does not know."""
@@ -27,10 +27,10 @@ def topic() -> str:
     return f"small-{uuid.uuid4().hex}"
 
 
-def request(topic: str, body: bytes, *, media: str = names.MEDIA_JSON, extra: str = "", length: int = -1) -> bytes:
+def request(topic: str, body: bytes, *, media: str = names.MEDIA_JSON, extra: str = "", query: str = "") -> bytes:
     head = (
-        f"POST /v1/topics/{topic}/records HTTP/1.1\nHost: localhost\nContent-Type: {media}\n{extra}"
-        f"Content-Length: {len(body) if length < 0 else length}\n\n"
+        f"POST /v1/topics/{topic}/records{query} HTTP/1.1\nHost: localhost\nContent-Type: {media}\n{extra}"
+        f"Content-Length: {len(body)}\n\n"
     )
     return head.replace("\n", "\r\n").encode() + body
 
@@ -121,6 +121,34 @@ def test_producers_are_answered_the_same_and_repeats_are_known(
             answered("name-b", LONG_WAY),
             answered("name-b", ""),
         ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?timeout_ms=5000",
+        "?timeout_ms=5000&acks=wal&partition=1",
+        "?timeout_ms=5000&partition=2",
+        "?timeout_ms=99999",
+        "?timeout_ms=5000&acks=object",
+        "?timeout_ms=5000&partition=1&acks=wal",
+        "?",
+    ],
+)
+@pytest.mark.parametrize("extra", ["", "Idempotency-Key: name-a\n"])
+def test_queries_are_answered_the_same(http: Http, topic: str, query: str, extra: str) -> None:
+    http.create(topic, 2)
+    known(http)
+    body = b'{"records":[{"value":1,"partition":1}]}'
+    with http.connect() as connection:
+        answers = []
+        # With a key the first is appended and the others are its repeats.
+        for way in ("", LONG_WAY, ""):
+            connection.sendall(request(topic, body, extra=extra + way, query=query))
+            answers.append(without_chance(answer(connection)))
+    assert answers[1] == answers[2]
+    if not extra:
+        assert answers[0] == answers[1]
 
 
 def test_small_arrow_bodies(http: Http, topic: str) -> None:
@@ -232,19 +260,18 @@ class FakeDoor:
 
 
 def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("siltlog.small_publishes.TIMEOUT_MS", 1)
     monkeypatch.setattr("siltlog.small_publishes.LOOK_SECONDS", LOOK_SECONDS / 100)
 
     async def run() -> tuple[FakeConnection, FakeDoor, InFlight]:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         class Publish(FakePublish):
-            def append(self, topic: Any, media: str, content: bytes, headers: Any) -> Any:
+            def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
                 return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
 
         in_flight, door, connection = InFlight(1_000, SystemClock()), FakeDoor(), FakeConnection()
         small = SmallPublishes(Publish(), door, in_flight)  # type: ignore[arg-type]
-        exchange = Exchange(small, connection, None, names.MEDIA_JSON, {})  # type: ignore[arg-type]
+        exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, ""))  # type: ignore[arg-type]
         exchange.begin(b"x" * 10)
         assert (in_flight.used_bytes, door.in_flight) == (10, 1)
         for _ in range(500):
@@ -267,7 +294,7 @@ def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
     async def run() -> FakeConnection:
         in_flight, connection = InFlight(5, SystemClock()), FakeConnection()
         small = SmallPublishes(FakePublish(), FakeDoor(), in_flight)  # type: ignore[arg-type]
-        Exchange(small, connection, None, names.MEDIA_JSON, {}).begin(b"x" * 10)  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x" * 10)  # type: ignore[arg-type]
         assert in_flight.used_bytes == 0
         return connection
 
@@ -280,7 +307,7 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         class Publish(FakePublish):
-            def append(self, topic: Any, media: str, content: bytes, headers: Any) -> Any:
+            def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
                 return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
 
             def reply(self, published: Any) -> bytes:
@@ -288,7 +315,7 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
 
         door, connection = FakeDoor(), FakeConnection()
         small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]
-        Exchange(small, connection, None, names.MEDIA_JSON, {}).begin(b"x")  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x")  # type: ignore[arg-type]
         door.draining = draining
         durable.set_result(None)
         for _ in range(3):
