@@ -26,8 +26,8 @@ PATH_START, PATH_END = b"/v1/topics/", b"/records"
 LOOK_SECONDS = 0.25
 TIMEOUT_MS_MIN = 1_000
 """Whose time is shorter goes the long way, which counts it more exactly."""
-_QUERY = re.compile(rb"timeout_ms=(\d{1,5})(?:&acks=wal)?(?:&partition=(\d{1,9}))?")
-"""What the client library asks."""
+_QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=wal)?(?:(?:\A|&)partition=(\d{1,9}))?")
+"""What the client library asks, and in its order."""
 _MEDIA = {media.encode(): media for media in MEDIA}
 _PRODUCER_HEADERS = {name.encode(): name for name in HEADERS}
 _PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding"))
@@ -303,9 +303,12 @@ _NO_EVENT = _NoEvent()
 def _asked(query: bytes) -> Asked | None:
     """None where the long way has to look at the query."""
     found = _QUERY.fullmatch(query)
-    if found is None or not TIMEOUT_MS_MIN <= int(found[1]) <= TIMEOUT_MS_MAX:
+    if found is None:
         return None
-    return Asked(int(found[1]), (found[2] or b"").decode())
+    timeout_ms = TIMEOUT_MS if found[1] is None else int(found[1])
+    if not TIMEOUT_MS_MIN <= timeout_ms <= TIMEOUT_MS_MAX:
+        return None
+    return Asked(timeout_ms, (found[2] or b"").decode())
 
 
 def _lines(headers: list[tuple[bytes, bytes]]) -> bytes:
