@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltlog.infra import names
+from siltlog.infra.arrow_arrays import numbers_of
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import SiltlogError, from_problem
 from siltlog.infra.schema import FETCH_SCHEMA
@@ -173,11 +174,11 @@ def _by_partition(table: pa.Table) -> dict[TopicPartition, pa.Table]:
     if count == 0:
         return {}
     table = table.replace_schema_metadata(None).select(FETCH_SCHEMA.names)
-    partitions = table["partition"].to_numpy()
+    partitions = numbers_of(table["partition"].combine_chunks(), np.int32)
     changes = partitions[1:] != partitions[:-1]
     topics = table["topic"].combine_chunks().dictionary_encode()
     if len(topics.dictionary) > 1:
-        codes = topics.indices.to_numpy()
+        codes = numbers_of(topics.indices, np.int32)
         changes |= codes[1:] != codes[:-1]
     starts = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
     found: dict[TopicPartition, pa.Table] = {}

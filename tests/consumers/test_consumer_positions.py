@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections import defaultdict
 from datetime import UTC, datetime
 
@@ -170,3 +172,25 @@ def test_records_have_bytes_as_stored() -> None:
     assert first == ConsumerRecord("t", 2, 1, MOMENT, b"k", b'{"a": 1}', (("h", None),))
     assert first.json() == {"a": 1} and first.text() == '{"a": 1}'
     assert second.headers == () and second.json() is None and second.text() is None
+
+
+def test_sorting_a_reply_imports_no_pandas() -> None:
+    """Which takes half a second, at the first poll of every program."""
+    script = """
+import sys
+import numpy as np
+import pyarrow as pa
+from siltlog.consumers.positions import _by_partition
+from siltlog.infra.arrow_arrays import binary_array, fixed_array
+from siltlog.infra.schema import FETCH_SCHEMA
+
+known = {
+    "topic": binary_array([b"a", b"a", b"b"]).view(pa.string()),
+    "partition": fixed_array(np.array([0, 2, 2], np.int32), pa.int32()),
+}
+columns = [known[field.name] if field.name in known else pa.nulls(3, field.type) for field in FETCH_SCHEMA]
+found = _by_partition(pa.Table.from_arrays(columns, schema=FETCH_SCHEMA))
+assert [(at.topic, at.partition) for at in found] == [("a", 0), ("a", 2), ("b", 2)], found
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
