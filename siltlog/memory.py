@@ -1,8 +1,8 @@
 """What the server's process does with memory that was freed: it keeps it for the next request.
 
 Both allocators give large blocks back to the system soon, and ask for new ones a moment later: pages that the kernel
-has to clear, and on a virtual machine often to fetch. Kept, 12 million records in Arrow bodies caused a sixth fewer page
-faults and took a twentieth less processor time (one pair of runs on a busy machine).
+has to clear, and on a virtual machine often to fetch. Kept, 12 million records in Arrow bodies caused a sixth fewer
+page faults and took a twentieth less processor time (one pair of runs on a busy machine).
 """
 
 import ctypes
