@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, NoReturn
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from siltlog.infra.client.batch import Batch, Owner
-from siltlog.infra.client.delivery import batch_failure, batch_parts
+from siltlog.infra.client.delivery import Handle, batch_failure, batch_parts
 from siltlog.infra.client.record import PartitionMetadata, RecordMetadata
 from siltlog.infra.errors import DeliveryFailed, SiltlogError
 
@@ -34,25 +33,15 @@ class AsyncBatch(Batch):
                 waiter.set_result(None)
 
 
-class _Handle(msgspec.Struct, gc=False, eq=False):
+class _AsyncHandle(Handle, gc=False, eq=False):
     _batch: AsyncBatch
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a delivery cannot be pickled: it waits in this process; pickle its result()")
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} to {self._batch.topic}, {'done' if self._batch.done else 'under way'}>"
-
-    def done(self) -> bool:
-        """Whether it is decided: acknowledged or failed."""
-        return self._batch.done
 
     def _check_done(self) -> None:
         if not self._batch.done:
             raise asyncio.InvalidStateError("it is still being sent; await the delivery")
 
 
-class AsyncDelivery(_Handle, gc=False, eq=False):
+class AsyncDelivery(_AsyncHandle, gc=False, eq=False):
     """Of one record: `await delivery` is its acknowledgement. Like a future, but many share one state."""
 
     _index: int
@@ -77,7 +66,7 @@ class AsyncDelivery(_Handle, gc=False, eq=False):
         self._batch.when_done(callback, self)
 
 
-class AsyncBatchDelivery(_Handle, gc=False, eq=False):
+class AsyncBatchDelivery(_AsyncHandle, gc=False, eq=False):
     """Of the rows of one `send_batch`: `await delivery` is their acknowledgement."""
 
     def __await__(self) -> Generator[Any, None, list[PartitionMetadata]]:

@@ -11,8 +11,8 @@ from siltlog.infra.client.record import PartitionMetadata, RecordMetadata
 from siltlog.infra.errors import DeliveryFailed, SiltlogError
 
 
-class _Handle(msgspec.Struct, gc=False, eq=False):
-    """A struct, because it is made in a quarter of the time of a class with an `__init__`."""
+class Handle(msgspec.Struct, gc=False, eq=False):
+    """What every delivery is. A struct, because it is made in a quarter of the time of a class with an `__init__`."""
 
     _batch: Batch
 
@@ -26,6 +26,8 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         """Whether it is decided: acknowledged or failed."""
         return self._batch.done
 
+
+class _Awaited(Handle, gc=False, eq=False):
     def _await(self, timeout: float | None) -> None:
         batch = self._batch
         if batch.done:
@@ -35,7 +37,7 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
             raise TimeoutError(f"not acknowledged within {timeout} s; it is still being sent")
 
 
-class Delivery(_Handle, gc=False, eq=False):
+class Delivery(_Awaited, gc=False, eq=False):
     """Of one record. Like a future, but many share one state."""
 
     _index: int
@@ -55,7 +57,7 @@ class Delivery(_Handle, gc=False, eq=False):
         self._batch.when_done(callback, self)
 
 
-class BatchDelivery(_Handle, gc=False, eq=False):
+class BatchDelivery(_Awaited, gc=False, eq=False):
     """Of the rows of one `send_batch`."""
 
     def result(self, timeout: float | None = None) -> list[PartitionMetadata]:
