@@ -165,14 +165,33 @@ class PlainPublisher(Publisher):
         return True
 
 
-class IdempotentPublisher(Publisher):
+class RepeatingPublisher(Publisher):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.repeats = 0
+
+    def until_acked(self, records: list[dict[str, Any]], **headers: str) -> Reply:
+        """The same request again and again, until it is acknowledged."""
+        while True:
+            try:
+                reply = self.wire.call("POST", self.path, {"records": records}, **headers)
+            except LOST:
+                reply = Reply(0, {})
+            if reply.status == 200:
+                return reply
+            if reply.status not in (0, 503, 504):
+                raise AssertionError(f"{reply.status} {reply.document}")
+            self.repeats += 1
+            time.sleep(PAUSE_S)
+
+
+class IdempotentPublisher(RepeatingPublisher):
     """Repeats a request, sequences and all, until it is acknowledged."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.producer_id = str(uuid.uuid4())
         self.sequences = [0] * self.partitions
-        self.repeats = 0
 
     def publish(self) -> None:
         records, taken = [], list(self.sequences)
@@ -180,17 +199,7 @@ class IdempotentPublisher(Publisher):
             partition = self.rng.randrange(self.partitions)
             records.append({"value": value, "partition": partition, "sequence": taken[partition]})
             taken[partition] += 1
-        while True:
-            try:
-                reply = self.wire.call("POST", self.path, {"records": records}, Silt_Producer_Id=self.producer_id)
-            except LOST:
-                reply = Reply(0, {})
-            if reply.status == 200:
-                break
-            if reply.status not in (0, 503, 504):
-                raise AssertionError(f"{reply.status} {reply.document}")
-            self.repeats += 1
-            time.sleep(PAUSE_S)
+        reply = self.until_acked(records, Silt_Producer_Id=self.producer_id)
         self.sequences = taken
         with self.ledger.lock:
             for record, (partition, offset) in zip(records, reply.document["records"], strict=True):
@@ -200,28 +209,14 @@ class IdempotentPublisher(Publisher):
                     self.ledger.acked[value] = (partition, offset)
 
 
-class KeyedPublisher(Publisher):
+class KeyedPublisher(RepeatingPublisher):
     """Repeats a request with an idempotency key until it is acknowledged; its records name no partition."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.repeats = 0
 
     def publish(self) -> None:
         values = self.values(self.rng.choice((1, 1, 4, 50)))
         records = [{"value": value, **({"key": value[-5:]} if self.rng.random() < 0.7 else {})} for value in values]
         key = str(uuid.uuid4())
-        while True:
-            try:
-                reply = self.wire.call("POST", self.path, {"records": records}, Idempotency_Key=key)
-            except LOST:
-                reply = Reply(0, {})
-            if reply.status == 200:
-                break
-            if reply.status not in (0, 503, 504):
-                raise AssertionError(f"{reply.status} {reply.document}")
-            self.repeats += 1
-            time.sleep(PAUSE_S)
+        reply = self.until_acked(records, Idempotency_Key=key)
         with self.ledger.lock:
             self.ledger.exactly_once.update(values)
             self.ledger.acked.update(zip(values, map(tuple, reply.document["records"]), strict=True))
