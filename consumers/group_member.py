@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from siltlog.infra.client.admin import path_part
+from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import backoff_ms, json_request
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.client.transport import Caller

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from siltlog.consumers.background_fetch import BackgroundFetch
 from siltlog.consumers.group_member import GroupMember, MemberOptions
 from siltlog.consumers.positions import FetchProblem, Marks, Positions
-from siltlog.infra.client.admin import path_part
+from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import BACKOFF_MS_MAX, Endpoints, json_request
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.client.transport import Caller, Transport

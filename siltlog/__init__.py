@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from siltlog.consumers.consumer import Consumer
     from siltlog.consumers.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
+    from siltlog.infra.client.async_admin import AsyncAdmin
     from siltlog.infra.client.async_producer import AsyncProducer
     from siltlog.infra.client.producer import Producer
     from siltlog.infra.client.record import PartitionMetadata, RecordMetadata, TopicPartition
@@ -36,6 +37,7 @@ _CLIENT = "siltlog.infra.client"
 _ERRORS = "siltlog.infra.errors"
 _HOMES = {
     "Admin": f"{_CLIENT}.admin",
+    "AsyncAdmin": f"{_CLIENT}.async_admin",
     "AsyncProducer": f"{_CLIENT}.async_producer",
     "BufferFull": _ERRORS,
     "ConfigError": _ERRORS,
@@ -61,6 +63,7 @@ _HOMES = {
 
 __all__ = [
     "Admin",
+    "AsyncAdmin",
     "AsyncProducer",
     "BufferFull",
     "ConfigError",

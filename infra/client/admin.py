@@ -1,17 +1,17 @@
 """Topics, groups and the cluster, from Python."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote
+from typing import Self, TypeVar
 
-from siltlog.infra.client.core import Endpoints, Request, Response, json_request
-from siltlog.infra.client.record import TimeLike, TopicPartition, time_us
+from siltlog.infra.client import calls
+from siltlog.infra.client.calls import Call, Document
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.client.transport import Caller, HttpTransport, Transport
-from siltlog.infra.clock import Clock, SystemClock, format_us
-from siltlog.infra.errors import ConfigError
+from siltlog.infra.clock import Clock, SystemClock
 
-PAGE = 1_000
+T = TypeVar("T")
 
 
 class Admin:
@@ -40,66 +40,56 @@ class Admin:
         partitions: int = 1,
         config: Mapping[str, int | str] | None = None,
         exist_ok: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Document:
         """The new topic. Raises TopicExists; with `exist_ok` only where the existing one has other partitions."""
-        document = {"partitions": partitions, "config": dict(config or {})}
-        if exist_ok:
-            return self._document(json_request("PUT", _topic(name), document))
-        return self._document(json_request("POST", "/v1/topics", {"name": name, **document}))
+        return self._run(calls.create_topic(name, partitions, config, exist_ok))
 
-    def topics(self, prefix: str | None = None) -> list[dict[str, Any]]:
-        return list(self._pages("/v1/topics", "topics", prefix))
+    def topics(self, prefix: str | None = None) -> list[Document]:
+        return self._run(calls.topics(prefix))
 
-    def topic(self, name: str) -> dict[str, Any]:
+    def topic(self, name: str) -> Document:
         """Raises UnknownTopic."""
-        return self._document(json_request("GET", _topic(name)))
+        return self._run(calls.topic(name))
 
     def alter_topic(
         self, name: str, partitions: int | None = None, config: Mapping[str, int | str | None] | None = None
-    ) -> dict[str, Any]:
+    ) -> Document:
         """The topic as it is from now on. None in `config` puts a setting back; partitions only grow.
 
         Settings that are not named stay as they are. Raises UnknownTopic, ConfigError, Refused.
         """
-        document: dict[str, Any] = {} if partitions is None else {"partitions": partitions}
-        if config:
-            document["config"] = dict(config)
-        return self._document(json_request("PATCH", _topic(name), document))
+        return self._run(calls.alter_topic(name, partitions, config))
 
     def delete_topic(self, name: str) -> None:
         """Raises UnknownTopic."""
-        self._call(json_request("DELETE", _topic(name)))
+        self._run(calls.delete_topic(name))
 
-    def offsets(self, topic: str, timestamp: TimeLike | None = None) -> list[dict[str, Any]]:
+    def offsets(self, topic: str, timestamp: TimeLike | None = None) -> list[Document]:
         """Per partition its bounds and, with `timestamp`, the lowest offset at or after it."""
-        when = None if timestamp is None else format_us(time_us(timestamp))
-        reply = self._document(json_request("GET", f"{_topic(topic)}/offsets", query={"timestamp": when}))
-        partitions: list[dict[str, Any]] = reply["partitions"]
+        partitions: list[Document] = self._run(calls.offsets(topic, timestamp))["partitions"]
         return partitions
 
     # --- groups -------------------------------------------------------------------------------------------
-    def groups(self, prefix: str | None = None) -> list[dict[str, Any]]:
-        return list(self._pages("/v1/groups", "groups", prefix))
+    def groups(self, prefix: str | None = None) -> list[Document]:
+        return self._run(calls.groups(prefix))
 
-    def group(self, group: str) -> dict[str, Any]:
-        return self._document(json_request("GET", _group(group)))
+    def group(self, group: str) -> Document:
+        return self._run(calls.group(group))
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The next offset to read of every partition the group has committed."""
-        reply = self._document(json_request("GET", f"{_group(group)}/offsets"))
-        return {TopicPartition(one["topic"], one["partition"]): one["offset"] for one in reply["offsets"]}
+        return self._run(calls.group_offsets(group))
 
     def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Only while the group has no members."""
-        listed = [{"topic": at.topic, "partition": at.partition, "offset": offset} for at, offset in offsets.items()]
-        self._call(json_request("PUT", f"{_group(group)}/offsets", {"offsets": listed}))
+        self._run(calls.set_group_offsets(group, offsets))
 
     def delete_group(self, group: str) -> None:
-        self._call(json_request("DELETE", _group(group)))
+        self._run(calls.delete_group(group))
 
     # --- the rest -----------------------------------------------------------------------------------------
-    def cluster(self) -> dict[str, Any]:
-        return self._document(json_request("GET", "/v1/cluster"))
+    def cluster(self) -> Document:
+        return self._run(calls.cluster())
 
     def close(self) -> None:
         self._transport.close()
@@ -112,34 +102,5 @@ class Admin:
     ) -> None:
         self.close()
 
-    def _call(self, request: Request) -> Response:
-        return self._caller.call(request)
-
-    def _document(self, request: Request) -> dict[str, Any]:
-        document: dict[str, Any] = self._call(request).json()
-        return document
-
-    def _pages(self, path: str, member: str, prefix: str | None) -> Iterator[dict[str, Any]]:
-        after = None
-        while True:
-            query = {"prefix": prefix, "after": after, "limit": PAGE}
-            page = self._document(json_request("GET", path, query=query))
-            yield from page[member]
-            after = page.get("next")
-            if after is None:
-                return
-
-
-def _topic(name: str) -> str:
-    return f"/v1/topics/{path_part(name)}"
-
-
-def _group(name: str) -> str:
-    return f"/v1/groups/{path_part(name)}"
-
-
-def path_part(name: str) -> str:
-    """A name as one part of a path. Raises ConfigError for what would name another path."""
-    if name in ("", ".", ".."):
-        raise ConfigError(f"{name!r} cannot name anything")
-    return quote(name, safe="")
+    def _run(self, call: Call[T]) -> T:
+        return self._caller.run(call)

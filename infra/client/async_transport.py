@@ -1,14 +1,30 @@
-"""The asynchronous transport: aiohttp under the client core. It comes with `siltlog[async]`."""
+"""The asynchronous transport: aiohttp under the client core; and calls made over it. It comes with `siltlog[async]`."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, Buffer, ConnectionFailed, Request, Response
+from siltlog.infra.client.calls import Call
+from siltlog.infra.client.core import (
+    CONNECT_TIMEOUT_MS,
+    Buffer,
+    ConnectionFailed,
+    Endpoints,
+    Pause,
+    Reply,
+    Request,
+    Response,
+    exchange,
+)
 from siltlog.infra.client.transport import USER_AGENT
-from siltlog.infra.errors import ConfigError
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import ConfigError, SiltlogError
 
 if TYPE_CHECKING:
     import aiohttp
+
+T = TypeVar("T")
 
 ONE_PIECE_BYTES_MAX = 1024 * 1024
 """Bodies up to this go to the socket as one; larger ones piece by piece, so that the event loop goes on between."""
@@ -76,3 +92,62 @@ async def _pieces(body: Sequence[Buffer]) -> AsyncIterator[memoryview]:
         left = memoryview(piece).cast("B")
         for start in range(0, len(left), ONE_PIECE_BYTES_MAX):
             yield left[start : start + ONE_PIECE_BYTES_MAX]
+
+
+class AsyncCaller:
+    """Requests with their retries, as `Caller` makes them."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        transport: AsyncTransport,
+        clock: Clock,
+        *,
+        retry_timeout_ms: int,
+        jitter: Callable[[], float] | None = None,
+    ) -> None:
+        self._endpoints = endpoints
+        self._transport = transport
+        self._clock = clock
+        self._retry_timeout_ms = retry_timeout_ms
+        self._jitter = jitter or random.Random().random  # noqa: S311
+
+    async def call(self, request: Request) -> Response:
+        """Raises the SiltlogError of the last attempt."""
+        steps = exchange(
+            request,
+            self._endpoints,
+            now=self._clock.monotonic(),
+            retry_timeout_ms=self._retry_timeout_ms,
+            jitter=self._jitter,
+        )
+        answer: Reply | None = None
+        while True:
+            try:
+                step = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as done:
+                response: Response = done.value
+                return response
+            if isinstance(step, Pause):
+                answer = None
+                await asyncio.sleep(step.seconds)
+                continue
+            try:
+                answer = Reply(await self._transport.send(step.url, step.request), self._clock.monotonic())
+            except ConnectionFailed as failed:
+                answer = Reply(failed, self._clock.monotonic())
+
+    async def run(self, call: Call[T]) -> T:
+        """What a call returns; its requests are made with their retries."""
+        try:
+            request = next(call)
+            while True:
+                try:
+                    reply = await self.call(request)
+                except SiltlogError as error:
+                    request = call.throw(error)
+                else:
+                    request = call.send(reply)
+        except StopIteration as done:
+            result: T = done.value
+            return result

@@ -34,6 +34,8 @@ class Request:
     read_timeout_ms: int = READ_TIMEOUT_MS
     repeatable: bool = False
     """Whether it may be sent again when it is not known whether it happened."""
+    retry_timeout_ms: int | None = None
+    """How long it is tried; None: as long as its client tries others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def json_request(
     accept: str = names.MEDIA_JSON,
     read_timeout_ms: int = READ_TIMEOUT_MS,
     repeatable: bool | None = None,
+    retry_timeout_ms: int | None = None,
 ) -> Request:
     """A request with a JSON body, or none. Query parameters that are None are left out."""
     given = {name: value for name, value in (query or {}).items() if value is not None}
@@ -87,6 +90,7 @@ def json_request(
         body,
         read_timeout_ms,
         method in IDEMPOTENT_METHODS if repeatable is None else repeatable,
+        retry_timeout_ms,
     )
 
 
@@ -214,9 +218,10 @@ def exchange(
     """One request with its retries: yields what to do next, is sent what came of it, returns the reply.
 
     A `Send` expects a `Reply`, a `Pause` expects None. Raises the last error once it must not be repeated, or once the
-    next attempt would start later than `retry_timeout_ms` after `now`. `jitter()` gives numbers in [0, 1).
+    next attempt would start later than `retry_timeout_ms`, or the request's own, after `now`. `jitter()` gives numbers
+    in [0, 1).
     """
-    deadline = now + retry_timeout_ms / 1000
+    deadline = now + (retry_timeout_ms if request.retry_timeout_ms is None else request.retry_timeout_ms) / 1000
     attempt = 0
     while True:
         url = endpoints.current

@@ -1,13 +1,14 @@
-"""The synchronous transport: urllib3 under the client core."""
+"""The synchronous transport: urllib3 under the client core; and calls made over it."""
 
 import random
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
+from siltlog.infra.client.calls import Call
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
     ConnectionFailed,
@@ -19,6 +20,9 @@ from siltlog.infra.client.core import (
     exchange,
 )
 from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError
+
+T = TypeVar("T")
 
 CONNECTIONS_PER_HOST = 16
 USER_AGENT = "siltlog-python"
@@ -108,3 +112,18 @@ class Caller:
                 answer = Reply(self._transport.send(step.url, step.request), self._clock.monotonic())
             except ConnectionFailed as failed:
                 answer = Reply(failed, self._clock.monotonic())
+
+    def run(self, call: Call[T]) -> T:
+        """What a call returns; its requests are made with their retries."""
+        try:
+            request = next(call)
+            while True:
+                try:
+                    reply = self.call(request)
+                except SiltlogError as error:
+                    request = call.throw(error)
+                else:
+                    request = call.send(reply)
+        except StopIteration as done:
+            result: T = done.value
+            return result

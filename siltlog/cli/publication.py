@@ -17,7 +17,7 @@ import xxhash
 
 from siltlog.infra import names
 from siltlog.infra.arrow_pieces import Pieces
-from siltlog.infra.client.admin import path_part
+from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.arrow_body import PUBLISHED, Compression, out_of_range, place
 from siltlog.infra.client.core import Buffer, Request, json_request
 from siltlog.infra.client.flight import Claimed, Reply

@@ -77,6 +77,10 @@ METHODS = {
     "Admin.close": "",
     "table_uri": "topic url root scheme",
 }
+for _name, _parameters in list(METHODS.items()):
+    # Both ask the same of a server.
+    if _name.startswith("Admin."):
+        METHODS[f"Async{_name}"] = _parameters
 FIELDS = {
     "TopicPartition": "topic partition",
     "RecordMetadata": "topic partition offset timestamp",
@@ -86,7 +90,17 @@ FIELDS = {
 
 
 def test_the_public_names() -> None:
-    names = {*ERRORS, *FIELDS, "AsyncProducer", "Producer", "Consumer", "Admin", "table_uri", "__version__"}
+    names = {
+        *ERRORS,
+        *FIELDS,
+        "AsyncAdmin",
+        "AsyncProducer",
+        "Producer",
+        "Consumer",
+        "Admin",
+        "table_uri",
+        "__version__",
+    }
     assert set(siltlog.__all__) == names
     assert set(dir(siltlog)) == names
     assert all(getattr(siltlog, name) is not None for name in names)
@@ -110,7 +124,7 @@ def test_the_signatures(name: str) -> None:
     assert " ".join(shown) == METHODS[name]
 
 
-@pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "Admin"])
+@pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "Admin", "AsyncAdmin"])
 def test_no_public_method_is_left_out(name: str) -> None:
     methods = {f"{name}.{m}" for m, _ in inspect.getmembers(getattr(siltlog, name), inspect.isfunction) if m[0] != "_"}
     assert methods == {method for method in METHODS if method.startswith(f"{name}.") and "__" not in method}
@@ -162,5 +176,5 @@ def test_the_client_needs_no_server_package() -> None:
         "boto3",
         "pyspark",
     }
-    used = "import siltlog\nsiltlog.Producer, siltlog.AsyncProducer, siltlog.Consumer, siltlog.Admin, siltlog.table_uri"
+    used = "import siltlog\n" + ", ".join(f"siltlog.{name}" for name in siltlog.__all__ if name != "__version__")
     assert not server & loaded_by(used)

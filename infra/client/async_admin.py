@@ -1,0 +1,107 @@
+"""Topics, groups and the cluster, from asyncio: the calls of `Admin`."""
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from siltlog.infra.client import calls
+from siltlog.infra.client.async_transport import AsyncCaller, AsyncHttpTransport, AsyncTransport
+from siltlog.infra.client.calls import Call, Document
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.record import TimeLike, TopicPartition
+from siltlog.infra.clock import Clock, SystemClock
+
+T = TypeVar("T")
+
+
+class AsyncAdmin:
+    """Replies are the documents of the HTTP API. Shared by the tasks of one event loop.
+
+    Arguments and errors as for Admin.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        retry_timeout_ms: int = 10_000,
+        clock: Clock | None = None,
+        transport: AsyncTransport | None = None,
+    ) -> None:
+        self._transport = transport or AsyncHttpTransport()
+        self._caller = AsyncCaller(
+            Endpoints(url), self._transport, clock or SystemClock(), retry_timeout_ms=retry_timeout_ms
+        )
+
+    # --- topics -------------------------------------------------------------------------------------------
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, int | str] | None = None,
+        exist_ok: bool = False,
+    ) -> Document:
+        """The new topic. Raises TopicExists; with `exist_ok` only where the existing one has other partitions."""
+        return await self._run(calls.create_topic(name, partitions, config, exist_ok))
+
+    async def topics(self, prefix: str | None = None) -> list[Document]:
+        return await self._run(calls.topics(prefix))
+
+    async def topic(self, name: str) -> Document:
+        """Raises UnknownTopic."""
+        return await self._run(calls.topic(name))
+
+    async def alter_topic(
+        self, name: str, partitions: int | None = None, config: Mapping[str, int | str | None] | None = None
+    ) -> Document:
+        """The topic as it is from now on. None in `config` puts a setting back; partitions only grow.
+
+        Settings that are not named stay as they are. Raises UnknownTopic, ConfigError, Refused.
+        """
+        return await self._run(calls.alter_topic(name, partitions, config))
+
+    async def delete_topic(self, name: str) -> None:
+        """Raises UnknownTopic."""
+        await self._run(calls.delete_topic(name))
+
+    async def offsets(self, topic: str, timestamp: TimeLike | None = None) -> list[Document]:
+        """Per partition its bounds and, with `timestamp`, the lowest offset at or after it."""
+        reply = await self._run(calls.offsets(topic, timestamp))
+        partitions: list[Document] = reply["partitions"]
+        return partitions
+
+    # --- groups -------------------------------------------------------------------------------------------
+    async def groups(self, prefix: str | None = None) -> list[Document]:
+        return await self._run(calls.groups(prefix))
+
+    async def group(self, group: str) -> Document:
+        return await self._run(calls.group(group))
+
+    async def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """The next offset to read of every partition the group has committed."""
+        return await self._run(calls.group_offsets(group))
+
+    async def set_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Only while the group has no members."""
+        await self._run(calls.set_group_offsets(group, offsets))
+
+    async def delete_group(self, group: str) -> None:
+        await self._run(calls.delete_group(group))
+
+    # --- the rest -----------------------------------------------------------------------------------------
+    async def cluster(self) -> Document:
+        return await self._run(calls.cluster())
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, call: Call[T]) -> T:
+        return await self._caller.run(call)

@@ -1,0 +1,124 @@
+"""What a client asks a server for, without IO: each call yields its requests, is sent the replies, returns the result.
+
+`Caller.run` and `AsyncCaller.run` drive one. A call that is told of a refusal gets the SiltlogError thrown in.
+"""
+
+from collections.abc import Generator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from siltlog.infra.client.core import Request, Response, json_request
+from siltlog.infra.client.record import TimeLike, TopicPartition, time_us
+from siltlog.infra.clock import format_us
+from siltlog.infra.errors import ConfigError
+
+T = TypeVar("T")
+Call = Generator[Request, Response, T]
+Document = dict[str, Any]
+"""A JSON object of the HTTP API."""
+
+PAGE = 1_000
+
+
+# --- topics -----------------------------------------------------------------------------------------------
+def create_topic(name: str, partitions: int, config: Mapping[str, int | str] | None, exist_ok: bool) -> Call[Document]:
+    document = {"partitions": partitions, "config": dict(config or {})}
+    if exist_ok:
+        return document_of("PUT", topic_path(name), document)
+    return document_of("POST", "/v1/topics", {"name": name, **document})
+
+
+def topics(prefix: str | None) -> Call[list[Document]]:
+    return pages("/v1/topics", "topics", prefix)
+
+
+def topic(name: str) -> Call[Document]:
+    return document_of("GET", topic_path(name))
+
+
+def alter_topic(name: str, partitions: int | None, config: Mapping[str, int | str | None] | None) -> Call[Document]:
+    document: Document = {} if partitions is None else {"partitions": partitions}
+    if config:
+        document["config"] = dict(config)
+    return document_of("PATCH", topic_path(name), document)
+
+
+def delete_topic(name: str) -> Call[None]:
+    return nothing_of("DELETE", topic_path(name))
+
+
+def offsets(topic: str, timestamp: TimeLike | None = None) -> Call[Document]:
+    """The topic's id and, in `partitions`, each one's bounds; with `timestamp` the lowest `offset` at or after it."""
+    when = None if timestamp is None else format_us(time_us(timestamp))
+    return document_of("GET", f"{topic_path(topic)}/offsets", query={"timestamp": when})
+
+
+# --- groups -----------------------------------------------------------------------------------------------
+def groups(prefix: str | None) -> Call[list[Document]]:
+    return pages("/v1/groups", "groups", prefix)
+
+
+def group(name: str) -> Call[Document]:
+    return document_of("GET", group_path(name))
+
+
+def group_offsets(group: str) -> Call[dict[TopicPartition, int]]:
+    reply = yield from document_of("GET", f"{group_path(group)}/offsets")
+    return {TopicPartition(one["topic"], one["partition"]): one["offset"] for one in reply["offsets"]}
+
+
+def set_group_offsets(group: str, offsets: Mapping[TopicPartition, int]) -> Call[None]:
+    return nothing_of("PUT", f"{group_path(group)}/offsets", {"offsets": offset_list(offsets)})
+
+
+def delete_group(group: str) -> Call[None]:
+    return nothing_of("DELETE", group_path(group))
+
+
+# --- the rest ---------------------------------------------------------------------------------------------
+def cluster() -> Call[Document]:
+    return document_of("GET", "/v1/cluster")
+
+
+def document_of(method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> Call[Document]:
+    """One request whose reply is a JSON object."""
+    reply = yield json_request(method, path, body, query=query)
+    document: Document = reply.json()
+    return document
+
+
+def nothing_of(method: str, path: str, body: Any = None) -> Call[None]:
+    """One request whose reply has no body."""
+    yield json_request(method, path, body)
+
+
+def pages(path: str, member: str, prefix: str | None) -> Call[list[Document]]:
+    """A whole list, page by page."""
+    found: list[Document] = []
+    after = None
+    while True:
+        page = yield from document_of("GET", path, query={"prefix": prefix, "after": after, "limit": PAGE})
+        found += page[member]
+        after = page.get("next")
+        if after is None:
+            return found
+
+
+def offset_list(offsets: Mapping[TopicPartition, int]) -> list[Document]:
+    """Offsets as the members of a request."""
+    return [{"topic": at.topic, "partition": at.partition, "offset": offset} for at, offset in offsets.items()]
+
+
+def topic_path(name: str) -> str:
+    return f"/v1/topics/{path_part(name)}"
+
+
+def group_path(name: str) -> str:
+    return f"/v1/groups/{path_part(name)}"
+
+
+def path_part(name: str) -> str:
+    """A name as one part of a path. Raises ConfigError for what would name another path."""
+    if name in ("", ".", ".."):
+        raise ConfigError(f"{name!r} cannot name anything")
+    return quote(name, safe="")
