@@ -68,8 +68,9 @@ class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
         return {name: value for name, value in every.items() if value is not None}
 
     def joining(self) -> dict[str, Any]:
-        """Every field of a member that joins."""
+        """Every field of a member that joins. Its instance it keeps for life; the others may change."""
         return {
+            "instance_id": self.instance_id or "",
             "topics": "",
             "topic_pattern": "",
             "client_id": "",

@@ -40,6 +40,7 @@ class MemberState(NamedTuple):
     topic_pattern: str
     auto_offset_reset: str
     partitions: list[Key]
+    instance_id: str
 
 
 class CommittedState(NamedTuple):

@@ -87,6 +87,8 @@ class Groups:
                 raise problem("invalid_request", "a join names what it wants to read: give topics or topic_pattern")
             self._topics.require(request.topics or ())
             body["join"] = request.joining()
+        if request.instance_id is not None:
+            body["instance_id"] = request.instance_id
         if request.owned is not None:
             body["owned"] = self._topics.owned(request.owned)
         reply = await self._runner.run(
@@ -133,8 +135,10 @@ class Groups:
             reply["generation"],
             reply["state"],
             sorted(
-                MemberState(member, client, topics.split(",") if topics else [], pattern, reset, _keys(partitions))
-                for member, client, topics, pattern, reset, partitions in reply["members"]
+                MemberState(
+                    member, client, topics.split(",") if topics else [], pattern, reset, _keys(partitions), instance
+                )
+                for member, client, topics, pattern, reset, partitions, instance in reply["members"]
             ),
             {Key.parse(text): member for text, member in reply["moving"]},
             sorted(entry for entry in offsets if self._topics.has(entry.key)),
@@ -176,12 +180,6 @@ class Groups:
         return rows, groups[limit - 1] if len(groups) > limit else None
 
     def _check(self, request: MemberRequest) -> None:
-        if request.instance_id is not None:
-            raise problem(
-                "invalid_request",
-                "instance_id: static members are not offered by this server yet; leave it out, and the member's "
-                "partitions move when its session ends",
-            )
         if request.topic_pattern:
             wrong = pattern_problem(request.topic_pattern)
             if wrong is not None:
@@ -199,6 +197,19 @@ class Groups:
                 "fenced_member",
                 f"the member {member} of the group {group} left, was expired or was fenced: "
                 "drop everything and join anew under a new id",
+            )
+        if status == "fenced_instance":
+            raise problem(
+                "fenced_member",
+                f"another member joined the group {group} with the instance_id of {member} and has its partitions: "
+                "drop everything, and do not join anew unless no other process runs under that instance_id",
+                fenced_by="instance_id",
+            )
+        if status == "other_instance":
+            raise problem(
+                "invalid_request",
+                f"instance_id: the member {member} of the group {group} joined with another or without one; "
+                "a member keeps it for life: join under a new member id",
             )
         if status == "fenced_commits":
             keys = _keys(reply["partitions"])

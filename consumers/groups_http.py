@@ -122,6 +122,7 @@ class _GroupCalls:
                     {
                         "member_id": member.member,
                         "client_id": member.client_id or None,
+                        "instance_id": member.instance_id or None,
                         "topics": member.topics,
                         "topic_pattern": member.topic_pattern or None,
                         "auto_offset_reset": member.auto_offset_reset,

@@ -38,9 +38,19 @@ def topic_name_problem(name: str) -> str | None:
     problem = name_problem(name)
     if problem is not None:
         return problem
-    if name.startswith(SYSTEM_PREFIX) or name.endswith(DEAD_LETTER_SUFFIX):
+    if is_system_topic(name):
         return f"the name {name!r} is the system's: names that start with '_' or end with '.dlq' are kept for it"
     return None
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether only the server makes, changes and fills the topic; everybody may read it."""
+    return name.startswith(SYSTEM_PREFIX) or name.endswith(DEAD_LETTER_SUFFIX)
+
+
+def dead_letter_topic(topic: str) -> str:
+    """Of the records of `topic` that were given up on."""
+    return topic + DEAD_LETTER_SUFFIX
 
 
 # --- the data dir -----------------------------------------------------------------------------------------
@@ -66,6 +76,8 @@ def segment_file(segment: int) -> str:
 # --- the root (object store), all relative to it ----------------------------------------------------------
 TOPICS_FOLDER = "topics"
 CLUSTER_ID_OBJECT = "cluster/id"
+PRIVATE_FOLDER = "cluster/private"
+"""Folders of running processes, on a local root only."""
 PARTITION_COLUMN = "partition"
 REWRITE_PREFIX = "rewrite-"
 STATE_FOLDER = "_state"
@@ -169,7 +181,7 @@ def group_key(group: str, part: str) -> str:
 
 GROUP_PARTS = (
     "state",  # hash: generation, revision, stale, run_id, hold, created
-    "members",  # hash: member -> subscription, timeouts, reset policy (msgpack)
+    "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)
     "owners",  # hash: partition -> the member that holds it
@@ -178,6 +190,8 @@ GROUP_PARTS = (
     "topics",  # hash: topic -> partitions it had when the group first saw it
     "offsets",  # hash: partition -> committed offset, version, metadata, Redis ms (msgpack)
     "refused",  # sorted set: member that left, expired or was fenced -> until when it is refused, Redis ms
+    "instances",  # hash: instance id -> the member that has it
+    "attempts",  # hash: partition -> what is known of handling records that the group has not passed (msgpack)
 )
 """The keys of a group, in the order in which scripts take them. A partition is `{topic}/{topic id}/{partition}`."""
 

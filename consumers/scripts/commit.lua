@@ -1,4 +1,5 @@
--- request: member (absent: only while the group has none), generation, commits of {partition, offset, metadata}.
+-- request: member (absent: only while the group has none), generation, commits of {partition, offset, metadata, and
+-- optionally up to where records were handed out}.
 -- reply: status ok | fenced_commits (with partitions) | group_not_empty. All or nothing.
 
 if request.member then

@@ -1,5 +1,5 @@
 -- reply: status ok | unknown_group; state, members of {id, client_id, topics, topic_pattern, auto_offset_reset,
--- {partition ...}}, moving of {partition, member or ""}, offsets of {partition, offset, metadata, ms}.
+-- {partition ...}, instance_id}, moving of {partition, member or ""}, offsets of {partition, offset, metadata, ms}.
 
 if not exists then
   return finish({ status = 'unknown_group' })
@@ -15,6 +15,7 @@ for i = 1, #packed, 2 do
   end
   members[#members + 1] = {
     packed[i], member.client_id, member.topics, member.topic_pattern, member.auto_offset_reset, partitions,
+    member.instance_id or '',
   }
 end
 

@@ -11,6 +11,7 @@ end
 for _, partition in ipairs(redis.call('HKEYS', OFFSETS)) do
   if gone[string.match(partition, '^(.*)/')] then
     redis.call('HDEL', OFFSETS, partition)
+    redis.call('HDEL', ATTEMPTS, partition)
   end
 end
 return finish({ status = 'ok' })

@@ -1,20 +1,55 @@
 -- Joins, or renews a session; applies the commits of a poll; takes note of what the member let go.
 --
 -- request: member, generation (of the last reply, 0 to join), join (all fields of a new member; absent where it may
--- not join), fields (those that were sent), owned (absent: unchanged), poll (what was revoked by `generation` counts
--- as let go), commits.
--- reply: status ok | fenced_member | unknown_member | fenced_commits; assignment of {partition, offset} (absent:
--- unchanged since `generation`), releasing (something revoked is still held), the member's reset policy and timeout.
+-- not join), fields (those that were sent), instance_id (absent: not sent), owned (absent: unchanged), poll (what was
+-- revoked by `generation` counts as let go), commits.
+-- reply: status ok | fenced_member | fenced_instance | unknown_member | other_instance | fenced_commits; assignment of
+-- {partition, offset} (absent: unchanged since `generation`), releasing (something revoked is still held), the member's
+-- reset policy and timeout.
 
 local id, sent = request.member, request.generation
 
-if is_refused(id) then
-  return finish({ status = 'fenced_member' })
+-- A new member of an instance that has one is in its place: what it holds goes over, and moves to nobody else.
+local function take_over(former, joining)
+  local was = member_of(former)
+  local parts = held_of(former).parts
+  forget_member(former, true)
+  for partition, part in pairs(parts) do
+    if part[2] > 0 then
+      -- It had to let go of this one, and nobody is left who reads it.
+      redis.call('HDEL', OWNERS, partition)
+      redis.call('ZREM', REVOKED, partition)
+    else
+      redis.call('HSET', OWNERS, partition, id)
+      held_of(id).parts[partition] = { generation, 0 }
+    end
+  end
+  local moves = redis.call('HGETALL', MOVES)
+  for i = 1, #moves, 2 do
+    if moves[i + 1] == former then
+      redis.call('HSET', MOVES, moves[i], id)
+    end
+  end
+  if was.topics == joining.topics and was.topic_pattern == joining.topic_pattern then
+    revision = revision + 1
+    state_dirty = true
+  else
+    outdate()
+  end
+  settle()
+end
+
+local refusal = refusal_of(id)
+if refusal then
+  return finish({ status = refusal })
 end
 
 local member = member_of(id)
 if not member and not request.join then
   return finish({ status = 'unknown_member' })
+end
+if member and request.instance_id and request.instance_id ~= member.instance_id then
+  return finish({ status = 'other_instance' })
 end
 
 if request.commits then
@@ -32,7 +67,15 @@ if joined then
   member.seen = 0
   redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))
   change(id)
-  outdate()
+  local former = member.instance_id ~= '' and redis.call('HGET', INSTANCES, member.instance_id)
+  if member.instance_id ~= '' then
+    redis.call('HSET', INSTANCES, member.instance_id, id)
+  end
+  if former then
+    take_over(former, member)
+  else
+    outdate()
+  end
 end
 
 -- A heartbeat older than one that arrived before it changes nothing. One of a generation that was never stored here

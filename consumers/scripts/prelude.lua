@@ -7,7 +7,8 @@
 -- with {since which generation, in which generation it was revoked, 0 for not}, and the generation in which what the
 -- member may read last changed.
 
-local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED = unpack(KEYS)
+local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED, INSTANCES, ATTEMPTS =
+  unpack(KEYS)
 local REFUSED_MS = 86400000
 local FIELDS_PER_CALL = 1000
 
@@ -68,15 +69,19 @@ local function member_of(member)
   return packed and cmsgpack.unpack(packed)
 end
 
-local function is_refused(member)
-  local until_ms = redis.call('ZSCORE', REFUSED, member)
-  return until_ms and tonumber(until_ms) > now
+-- Why the member is refused, if it is. Half a millisecond says that another took over its instance.
+local function refusal_of(member)
+  local until_ms = tonumber(redis.call('ZSCORE', REFUSED, member) or 0)
+  if until_ms <= now then
+    return nil
+  end
+  return until_ms % 1 > 0 and 'fenced_instance' or 'fenced_member'
 end
 
-local function refuse(member)
+local function refuse(member, was_replaced)
   redis.call('ZREMRANGEBYSCORE', REFUSED, '-inf', int(now))
-  redis.call('ZADD', REFUSED, int(now + REFUSED_MS), member)
-  redis.call('PEXPIRE', REFUSED, int(REFUSED_MS))
+  redis.call('ZADD', REFUSED, int(now + REFUSED_MS) .. (was_replaced and '.5' or ''), member)
+  redis.call('PEXPIRE', REFUSED, int(REFUSED_MS + 1))
 end
 
 local function create()
@@ -103,19 +108,27 @@ local function let_go(partition, member)
   held_dirty[member] = true
 end
 
+local function forget_member(member, was_replaced)
+  held_cache[member], held_dirty[member] = nil, nil
+  redis.call('HDEL', HELD, member)
+  redis.call('HDEL', MEMBERS, member)
+  redis.call('ZREM', SESSIONS, member)
+  refuse(member, was_replaced)
+  raise_generation()
+  changed[member] = true
+end
+
 -- The member is gone, and its id with it.
 local function remove(member)
   for partition in pairs(held_of(member).parts) do
     redis.call('HDEL', OWNERS, partition)
     redis.call('ZREM', REVOKED, partition)
   end
-  held_cache[member], held_dirty[member] = nil, nil
-  redis.call('HDEL', HELD, member)
-  redis.call('HDEL', MEMBERS, member)
-  redis.call('ZREM', SESSIONS, member)
-  refuse(member)
-  raise_generation()
-  changed[member] = true
+  local instance = (member_of(member) or {}).instance_id or ''
+  if instance ~= '' and redis.call('HGET', INSTANCES, instance) == member then
+    redis.call('HDEL', INSTANCES, instance)
+  end
+  forget_member(member)
   outdate()
   if redis.call('ZCARD', SESSIONS) == 0 then
     redis.call('DEL', MOVES)
@@ -202,10 +215,44 @@ local function offsets_of(partitions)
   return offsets
 end
 
+-- What is known of how records that the group has not passed were handled: `to`, below which they were handed out, and
+-- `open`, records with an attempt that was counted, each {offset, attempts, the member that counted the last one}.
+local function attempts_of(partition)
+  local packed = redis.call('HGET', ATTEMPTS, partition)
+  return packed and cmsgpack.unpack(packed) or { to = 0, open = {} }
+end
+
+local function put_attempts(partition, attempts)
+  if attempts.to == 0 and #attempts.open == 0 then
+    redis.call('HDEL', ATTEMPTS, partition)
+  else
+    redis.call('HSET', ATTEMPTS, partition, cmsgpack.pack(attempts))
+  end
+end
+
+-- The group goes on at `offset`, having handed out what is below `to` (nil: as far as is known already). Who goes back
+-- handles everything as if for the first time.
+local function pass_attempts(partition, before, offset, to)
+  if redis.call('HEXISTS', ATTEMPTS, partition) == 0 and not to then
+    return
+  end
+  local attempts = offset < before and { to = 0, open = {} } or attempts_of(partition)
+  local open = {}
+  for _, entry in ipairs(attempts.open) do
+    if entry[1] >= offset then
+      open[#open + 1] = entry
+    end
+  end
+  to = to or attempts.to
+  put_attempts(partition, { to = to > offset and to or 0, open = open })
+end
+
 -- Versions rise like generations: a snapshot taken before a loss never outranks what was committed after it.
-local function put_offset(partition, offset, metadata)
+local function put_offset(partition, offset, metadata, delivered)
   local packed = redis.call('HGET', OFFSETS, partition)
-  local version = packed and cmsgpack.unpack(packed)[2] or 0
+  local stored_entry = packed and cmsgpack.unpack(packed) or { -1, 0 }
+  local version = stored_entry[2]
+  pass_attempts(partition, stored_entry[1], offset, delivered)
   redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, math.max(version + 1, now), metadata, now }))
 end
 
@@ -224,7 +271,7 @@ end
 
 local function put_offsets(commits)
   for _, commit in ipairs(commits) do
-    put_offset(commit[1], commit[2], commit[3])
+    put_offset(commit[1], commit[2], commit[3], commit[4])
   end
 end
 

@@ -196,6 +196,7 @@ class MovingPartition(HeldPartition):
 class GroupMember(msgspec.Struct):
     member_id: str
     client_id: str | None
+    instance_id: Annotated[str | None, Meta(description="Of a static member")]
     topics: list[str]
     topic_pattern: str | None
     auto_offset_reset: Literal["earliest", "latest", "error"]

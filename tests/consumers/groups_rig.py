@@ -2,20 +2,21 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from siltlog.consumers.group_requests import MemberRequest, PartitionName
 from siltlog.consumers.group_results import Membership
 from siltlog.consumers.groups import Groups
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import UnknownTopic
+from siltlog.infra.errors import SiltlogError, UnknownTopic
 from siltlog.infra.redis import RedisConnection, Script
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.telemetry import logger
@@ -173,3 +174,9 @@ def offsets(told: Membership) -> dict[int, int]:
 
 def run(coroutine: Any) -> Any:
     return asyncio.run(coroutine)
+
+
+async def refusal(awaited: Awaitable[Any]) -> SiltlogError:
+    with pytest.raises(SiltlogError) as caught:
+        await awaited
+    return caught.value

@@ -5,14 +5,13 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from groups_rig import FakeLog, Rig, embedded, held, offsets, rig, run
+from groups_rig import FakeLog, Rig, embedded, held, offsets, refusal, rig, run
 
 from siltlog.consumers.group_requests import CommitRequest, CommittedOffset
 from siltlog.infra import names
-from siltlog.infra.errors import SiltlogError, Unavailable
+from siltlog.infra.errors import Unavailable
 from siltlog.infra.valkey import EmbeddedValkey
 
 EVERY = [("flights", number) for number in range(4)]
@@ -30,12 +29,6 @@ async def kill(r: Rig) -> None:
     info = await r.redis.command("INFO", "server")
     os.kill(int(info["process_id"]), signal.SIGKILL)
     await asyncio.sleep(0.05)
-
-
-async def refusal(awaited: Any) -> SiltlogError:
-    with pytest.raises(SiltlogError) as caught:
-        await awaited
-    return caught.value
 
 
 def test_killed_in_the_middle_it_is_back_with_everything(valkey: EmbeddedValkey) -> None:
