@@ -11,17 +11,17 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.data_file import DataFile
 from siltlog.infra.delta_log import (
     Torn,
-    checkpoint_path,
     damaged,
     entry_path,
-    last_checkpoint_path,
     log_folder,
     read_entry,
 )
@@ -125,10 +125,10 @@ class TopicTable:
     def refresh(self) -> TableSnapshot:
         """Takes in what was committed since; raises Unavailable when the log cannot be read now."""
         try:
-            self._handle.update_incremental()
+            self._handle.update()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
-        version = self._handle.version()
+        version = self._handle.version
         if version < self.snapshot.version:
             raise damaged(
                 self.topic,
@@ -192,8 +192,10 @@ class TopicTable:
                 transactions[names.txn_epoch(partition)] = epoch
                 transactions[names.txn_offset(partition)] = offset
             if gaps:
-                return lambda: commit_properties(self._handle, gaps, transactions, commit_id)
-            return lambda: commit_actions(self._handle, [], transactions, commit_id)
+                return lambda: self._handle.commit(
+                    lambda delta: commit_properties(delta, gaps, transactions, commit_id)
+                )
+            return lambda: self._handle.commit(lambda delta: commit_actions(delta, [], transactions, commit_id))
 
         return self._commit(commit_id, checked)
 
@@ -219,7 +221,7 @@ class TopicTable:
                     raise self._fenced(partition, f"its table offset is {snapshot.offsets[partition]}, not {first}")
             actions = [add_action(file, data_change=True) for file in files]
             transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
-            return lambda: commit_actions(self._handle, actions, transactions, commit_id)
+            return lambda: self._handle.commit(lambda delta: commit_actions(delta, actions, transactions, commit_id))
 
         return self._commit(commit_id, checked)
 
@@ -230,7 +232,7 @@ class TopicTable:
             for partition, epoch in epochs.items():
                 self._check_owned(snapshot, partition, epoch)
             transactions = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
-            return lambda: commit_actions(self._handle, [], transactions, commit_id)
+            return lambda: self._handle.commit(lambda delta: commit_actions(delta, [], transactions, commit_id))
 
         return self._commit(commit_id, checked)
 
@@ -240,7 +242,9 @@ class TopicTable:
         def checked(snapshot: TableSnapshot) -> Callable[[], None]:
             # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
             transactions = {names.txn_offset(0): snapshot.offsets[0]}
-            return lambda: commit_properties(self._handle, config.properties(unset), transactions, commit_id)
+            return lambda: self._handle.commit(
+                lambda delta: commit_properties(delta, config.properties(unset), transactions, commit_id)
+            )
 
         return self._commit(commit_id, checked)
 
@@ -272,7 +276,9 @@ class TopicTable:
                 if former >= epoch:
                     raise self._fenced(partition, f"its epoch is {former}, not below {epoch}")
             properties = config.properties(unset) | grown_properties(snapshot, partitions, first_offsets)
-            return lambda: commit_properties(self._handle, properties, transactions, commit_id)
+            return lambda: self._handle.commit(
+                lambda delta: commit_properties(delta, properties, transactions, commit_id)
+            )
 
         return self._commit(commit_id, checked)
 
@@ -295,7 +301,7 @@ class TopicTable:
             ever = max(snapshot.partitions_ever, int(properties[names.PROPERTY_PARTITIONS]))
             transactions = reset_transactions(snapshot, ever)
             whole = {**properties, names.PROPERTY_PARTITIONS_EVER: str(ever)}
-            return lambda: commit_properties(self._handle, whole, transactions, commit_id)
+            return lambda: self._handle.commit(lambda delta: commit_properties(delta, whole, transactions, commit_id))
 
         self._commit(commit_id, checked, over_deleted=True)
         self.topic_id = properties[names.PROPERTY_TOPIC_ID]
@@ -309,13 +315,7 @@ class TopicTable:
         configuration change came first (plan anew, nothing is to be repeated); CorruptData when the records of
         `adds` are not those of `removes` or any of them is damaged; OutcomeUnknown; Unavailable.
         """
-        handle = open_handle(self._store, self.topic, plan_version)
-        configuration = handle.metadata().configuration
-        if (
-            configuration.get(names.PROPERTY_TOPIC_ID) != self.topic_id
-            or configuration.get(names.PROPERTY_DELETED) == TRUE
-        ):
-            raise self._gone()
+        handle = self.planned_handle(plan_version)
         live = live_paths(handle)
         absent = [file.path for file in removes if file.path not in live]
         if absent:
@@ -328,8 +328,30 @@ class TopicTable:
             *(add_action(file, data_change=False) for file in adds),
         ]
         fences = {names.txn_rewrite(file.partition): plan_version + 1 for file in (*removes, *adds)}
+        return self.commit_planned(handle, actions, fences, commit_id)
+
+    def planned_handle(self, plan_version: int) -> DeltaTable:
+        """For `commit_planned`: at the version that a plan read. Raises UnknownTopic where the topic was deleted."""
+        handle = open_handle(self._store, self.topic, plan_version)
+        configuration = handle.metadata().configuration
+        if (
+            configuration.get(names.PROPERTY_TOPIC_ID) != self.topic_id
+            or configuration.get(names.PROPERTY_DELETED) == TRUE
+        ):
+            raise self._gone()
+        return handle
+
+    def commit_planned(
+        self,
+        handle: DeltaTable,
+        actions: Sequence[AddAction | RemoveAction],
+        transactions: Mapping[str, int],
+        commit_id: str,
+    ) -> TableSnapshot:
+        """Commits on a handle that stays at its plan's version. Raises Fenced when others changed the same since."""
+        plan_version = handle.version()
         try:
-            commit_actions(handle, actions, fences, commit_id, retries=None)
+            commit_actions(handle, actions, transactions, commit_id, retries=None)
         except Exception as error:
             outcome = self.outcome(commit_id, plan_version)
             if outcome == "unknown":
@@ -372,7 +394,7 @@ class TopicTable:
 
     def _take_next_version(self) -> None:
         try:
-            commit_actions(self._handle, [], {}, str(uuid.uuid4()))
+            self._handle.commit(lambda delta: commit_actions(delta, [], {}, str(uuid.uuid4())))
         except Exception as error:
             version = self.snapshot.version
             if self.refresh().version == version:
@@ -380,18 +402,16 @@ class TopicTable:
 
     def maintain(self) -> None:
         """A checkpoint when one is due; then, and only then, log entries past their period go."""
-        version = self._handle.version()
+        version = self._handle.version
         if version - self._checkpoint_version < CHECKPOINT_COMMITS:
             return
         try:
-            self._handle.create_checkpoint()
+            self._handle.checkpoint()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
-        self._store.sync([checkpoint_path(self.topic, version), last_checkpoint_path(self.topic)])
-        # A handle that is kept over checkpoints never rebases, and its commits get slower and slower.
         self._reopen()
         try:
-            self._handle.cleanup_metadata()
+            self._handle.clean()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
 
@@ -405,7 +425,7 @@ class TopicTable:
         """Commits what `checked` says of the present snapshot, anew after every race that is lost."""
         failures = 0
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            if self._handle.version() != self.snapshot.version:
+            if self._handle.version != self.snapshot.version:
                 self.refresh()
             version = self.snapshot.version
             if not over_deleted and (self.snapshot.deleted or self.snapshot.topic_id != self.topic_id):
