@@ -20,8 +20,10 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.data_file import DataFile
 from siltlog.infra.delta_log import (
     Torn,
+    checkpoint_path,
     damaged,
     entry_path,
+    last_checkpoint_path,
     log_folder,
     read_entry,
 )
@@ -125,10 +127,10 @@ class TopicTable:
     def refresh(self) -> TableSnapshot:
         """Takes in what was committed since; raises Unavailable when the log cannot be read now."""
         try:
-            self._handle.update()
+            self._handle.update_incremental()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
-        version = self._handle.version
+        version = self._handle.version()
         if version < self.snapshot.version:
             raise damaged(
                 self.topic,
@@ -192,10 +194,8 @@ class TopicTable:
                 transactions[names.txn_epoch(partition)] = epoch
                 transactions[names.txn_offset(partition)] = offset
             if gaps:
-                return lambda: self._handle.commit(
-                    lambda delta: commit_properties(delta, gaps, transactions, commit_id)
-                )
-            return lambda: self._handle.commit(lambda delta: commit_actions(delta, [], transactions, commit_id))
+                return lambda: commit_properties(self._handle, gaps, transactions, commit_id)
+            return lambda: commit_actions(self._handle, [], transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
@@ -221,7 +221,7 @@ class TopicTable:
                     raise self._fenced(partition, f"its table offset is {snapshot.offsets[partition]}, not {first}")
             actions = [add_action(file, data_change=True) for file in files]
             transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
-            return lambda: self._handle.commit(lambda delta: commit_actions(delta, actions, transactions, commit_id))
+            return lambda: commit_actions(self._handle, actions, transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
@@ -232,7 +232,7 @@ class TopicTable:
             for partition, epoch in epochs.items():
                 self._check_owned(snapshot, partition, epoch)
             transactions = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
-            return lambda: self._handle.commit(lambda delta: commit_actions(delta, [], transactions, commit_id))
+            return lambda: commit_actions(self._handle, [], transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
@@ -242,9 +242,7 @@ class TopicTable:
         def checked(snapshot: TableSnapshot) -> Callable[[], None]:
             # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
             transactions = {names.txn_offset(0): snapshot.offsets[0]}
-            return lambda: self._handle.commit(
-                lambda delta: commit_properties(delta, config.properties(unset), transactions, commit_id)
-            )
+            return lambda: commit_properties(self._handle, config.properties(unset), transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
@@ -276,9 +274,7 @@ class TopicTable:
                 if former >= epoch:
                     raise self._fenced(partition, f"its epoch is {former}, not below {epoch}")
             properties = config.properties(unset) | grown_properties(snapshot, partitions, first_offsets)
-            return lambda: self._handle.commit(
-                lambda delta: commit_properties(delta, properties, transactions, commit_id)
-            )
+            return lambda: commit_properties(self._handle, properties, transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
@@ -301,7 +297,7 @@ class TopicTable:
             ever = max(snapshot.partitions_ever, int(properties[names.PROPERTY_PARTITIONS]))
             transactions = reset_transactions(snapshot, ever)
             whole = {**properties, names.PROPERTY_PARTITIONS_EVER: str(ever)}
-            return lambda: self._handle.commit(lambda delta: commit_properties(delta, whole, transactions, commit_id))
+            return lambda: commit_properties(self._handle, whole, transactions, commit_id)
 
         self._commit(commit_id, checked, over_deleted=True)
         self.topic_id = properties[names.PROPERTY_TOPIC_ID]
@@ -394,7 +390,7 @@ class TopicTable:
 
     def _take_next_version(self) -> None:
         try:
-            self._handle.commit(lambda delta: commit_actions(delta, [], {}, str(uuid.uuid4())))
+            commit_actions(self._handle, [], {}, str(uuid.uuid4()))
         except Exception as error:
             version = self.snapshot.version
             if self.refresh().version == version:
@@ -402,16 +398,18 @@ class TopicTable:
 
     def maintain(self) -> None:
         """A checkpoint when one is due; then, and only then, log entries past their period go."""
-        version = self._handle.version
+        version = self._handle.version()
         if version - self._checkpoint_version < CHECKPOINT_COMMITS:
             return
         try:
-            self._handle.checkpoint()
+            self._handle.create_checkpoint()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
+        self._store.sync([checkpoint_path(self.topic, version), last_checkpoint_path(self.topic)])
+        # A handle that is kept over checkpoints never rebases, and its commits get slower and slower.
         self._reopen()
         try:
-            self._handle.clean()
+            self._handle.cleanup_metadata()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
 
@@ -425,7 +423,7 @@ class TopicTable:
         """Commits what `checked` says of the present snapshot, anew after every race that is lost."""
         failures = 0
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            if self._handle.version != self.snapshot.version:
+            if self._handle.version() != self.snapshot.version:
                 self.refresh()
             version = self.snapshot.version
             if not over_deleted and (self.snapshot.deleted or self.snapshot.topic_id != self.topic_id):
