@@ -35,6 +35,8 @@ SEQUENCE_OVERHEAD_BYTES = 8
 """And for a sequence, where those of a producer have gaps."""
 _BY_ANOTHER_COUNT = frozenset(("unknown_partition", "unknown_producer", "out_of_order_sequence"))
 """What a request runs into that was placed, or follows one that was placed, by another partition count."""
+SYSTEM_RECORD_BYTES_EXTRA = 64 * 1024
+"""A record of a system topic may be so much larger: a dead letter is a user's record and what is said about it."""
 WAL_FULL_RETRY_MS = 1_000
 DEGRADED_MAX = 20
 KEYS_FULL_RETRY_MS = 10_000
@@ -90,6 +92,8 @@ class _Blank:
 
 class Unmade:
     """A topic that is not there yet, as a publish would find it."""
+
+    system = False
 
     def __init__(self, name: str, partitions: int, config: TopicConfig) -> None:
         self.name = name
@@ -257,7 +261,7 @@ class Log:
             if recounted:
                 raise _partition_count_changed(topic)
             parts = split(
-                body, len(topic.partitions), topic.sticky_partition(), topic.config, self.record_bytes_max, now_us
+                body, len(topic.partitions), topic.sticky_partition(), topic.config, self._record_bytes(topic), now_us
             )
             refuse_sequences(parts, "there is no header Silt-Producer-Id")
             checks = [Part(slice_.partition, slice_, None) for slice_ in parts.slices]
@@ -287,13 +291,16 @@ class Log:
     ) -> tuple[Split, list[Part], str]:
         partitions, keyless = len(topic.partitions), topic.sticky_partition()
         if isinstance(publisher, Producer):
-            parts = split(body, partitions, keyless, topic.config, self.record_bytes_max, now_us)
+            parts = split(body, partitions, keyless, topic.config, self._record_bytes(topic), now_us)
             return parts, checked(topic, parts, publisher), publisher.producer_id
         sequencers = (log.sequencer for log in topic.partitions)
         found = topic.producers.find_key(publisher, partitions, sequencers, topic.config, now_us)
         producer_id, partitions, keyless = found
-        parts = split(body, partitions, keyless, topic.config, self.record_bytes_max, now_us)
+        parts = split(body, partitions, keyless, topic.config, self._record_bytes(topic), now_us)
         return parts, checked_keyed(topic, parts, producer_id), producer_id
+
+    def _record_bytes(self, topic: Target) -> int:
+        return self.record_bytes_max + SYSTEM_RECORD_BYTES_EXTRA * topic.system
 
     # --- producers --------------------------------------------------------------------------------------
     def _note_producer(

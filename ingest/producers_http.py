@@ -25,6 +25,8 @@ class ProducersHttp:
 
     async def claim(self, request: Request) -> Response:
         topic, producer_id = self._named(request)
+        if topic.system:
+            raise problem("forbidden", f"the topic {topic.name} is the system's: it has no producers of users")
         epoch = await self._log.claim_producer(topic, producer_id)
         await self._states.store_claims(topic)
         # What an older epoch had sequenced before was made durable with the claim, and nothing of it comes after.

@@ -59,6 +59,8 @@ class Publish:
         asked = _acks(query)
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
         name = request.path_params["topic"]
+        if names.is_system_topic(name):
+            raise problem("forbidden", f"the topic {name[:200]!r} is the system's: it can be read, not published to")
         topic = self._known(name)
         content = await self._bodies.read(request.receive, headers.get("content-length", ""))
         if coding:

@@ -39,12 +39,18 @@ def publish_reply(topic: TopicLog, appended: Appended, acks: str, *, positions: 
     ]
     document: dict[str, Any] = {"topic": topic.name, "acks": acks, "partitions": partitions}
     if positions:
-        if given and any(ack.places is not None for ack in appended.acks):
-            document["records"] = _positions_in_runs(appended)
+        if given:
+            document["records"] = positions_of(appended)
         else:
-            firsts = {ack.partition: ack.first_offset if given else None for ack in appended.acks}
-            document["records"] = appended.split.positions(firsts)
+            document["records"] = appended.split.positions({ack.partition: None for ack in appended.acks})
     return JsonReply(document, 200 if given else 202)
+
+
+def positions_of(appended: Appended) -> list[tuple[int, int | None]]:
+    """(partition, offset) of every record in the request's order; None for one whose offset is not known any more."""
+    if any(ack.places is not None for ack in appended.acks):
+        return _positions_in_runs(appended)
+    return appended.split.positions({ack.partition: ack.first_offset for ack in appended.acks})
 
 
 def _positions_in_runs(appended: Appended) -> list[tuple[int, int | None]]:

@@ -55,7 +55,7 @@ class SmallPublish:
             topic = self._log.topic(name)
         except UnknownTopic:
             return None
-        plain = topic.state == "open" and topic.paused is None and topic.config["acks"] == _ACKS
+        plain = topic.state == "open" and topic.paused is None and topic.config["acks"] == _ACKS and not topic.system
         return topic if plain else None
 
     def suits(self, media: str, content: bytes) -> bool:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+from siltlog.infra import names
 from siltlog.infra.errors import DEFAULT_RETRY_AFTER_MS, ConfigError, Fenced, SiltlogError, problem
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
@@ -34,6 +35,8 @@ class TopicLog:
     def __init__(self, name: str, table: TopicTable, config: TopicConfig, wal: Wal) -> None:
         snapshot = table.snapshot
         self.name = name
+        self.system = names.is_system_topic(name)
+        """Only the server appends to it."""
         self.snapshot = snapshot
         self.topic_id = snapshot.topic_id
         self.id_bytes = uuid.UUID(snapshot.topic_id).bytes

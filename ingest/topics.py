@@ -37,6 +37,9 @@ class Topics:
         wrong = names.topic_name_problem(name)
         if wrong is not None:
             raise problem("invalid_request", wrong)
+        return await self._create(name, partitions, config)
+
+    async def _create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
         validated_partitions(partitions)
         own = TopicConfig(config)
         async with self._lock:
@@ -133,16 +136,46 @@ class Topics:
                 return self._log.topic(name)
             raise
 
+    async def ensure_system(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
+        """A topic of the system's, made with `config` when it is not there, and grown to `partitions`."""
+        topic = next((topic for topic in self._log.topics() if topic.name == name), None)
+        if topic is None or topic.state == "creating":
+            begun = self._begun(name)
+            try:
+                if begun is not None:
+                    topic = await self._create(name, len(begun.partitions), begun.config.own)
+                else:
+                    topic = await self._create(name, partitions, config)
+            except TopicExists:
+                topic = self._log.topic(name)
+        if len(topic.partitions) < partitions:
+            topic = await self._alter(name, partitions, {})
+        return topic
+
     async def alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
         """A merge patch of the topic's settings, and more partitions; all of it in one commit, or nothing.
 
         Raises UnknownTopic, Refused `invalid_request` or `invalid_config`, Unavailable.
         """
-        topic = self._log.topic(name)
+        if self._log.topic(name).system:
+            raise problem("forbidden", f"the topic {name} is the system's: it can be read, not changed")
         if partitions is not None:
             validated_partitions(partitions)
-            if names.topic_name_problem(name) is not None:
-                raise problem("forbidden", f"the topic {name} is the system's: its partitions follow from its use")
+        topic = await self._alter(name, partitions, changes)
+        dead = next((one for one in self._log.topics() if one.name == names.dead_letter_topic(name)), None)
+        if dead is not None and dead.state == "open" and len(dead.partitions) < len(topic.partitions):
+            try:
+                await self._alter(dead.name, len(topic.partitions), {})
+            except SiltlogError as error:
+                self._logger.warning(
+                    "dead letters of a topic have fewer partitions until the next one comes",
+                    topic=name,
+                    reason=error.detail,
+                )
+        return topic
+
+    async def _alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
+        topic = self._log.topic(name)
         async with topic.table_lock:
             if topic.state != "unavailable":
                 topic.check_open()
@@ -199,10 +232,18 @@ class Topics:
             await asyncio.sleep(SETTLE_SECONDS)
 
     async def delete(self, name: str) -> None:
-        """Removes the topic's records; its name may be used again. Raises UnknownTopic."""
+        """Removes the topic's records and its dead letters; its name may be used again. Raises UnknownTopic."""
         topic = self._log.topic(name)
-        if names.topic_name_problem(name) is not None:
+        if topic.system:
             raise problem("forbidden", f"the topic {name} is the system's and cannot be deleted")
+        # First: they must not outlive it, and come to a successor of its name.
+        dead = next((one for one in self._log.topics() if one.name == names.dead_letter_topic(name)), None)
+        if dead is not None:
+            await self._delete(dead)
+        await self._delete(topic)
+
+    async def _delete(self, topic: TopicLog) -> None:
+        name = topic.name
         async with topic.table_lock:
             if topic.state == "deleted":
                 raise topic.gone()
