@@ -17,6 +17,9 @@ METADATA_CHARS_MAX = 4_096
 PATTERN_CHARS_MAX = 1_000
 TOPICS_MAX = 10_000
 COMMITS_MAX = 100_000
+OPEN_ATTEMPTS_MAX = 1_000
+"""Records of a partition with attempts that the group has not passed."""
+ERROR_CHARS_MAX = 4_096
 
 assert HEARTBEATS_PER_SESSION > WAITS_PER_SESSION > 1, "a member that waits must not outlive its session meanwhile"
 
@@ -38,6 +41,8 @@ class PolledOffset(PartitionName):
 
 class CommittedOffset(PolledOffset):
     metadata: Annotated[str, msgspec.Meta(max_length=METADATA_CHARS_MAX)] = ""
+    delivered: Whole | None = None
+    """Records below it were handed out to be handled; whoever gets the partition next is told, until it is passed."""
 
 
 class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -85,6 +90,18 @@ class PollRequest(MemberRequest):
     max_records: Limit = 500
     max_bytes: Limit = 1024 * 1024
     values: Literal["text", "json", "base64"] = "text"
+
+
+class AttemptRequest(PolledOffset):
+    """One record, as the member that holds its partition names it."""
+
+    member_id: Name
+    generation: Whole
+
+
+class DeadLetterRequest(AttemptRequest):
+    error: str
+    """Why the record was given up; what is past ERROR_CHARS_MAX is cut."""
 
 
 class CommitRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """What is told about groups and their members."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from siltlog.consumers.group_requests import HEARTBEAT_INTERVAL_MS_MAX, HEARTBEATS_PER_SESSION, WAITS_PER_SESSION
@@ -23,6 +24,8 @@ class Membership:
     releasing: bool
     """Something that was revoked is still the member's: it has to let go."""
     session_timeout_ms: int
+    delivered: Mapping[Key, int] = field(default_factory=dict)
+    """Of the assignment: up to where records were handed out, where that is beyond the committed offset."""
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -31,6 +34,17 @@ class Membership:
     def wait_s(self, wait_ms: int) -> float:
         """A wait within which the session cannot end."""
         return min(wait_ms, self.session_timeout_ms // WAITS_PER_SESSION) / 1000
+
+
+class Attempted(NamedTuple):
+    """What is known of handling one record."""
+
+    key: Key
+    attempts: int
+    committed: int
+    """The group's offset in the partition; -1 when it has none yet."""
+    lower: list[int]
+    """Lower offsets that the same member has an attempt at, and did not commit."""
 
 
 class MemberState(NamedTuple):

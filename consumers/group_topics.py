@@ -12,8 +12,8 @@ from siltlog.consumers.log_view import LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.errors import UnknownTopic, problem
 
-Commit = tuple[str, int, str]
-"""Partition as the scripts name it, offset, metadata."""
+Commit = tuple[str, int, str] | tuple[str, int, str, int]
+"""Partition as the scripts name it, offset, metadata; and up to where records were handed out, where that was said."""
 
 
 class Subscription(NamedTuple):
@@ -107,8 +107,12 @@ class GroupTopics:
                 raise problem("invalid_request", f"{at.topic}/{at.partition} is given twice; commit one offset for it")
             seen.add((at.topic, at.partition))
             self._check_bounds(topic, at)
+            text = Key(at.topic, topic.topic_id, at.partition).text()
             metadata = at.metadata if isinstance(at, CommittedOffset) else ""
-            commits.append((Key(at.topic, topic.topic_id, at.partition).text(), at.offset, metadata))
+            if isinstance(at, CommittedOffset) and at.delivered is not None:
+                commits.append((text, at.offset, metadata, at.delivered))
+            else:
+                commits.append((text, at.offset, metadata))
         return commits
 
     def readable_from(self, key: Key, offset: int) -> int:

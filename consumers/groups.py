@@ -8,8 +8,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from siltlog.consumers.group_requests import CommitRequest, MemberRequest, PolledOffset
-from siltlog.consumers.group_results import CommittedState, GroupState, Membership, MemberState, Position
+from siltlog.consumers.group_requests import (
+    OPEN_ATTEMPTS_MAX,
+    AttemptRequest,
+    CommitRequest,
+    MemberRequest,
+    PolledOffset,
+)
+from siltlog.consumers.group_results import Attempted, CommittedState, GroupState, Membership, MemberState, Position
 from siltlog.consumers.group_runner import GroupRunner
 from siltlog.consumers.group_scripts import Key, Reply
 from siltlog.consumers.group_topics import GroupTopics, pattern_problem
@@ -124,6 +130,31 @@ class Groups:
                 "or stop them first",
             )
         self._raise_for(reply, group, request.member_id or "")
+
+    async def attempt(self, group: str, request: AttemptRequest, *, count: bool) -> Attempted:
+        """What is known of handling a record, counting one more attempt with `count`; never of one that was committed.
+
+        Raises Fenced where the member does not hold the partition, what `GroupTopics.commits` does, and Refused
+        `invalid_request` where too many records of the partition have attempts and none is committed.
+        """
+        [(partition, *_)] = self._topics.commits([request])
+        body = {
+            "member": request.member_id,
+            "generation": request.generation,
+            "partition": partition,
+            "offset": request.offset,
+            "count": count,
+            "open_max": OPEN_ATTEMPTS_MAX,
+        }
+        reply = await self._runner.run("attempts", group, body)
+        self._raise_for(reply, group, request.member_id)
+        if reply["status"] == "too_many":
+            raise problem(
+                "invalid_request",
+                f"{OPEN_ATTEMPTS_MAX} records of {request.topic}/{request.partition} have attempts and are not "
+                f"committed by the group {group}: commit what is done before another one is begun",
+            )
+        return Attempted(Key.parse(partition), reply["attempts"], reply["committed"], list(reply["lower"]))
 
     async def describe(self, group: str) -> GroupState:
         """Raises Refused `unknown_group`. Offsets of topics that are gone are left out."""
@@ -241,11 +272,17 @@ class Groups:
                     "set one while the group has no members, or join with earliest or latest",
                 )
             assignment = sorted(position for position in assignment if position.offset >= 0)
-        return Membership(reply["generation"], assignment, reply["releasing"], reply["session_timeout_ms"])
+        return Membership(
+            reply["generation"], assignment, reply["releasing"], reply["session_timeout_ms"], _delivered(reply)
+        )
 
 
 def _keys(texts: Sequence[str]) -> list[Key]:
     return sorted(Key.parse(text) for text in texts)
+
+
+def _delivered(reply: Reply) -> dict[Key, int]:
+    return {Key.parse(text): offset for text, offset in reply.get("delivered", ())}
 
 
 def _listed(keys: Sequence[Key]) -> str:

@@ -66,7 +66,10 @@ class _GroupCalls:
         told = await self._groups.heartbeat(_name(request, "group"), _name(request, "member"), body)
         assignment = None
         if told.assignment is not None:
-            assignment = [_at(key) | {"offset": offset} for key, offset in told.assignment]
+            assignment = [
+                _at(key) | {"offset": offset} | ({"delivered": told.delivered[key]} if key in told.delivered else {})
+                for key, offset in told.assignment
+            ]
         return await _reply(
             request,
             {

@@ -8,10 +8,11 @@ for _, topic in ipairs(request.topics) do
   gone[topic] = true
   redis.call('HDEL', TOPICS, topic)
 end
-for _, partition in ipairs(redis.call('HKEYS', OFFSETS)) do
-  if gone[string.match(partition, '^(.*)/')] then
-    redis.call('HDEL', OFFSETS, partition)
-    redis.call('HDEL', ATTEMPTS, partition)
+for _, key in ipairs({ OFFSETS, ATTEMPTS }) do
+  for _, partition in ipairs(redis.call('HKEYS', key)) do
+    if gone[string.match(partition, '^(.*)/')] then
+      redis.call('HDEL', key, partition)
+    end
   end
 end
 return finish({ status = 'ok' })

@@ -4,8 +4,9 @@
 -- not join), fields (those that were sent), instance_id (absent: not sent), owned (absent: unchanged), poll (what was
 -- revoked by `generation` counts as let go), commits.
 -- reply: status ok | fenced_member | fenced_instance | unknown_member | other_instance | fenced_commits; assignment of
--- {partition, offset} (absent: unchanged since `generation`), releasing (something revoked is still held), the member's
--- reset policy and timeout.
+-- {partition, offset} (absent: unchanged since `generation`) and delivered of {partition, offset} for those with records
+-- that were handed out and never committed, releasing (something revoked is still held), the member's reset policy and
+-- timeout.
 
 local id, sent = request.member, request.generation
 
@@ -144,6 +145,13 @@ if request.poll or joined or ahead or delayed or changed[id] or sent < held.chan
   reply.assignment = {}
   for i, offset in ipairs(offsets_of(partitions)) do
     reply.assignment[i] = { partitions[i], offset }
+  end
+  reply.delivered = {}
+  for _, partition in ipairs(partitions) do
+    local to = attempts_of(partition).to
+    if to > 0 then
+      reply.delivered[#reply.delivered + 1] = { partition, to }
+    end
   end
 end
 return finish(reply)

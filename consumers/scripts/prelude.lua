@@ -250,9 +250,9 @@ end
 -- Versions rise like generations: a snapshot taken before a loss never outranks what was committed after it.
 local function put_offset(partition, offset, metadata, delivered)
   local packed = redis.call('HGET', OFFSETS, partition)
-  local stored_entry = packed and cmsgpack.unpack(packed) or { -1, 0 }
-  local version = stored_entry[2]
-  pass_attempts(partition, stored_entry[1], offset, delivered)
+  local former = packed and cmsgpack.unpack(packed) or { -1, 0 }
+  local version = former[2]
+  pass_attempts(partition, former[1], offset, delivered)
   redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, math.max(version + 1, now), metadata, now }))
 end
 
