@@ -7,7 +7,21 @@ from typing import Any, NamedTuple
 from siltlog.infra import names
 from siltlog.infra.redis import RedisConnection, Script
 
-TRANSITIONS = ("heartbeat", "leave", "commit", "sweep", "inputs", "assign", "describe", "delete", "forget", "attempts")
+TRANSITIONS = (
+    "heartbeat",
+    "leave",
+    "commit",
+    "sweep",
+    "inputs",
+    "assign",
+    "describe",
+    "delete",
+    "forget",
+    "attempts",
+    "unsaved",
+    "saved",
+    "restore",
+)
 _FOLDER = Path(__file__).parent / "scripts"
 
 Reply = dict[str, Any]

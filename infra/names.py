@@ -48,6 +48,15 @@ def is_system_topic(name: str) -> bool:
     return name.startswith(SYSTEM_PREFIX) or name.endswith(DEAD_LETTER_SUFFIX)
 
 
+OFFSETS_TOPIC = "_offsets"
+"""Committed offsets of groups, so that they outlive Redis."""
+
+
+def offset_key(group: str, topic_id: str, partition: int) -> bytes:
+    """The key of a record in OFFSETS_TOPIC."""
+    return f"{group}/{topic_id}/{partition}".encode()
+
+
 def dead_letter_topic(topic: str) -> str:
     """Of the records of `topic` that were given up on."""
     return topic + DEAD_LETTER_SUFFIX
@@ -180,7 +189,7 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, created
+    "state",  # hash: generation, revision, stale, run_id, hold, created, urgent, restored/{cluster id}
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)
@@ -192,11 +201,18 @@ GROUP_PARTS = (
     "refused",  # sorted set: member that left, expired or was fenced -> until when it is refused, Redis ms
     "instances",  # hash: instance id -> the member that has it
     "attempts",  # hash: partition -> what is known of handling records that the group has not passed (msgpack)
+    "unsaved",  # hash: partition whose offset `_offsets` is yet to have -> 1 when nobody may be told before, 0
 )
 """The keys of a group, in the order in which scripts take them. A partition is `{topic}/{topic id}/{partition}`."""
 
 GROUPS_KEY = "silt:groups"
 """Sorted set of every group, all with score 0."""
+
+
+def restored_key(cluster_id: str) -> str:
+    """There for as long as Redis has not been emptied since every group of the cluster was restored."""
+    return f"silt:restored:{cluster_id}"
+
 
 # --- metrics ----------------------------------------------------------------------------------------------
 METRIC_RECORDS = "silt_records_total"

@@ -11,5 +11,6 @@ elseif redis.call('ZCARD', SESSIONS) > 0 then
   return finish({ status = 'group_not_empty' })
 end
 create()
-put_offsets(request.commits)
+-- Without a member it says where the group is to go on.
+put_offsets(request.commits, not request.member)
 return finish({ status = 'ok' })

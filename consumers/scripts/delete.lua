@@ -8,7 +8,7 @@ if redis.call('ZCARD', SESSIONS) > 0 then
   return finish({ status = 'group_not_empty' })
 end
 local reply = finish({ status = 'ok' })
-redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS)
-redis.call('HDEL', STATE, 'created', 'stale', 'hold')
+redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS, UNSAVED)
+redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'urgent')
 redis.call('PEXPIRE', STATE, int(REFUSED_MS))
 return reply

@@ -15,4 +15,9 @@ for _, key in ipairs({ OFFSETS, ATTEMPTS }) do
     end
   end
 end
+for _, partition in ipairs(redis.call('HKEYS', UNSAVED)) do
+  if gone[string.match(partition, '^(.*)/')] then
+    saved(partition)
+  end
+end
 return finish({ status = 'ok' })

@@ -6,8 +6,10 @@
 -- owners says who holds a partition: one member or nobody, so never two. held is the same by member, each partition
 -- with {since which generation, in which generation it was revoked, 0 for not}, and the generation in which what the
 -- member may read last changed.
+--
+-- request.log names the log whose `_offsets` has this group's offsets too; absent where nothing is kept beside Redis.
 
-local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED, INSTANCES, ATTEMPTS =
+local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED, INSTANCES, ATTEMPTS, UNSAVED =
   unpack(KEYS)
 local REFUSED_MS = 86400000
 local FIELDS_PER_CALL = 1000
@@ -247,13 +249,32 @@ local function pass_attempts(partition, before, offset, to)
   put_attempts(partition, { to = to > offset and to or 0, open = open })
 end
 
+-- What `_offsets` is to have. `urgent`: nobody may be told of the offset before it is there. Lost with Redis, a first
+-- offset would be resolved anew, and after one that went back records would be skipped.
+local function unsaved(partition, urgent)
+  if request.log and redis.call('HGET', UNSAVED, partition) ~= '1' then
+    redis.call('HSET', UNSAVED, partition, urgent and '1' or '0')
+    if urgent then
+      redis.call('HINCRBY', STATE, 'urgent', 1)
+    end
+  end
+end
+
+local function saved(partition)
+  if redis.call('HGET', UNSAVED, partition) == '1' then
+    redis.call('HINCRBY', STATE, 'urgent', -1)
+  end
+  redis.call('HDEL', UNSAVED, partition)
+end
+
 -- Versions rise like generations: a snapshot taken before a loss never outranks what was committed after it.
-local function put_offset(partition, offset, metadata, delivered)
+local function put_offset(partition, offset, metadata, delivered, urgent)
   local packed = redis.call('HGET', OFFSETS, partition)
   local former = packed and cmsgpack.unpack(packed) or { -1, 0 }
   local version = former[2]
   pass_attempts(partition, former[1], offset, delivered)
   redis.call('HSET', OFFSETS, partition, cmsgpack.pack({ offset, math.max(version + 1, now), metadata, now }))
+  unsaved(partition, urgent or offset < former[1] or former[1] < 0)
 end
 
 -- The commit rule: the partitions of `commits` that `member` may not commit at generation `sent`.
@@ -269,9 +290,9 @@ local function fenced_commits(member, sent, commits)
   return fenced
 end
 
-local function put_offsets(commits)
+local function put_offsets(commits, urgent)
   for _, commit in ipairs(commits) do
-    put_offset(commit[1], commit[2], commit[3], commit[4])
+    put_offset(commit[1], commit[2], commit[3], commit[4], urgent)
   end
 end
 
@@ -314,8 +335,17 @@ local function finish(reply)
   reply.holding = holding()
   reply.plan = stale and not holding()
   reply.due_ms = due_ms()
+  reply.unsaved = redis.call('EXISTS', UNSAVED) == 1
+  reply.urgent = tonumber(redis.call('HGET', STATE, 'urgent') or 0) > 0
   return cmsgpack.pack(reply)
 end
 
 notice_restart()
+
+-- Redis was emptied, or restarted and may be older than `_offsets`: what that has comes first.
+local RESTORED = 'restored/' .. (request.log or '')
+if request.log and redis.call('HGET', STATE, RESTORED) ~= stored[4] then
+  return cmsgpack.pack({ status = 'unrestored' })
+end
+
 expire()
