@@ -16,6 +16,9 @@ JOIN_BYTES_MAX = 256 * 1024
 SMALL_BYTES_MAX = 16 * 1024
 """Pieces up to this size are joined before they are sent; larger ones go out as they are."""
 
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""A message without a head: "Columnar format", IPC streaming format."""
+
 
 def record_stream(batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str] | None = None) -> list[Piece]:
     """An IPC stream of RECORD_SCHEMA."""
@@ -34,15 +37,23 @@ def fetch_stream(
 def _stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, metadata: Mapping[str, str] | None) -> list[Piece]:
     if metadata:
         schema = schema.with_metadata(dict(metadata))
+    every = list(batches)
+    if sum(batch.get_total_buffer_size() for batch in every) <= SMALL_BYTES_MAX:
+        # A writer costs several times what it writes here.
+        return [b"".join((schema.serialize(), *(batch.serialize() for batch in every), END_OF_STREAM))]
     sink = Pieces()
     with pa.PythonFile(sink, mode="w") as out, pa.ipc.new_stream(out, schema) as writer:
-        for batch in batches:
+        for batch in every:
             writer.write_batch(batch)
     return sink.joined(SMALL_BYTES_MAX)
 
 
 def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in messages that are neither tiny nor huge."""
+    batches = list(batches)
+    if len(batches) == 1 and batches[0].num_rows <= CHUNK_ROWS_MAX:
+        yield batches[0]
+        return
     small: list[pa.RecordBatch] = []
     rows = nbytes = 0
     for batch in batches:

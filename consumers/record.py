@@ -1,11 +1,14 @@
 """A record as the Python library gives it, and many of them from Arrow columns."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from siltlog.infra.arrow_arrays import binary_values, numbers_of
 from siltlog.infra.client.record import Headers
 
 
@@ -31,21 +34,30 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
 
 def records_of(topic: str, partition: int, rows: pa.Table) -> list[ConsumerRecord]:
     """The rows (columns offset, timestamp, key, value, headers), all of one topic-partition, as records in order."""
-    count = rows.num_rows
+    return [record for batch in rows.to_batches() for record in _of_batch(topic, partition, batch)]
+
+
+def _of_batch(topic: str, partition: int, batch: pa.RecordBatch) -> list[ConsumerRecord]:
+    moments = numbers_of(batch.column("timestamp"), np.int64).view("datetime64[us]")
     return [
         ConsumerRecord(topic, partition, offset, moment.replace(tzinfo=UTC), key, value, pairs)
         for offset, moment, key, value, pairs in zip(
-            rows["offset"].to_numpy().tolist(),
-            rows["timestamp"].to_numpy().astype("datetime64[us]").tolist(),
-            rows["key"].to_numpy().tolist() if rows["key"].null_count < count else [None] * count,
-            rows["value"].to_numpy().tolist(),
-            _headers(rows["headers"]),
+            numbers_of(batch.column("offset"), np.int64).tolist(),
+            moments.tolist(),
+            binary_values(batch.column("key")),
+            binary_values(batch.column("value")),
+            _headers(batch.column("headers")),
             strict=True,
         )
     ]
 
 
-def _headers(column: pa.ChunkedArray) -> list[Headers]:
-    if column.null_count == len(column):
-        return [()] * len(column)
-    return [tuple((pair["key"], pair["value"]) for pair in pairs or ()) for pairs in column.to_pylist()]
+def _headers(column: pa.ListArray) -> list[Headers]:
+    count = len(column)
+    if column.null_count == count:
+        return [()] * count
+    ends = numbers_of(column.offsets, np.int32)
+    pairs = column.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+    names, values = binary_values(pairs.field(0)), binary_values(pairs.field(1))
+    every = [(name.decode() if name is not None else "", value) for name, value in zip(names, values, strict=True)]
+    return [tuple(every[start:stop]) for start, stop in pairwise((ends - ends[0]).tolist())]

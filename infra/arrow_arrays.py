@@ -5,6 +5,7 @@ program that publishes one record.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,33 @@ def binary_array(values: Sequence[bytes | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
+def binary_values(array: pa.Array) -> list[bytes | None]:
+    """The values of a binary or string array, as bytes."""
+    count = len(array)
+    missing = array.null_count
+    if missing == count:
+        return [None] * count
+    _, offsets, data = array.buffers()
+    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + count + 1]
+    first = int(ends[0])
+    used = memoryview(data)[first : int(ends[-1])].tobytes() if data is not None else b""
+    values: list[bytes | None] = [used[start:stop] for start, stop in pairwise((ends - first).tolist())]
+    if missing:
+        for at in np.flatnonzero(~validity_of(array)).tolist():
+            values[at] = None
+    return values
+
+
 def fixed_array(numbers: Any, type_: pa.DataType) -> pa.Array:
     """`numbers` (shape (n,), an `array` or numpy's, of the width of `type_`) as an Arrow array without nulls."""
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def repeated_text(text: str, count: int) -> pa.Array:
+    """Shape (count,): `text` in every row."""
+    content = text.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * np.int32(len(content))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(content * count))
 
 
 def numbers_of(array: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:

@@ -23,6 +23,7 @@ _FIELDS = (
 )
 """The columns a payload may have; bit i of a payload's mask says that column i is there. Only ever appended to."""
 
+_READ_FIELDS = [field for field in RECORD_SCHEMA if field.name not in ("partition", "offset")]
 _SCHEMAS = [pa.schema([f for i, f in enumerate(_FIELDS) if mask >> i & 1]) for mask in range(1 << len(_FIELDS))]
 _MASKS = {tuple(schema.names): mask for mask, schema in enumerate(_SCHEMAS)}
 _SCHEMA_BYTES = [schema.serialize().size for schema in _SCHEMAS]
@@ -144,18 +145,12 @@ def concat(batches: Sequence[LogBatch]) -> LogBatch:
 
 def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
     """The batch as readers see it: RECORD_SCHEMA."""
-    full = _with_columns(batch.columns, _SCHEMAS[0b01111])
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(np.full(batch.rows, partition, np.int32)),
-            _offsets(batch),
-            full.column("timestamp"),
-            full.column("key"),
-            full.column("value"),
-            full.column("headers"),
-        ],
-        schema=RECORD_SCHEMA,
-    )
+    rows, columns = batch.rows, batch.columns
+    there = columns.schema.names
+    arrays = [pa.array(np.full(rows, partition, np.int32)), _offsets(batch)]
+    for field in _READ_FIELDS:
+        arrays.append(columns.column(field.name) if field.name in there else nulls(rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
 def file_columns(batch: LogBatch) -> pa.Table:
