@@ -147,9 +147,8 @@ def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
     """The batch as readers see it: RECORD_SCHEMA."""
     rows, columns = batch.rows, batch.columns
     there = columns.schema.names
-    arrays = [pa.array(np.full(rows, partition, np.int32)), _offsets(batch)]
-    for field in _READ_FIELDS:
-        arrays.append(columns.column(field.name) if field.name in there else nulls(rows, field.type))
+    own = [columns.column(field.name) if field.name in there else nulls(rows, field.type) for field in _READ_FIELDS]
+    arrays = [pa.array(np.full(rows, partition, np.int32)), _offsets(batch), *own]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
