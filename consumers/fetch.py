@@ -11,7 +11,7 @@ from siltlog.consumers import arrow_stream, render
 from siltlog.consumers.budget import Budget, Share
 from siltlog.consumers.log_view import LogView, PartitionView, TopicView
 from siltlog.consumers.lookup import Lookup
-from siltlog.consumers.reader import Isolation, Reader
+from siltlog.consumers.reader import Isolation, Reader, visible_end
 from siltlog.consumers.render import Values
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.consumers.waiting import Wait
@@ -153,8 +153,9 @@ class Fetcher:
                         return result
                     wait = self._begin_wait(parts, wait_ms)
                     # What moved while the partitions were read, before they were watched.
-                    turn = order
-                    continue
+                    turn = [index for index in order if self._has_more(parts[index], cast(Isolation, isolation))]
+                    if turn:
+                        continue
                 if wait.over or self._log.draining:
                     return result
                 moved = await wait.moved()
@@ -178,6 +179,15 @@ class Fetcher:
             except SiltlogError as error:
                 part.error = error
         return wait
+
+    def _has_more(self, part: PartitionFetch, isolation: Isolation) -> bool:
+        """Whether reading on gives records, or a problem."""
+        try:
+            bounds = self._find(part)[1].bounds()
+        except SiltlogError:
+            return True
+        settled = bounds.log_start_offset <= part.next_offset == visible_end(bounds, isolation)
+        return part.error is not None or not settled
 
     async def _read(self, part: PartitionFetch, budget: Budget, isolation: Isolation) -> None:
         """Reads on in one partition; its problem becomes part of it."""

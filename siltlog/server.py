@@ -8,11 +8,13 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from inspect import iscoroutinefunction
 from urllib.parse import urlsplit
 
 import uvicorn
 import uvloop
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -202,7 +204,7 @@ class _Server:
             *node.routes(),
         ]
         routes += openapi_http.routes(routes)
-        router = _publish_first(publish, Router(routes, redirect_slashes=False, default=_not_found))
+        router = _without_matching(publish, routes)
         connections = self._connections()
         door = Door(
             router,
@@ -335,8 +337,16 @@ def _uvicorn_config(app: Door, connections: Connections) -> uvicorn.Config:
     )
 
 
-def _publish_first(publish: Publish, router: Router) -> ASGIApp:
-    """Sends publishes past the router, whose matching would be a good part of their time."""
+def _without_matching(publish: Publish, routes: Sequence[Route]) -> ASGIApp:
+    """Sends publishes, and what has a path without parameters, past the router: matching, and what a framework wraps
+    around a function, would be a good part of their time."""
+    router = Router(routes, redirect_slashes=False, default=_not_found)
+    endpoints = {
+        (method, route.path): route.endpoint
+        for route in reversed(routes)
+        if "{" not in route.path and iscoroutinefunction(route.endpoint)
+        for method in route.methods or ()
+    }
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -348,13 +358,18 @@ def _publish_first(publish: Publish, router: Router) -> ASGIApp:
                 scope["path_params"] = {"topic": topic}
                 await publish(scope, receive, send)
                 return
+        endpoint = endpoints.get((scope["method"], path))
+        if endpoint is not None:
+            response = await endpoint(Request(scope, receive, send))
+            await response(scope, receive, send)
+            return
         try:
             await router(scope, receive, send)
         except HTTPException as error:
             if error.status_code != 405:
                 raise
             # The router names the methods of the first route of that path only.
-            raise HTTPException(405, headers={"Allow": ", ".join(_methods(router.routes, scope))}) from None
+            raise HTTPException(405, headers={"Allow": ", ".join(_methods(routes, scope))}) from None
 
     return app
 
