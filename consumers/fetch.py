@@ -14,7 +14,7 @@ from siltlog.consumers.lookup import Lookup
 from siltlog.consumers.reader import Isolation, Reader, visible_end
 from siltlog.consumers.render import Values
 from siltlog.consumers.row_groups import RowGroups
-from siltlog.consumers.waiting import Wait
+from siltlog.consumers.waiting import Wait, Waits
 from siltlog.infra import names
 from siltlog.infra.arrow_pieces import Piece
 from siltlog.infra.bounds import Bounds
@@ -107,12 +107,11 @@ class Fetcher:
         self.lookup = Lookup(log.store, row_groups)
         self._reader = Reader(row_groups)
         self._turn = 0.0
-        self._waits: set[Wait] = set()
+        self.waits = Waits()
 
     def wake(self) -> None:
         """Every waiting fetch returns with what it has; for a server that drains."""
-        for wait in self._waits:
-            wait.end()
+        self.waits.wake()
 
     async def fetch(
         self,
@@ -162,7 +161,6 @@ class Fetcher:
                 turn = [index for index in order if index in moved] if len(moved) < len(order) else order
         finally:
             if wait is not None:
-                self._waits.discard(wait)
                 wait.close()
 
     def _first_of(self, count: int) -> int:
@@ -171,8 +169,7 @@ class Fetcher:
         return int(self._turn * count)
 
     def _begin_wait(self, parts: Sequence[PartitionFetch], wait_ms: int) -> Wait:
-        wait = Wait(wait_ms)
-        self._waits.add(wait)
+        wait = self.waits.begin(wait_ms)
         for index, part in enumerate(parts):
             try:
                 wait.watch(index, self._find(part)[1])

@@ -1,9 +1,9 @@
 """Reading over HTTP: records of one partition, fetches over many, and offsets."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import msgspec
 from starlette.requests import Request
@@ -81,6 +81,13 @@ class FetchPartition(msgspec.Struct, forbid_unknown_fields=True):
     offset: _Whole
     max_bytes: _Positive | None = None
     topic_id: str | None = None
+
+
+class NamesPartition(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
 
 
 class FetchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -182,7 +189,7 @@ class _Reads:
         Query(request, ())
         media = chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON, names.MEDIA_ARROW))
         body = decode(await body_of(request, self._limits.request_bytes), _decoder)
-        _check_once(body.partitions)
+        check_once(body.partitions)
         limits, defaults = self._limits, _BY_MEDIA[media]
         max_bytes = min(body.max_bytes or defaults.max_bytes, limits.bytes)
         result = await self._fetcher.fetch(
@@ -231,7 +238,8 @@ def _offered(query: Query) -> Sequence[str]:
     return (names.MEDIA_JSON, names.MEDIA_NDJSON, names.MEDIA_ARROW)
 
 
-def _check_once(positions: Sequence[FetchPartition]) -> None:
+def check_once(positions: Iterable[NamesPartition]) -> None:
+    """Raises Refused where a partition is named twice."""
     seen: set[tuple[str, int]] = set()
     for at in positions:
         if (at.topic, at.partition) in seen:

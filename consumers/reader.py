@@ -8,12 +8,12 @@ to find, so a record can be absent only where a source that covers its offset sa
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Literal
 
 import pyarrow as pa
 
 from siltlog.consumers.budget import Budget, Share
+from siltlog.consumers.checked_files import CheckedFiles
 from siltlog.consumers.log_view import PartitionView, TopicView
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.infra.bounds import Bounds
@@ -26,9 +26,6 @@ ISOLATIONS: tuple[Isolation, ...] = ("wal", "table")
 
 AHEAD_FILES_MAX = 4
 """How many files a read begins to read before it has come to them."""
-
-CHECKED_MAX = 10_000
-"""For so many partitions it is remembered which list of files was checked; then all are forgotten."""
 
 
 @dataclass(slots=True)
@@ -45,7 +42,7 @@ class Reader:
 
     def __init__(self, row_groups: RowGroups) -> None:
         self._row_groups = row_groups
-        self._checked: dict[tuple[str, int], Sequence[DataFile]] = {}
+        self._checked = CheckedFiles()
 
     async def read(
         self, topic: TopicView, view: PartitionView, offset: int, budget: Budget, share: Share, isolation: Isolation
@@ -121,7 +118,7 @@ class Reader:
         budget: Budget,
         share: Share,
     ) -> None:
-        files = self._files(topic.name, snapshot, view.partition)
+        files = self._checked.of(topic.name, snapshot, view.partition)
         at = bisect_left(files, read.next_offset, key=last_offset_of)
         while read.next_offset < covered_end and not budget.spent and not share.spent:
             if at == len(files) or files[at].first_offset >= covered_end:
@@ -143,28 +140,6 @@ class Reader:
             if group.is_past_middle(read.next_offset) and at < len(files):
                 following = max(group.next_offset, files[at].first_offset)
                 self._row_groups.ahead(topic.name, files[at], following)
-
-    def _files(self, topic: str, snapshot: TableSnapshot, partition: int) -> Sequence[DataFile]:
-        """The partition's files, ascending. Raises CorruptData where two overlap: some rows would be given twice."""
-        files = snapshot.files_of(partition)
-        if self._checked.get((topic, partition)) is not files:
-            for before, after in pairwise(files):
-                if after.first_offset <= before.last_offset:
-                    raise problem(
-                        "corrupt_data",
-                        f"the files {before.path} and {after.path} of topic {topic}, partition {partition} both hold "
-                        f"offset {after.first_offset} in table version {snapshot.version}; "
-                        "bring the table back to a version before they overlapped",
-                        topic=topic,
-                        partition=partition,
-                        path=after.path,
-                        first_offset=after.first_offset,
-                        last_offset=min(before.last_offset, after.last_offset),
-                    )
-            if len(self._checked) >= CHECKED_MAX:
-                self._checked.clear()
-            self._checked[topic, partition] = files
-        return files
 
     def _ahead(self, topic: str, files: Sequence[DataFile], at: int, position: int, wanted: int) -> None:
         """Begins to read the files that a read of `wanted` records from `position` will come to."""

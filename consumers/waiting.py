@@ -10,8 +10,9 @@ from siltlog.consumers.log_view import PartitionView
 class Wait:
     """One long poll over some partitions. Made, used and closed on the event loop."""
 
-    def __init__(self, wait_ms: int) -> None:
+    def __init__(self, wait_ms: int, waits: "Waits | None" = None) -> None:
         self._loop = asyncio.get_running_loop()
+        self._waits = waits
         self._future: asyncio.Future[None] | None = None
         self._moved: set[int] = set()
         self._watched: list[tuple[PartitionView, Callable[[], None]]] = []
@@ -46,6 +47,8 @@ class Wait:
         for view, callback in self._watched:
             view.unsubscribe(callback)
         self._watched.clear()
+        if self._waits is not None:
+            self._waits.open.discard(self)
 
     def _wake(self, index: int) -> None:
         self._moved.add(index)
@@ -54,3 +57,21 @@ class Wait:
     def _complete(self) -> None:
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
+
+
+class Waits:
+    """The long polls of a server, all of which it can ask to return."""
+
+    def __init__(self) -> None:
+        self.open: set[Wait] = set()
+
+    def begin(self, wait_ms: int) -> Wait:
+        """Ends with its `close()`."""
+        wait = Wait(wait_ms, self)
+        self.open.add(wait)
+        return wait
+
+    def wake(self) -> None:
+        """Every one returns with what it has; for a server that drains."""
+        for wait in self.open:
+            wait.end()

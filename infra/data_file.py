@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from siltlog.infra import names
+from siltlog.infra.arrow_arrays import fixed_array, numbers_of
 from siltlog.infra.clock import format_us, parse_us
 from siltlog.infra.errors import problem
 from siltlog.infra.schema import FILE_SCHEMA, TABLE_SCHEMA
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store import ObjectStore, Readable
 
 MIB = 1024 * 1024
 ROW_GROUP_ROWS_MAX = 128 * 1024
@@ -226,6 +227,24 @@ def read_row_group(
     return _completed(table, columns, None if isinstance(file, str) else file.partition)
 
 
+def row_groups(
+    store: Readable, topic: str, file: DataFile, *, columns: Sequence[str], first_offset: int = 0
+) -> Iterator[pa.Table]:
+    """The records of one file at and above `first_offset`, each row group read when it is asked for.
+
+    Columns and errors are those of `read_data_file`. Tables have at least one row. The file stays open until the last
+    one, or until the iterator is closed.
+    """
+    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+        wanted = _present(parquet, columns)
+        for index in _groups_from(parquet, file, first_offset):
+            group = parquet.read_row_group(index, columns=wanted, use_threads=False)
+            offsets = numbers_of(group.column("offset").combine_chunks(), np.int64)
+            group = group.slice(int(np.searchsorted(offsets, first_offset)))
+            if group.num_rows:
+                yield _completed(group, columns, file.partition)
+
+
 def _present(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     present = set(parquet.schema_arrow.names)
     return [name for name in dict.fromkeys([*columns, "offset"]) if name in present]
@@ -238,7 +257,8 @@ def _completed(table: pa.Table, columns: Sequence[str], partition: int | None) -
         if field.name in table.column_names:
             arrays.append(table.column(field.name).cast(field.type))
         elif field.name == names.PARTITION_COLUMN:
-            arrays.append(pa.repeat(pa.scalar(partition, field.type), table.num_rows))
+            assert partition is not None, "a file named by its path alone has no partition"
+            arrays.append(fixed_array(np.full(table.num_rows, partition, np.int32), field.type))
         else:
             arrays.append(pa.nulls(table.num_rows, field.type))
     return pa.table(arrays, schema=schema)
@@ -311,7 +331,7 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
 
 
 @contextmanager
-def _opened(store: ObjectStore, topic: str, file: DataFile | str) -> Iterator[pq.ParquetFile]:
+def _opened(store: Readable, topic: str, file: DataFile | str) -> Iterator[pq.ParquetFile]:
     path = file if isinstance(file, str) else file.path
     with store.open(f"{names.topic_path(topic)}/{path}") as source:
         footer = _read_footer(source)

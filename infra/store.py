@@ -16,6 +16,13 @@ class ObjectInfo(NamedTuple):
     modified_ms: int
 
 
+class Readable(Protocol):
+    """Where objects can be read."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """For random access; raises FileNotFoundError when absent."""
+
+
 class ObjectStore(Protocol):
     """Objects under one root. Paths are relative to the root and separated by "/".
 

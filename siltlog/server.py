@@ -21,6 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from siltlog.connections import Connections
 from siltlog.consumers import http as reading_http
 from siltlog.consumers.fetch import Fetcher
+from siltlog.consumers.file_lister import FileLister
+from siltlog.consumers.files_http import FilesHttp
 from siltlog.consumers.http import ReadLimits
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.coordination import Coordination
@@ -198,6 +200,7 @@ class _Server:
         )
         routes = [
             *reading_http.routes(log, fetcher, limits),
+            *FilesHttp(FileLister(log, fetcher.waits, self._cluster_id), limits).routes(),
             *TopicsHttp(log, topics).routes(),
             *ProducersHttp(log, flusher.states).routes(),
             *coordination.routes(fetcher),

@@ -1,5 +1,7 @@
 """Reading: what the document says of it."""
 
+from siltlog.consumers.file_list import FileLists
+from siltlog.consumers.files_http import FILES_MAX, FilesRequest
 from siltlog.consumers.http import FetchRequest, ReadLimits
 from siltlog.consumers.reader import ISOLATIONS
 from siltlog.consumers.render import VALUES
@@ -101,6 +103,20 @@ OPERATIONS = (
         body=json_body(
             FetchRequest, {"partitions": [{"topic": "flights", "partition": 0, "offset": 0}], "wait_ms": 1000}
         ),
+        errors=("malformed_body", "request_timeout", "not_acceptable", "request_too_large", "invalid_request"),
+    ),
+    Operation(
+        "POST",
+        "/v1/files",
+        "listFiles",
+        "Read",
+        "Where in the table's files records are",
+        "For readers far behind that read the Delta table's Parquet files by themselves: the files, of one version of "
+        "the table, that hold every record in [`offset`, `next_offset`). A file that is gone was replaced: ask again "
+        "from where you are, also every few seconds. With `wait_ms` it waits until the table holds something at or "
+        f"above one of the offsets. `max_files` is for all partitions together; more than {FILES_MAX:,} is cut.",
+        {200: json_reply("The files.", FileLists)},
+        body=json_body(FilesRequest, {"partitions": [{"topic": "flights", "partition": 0, "offset": 0}]}),
         errors=("malformed_body", "request_timeout", "not_acceptable", "request_too_large", "invalid_request"),
     ),
     Operation(
