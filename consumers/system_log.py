@@ -36,3 +36,9 @@ class SystemLog(Protocol):
         partition before are dropped as duplicates, their offset None. The producer is forgotten as any other
         (`producer.expiration.ms`). Raises what a publish does: UnknownTopic, Unavailable, OutcomeUnknown.
         """
+
+    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+        """(sequence, offset) of a producer's last record; None where it is not known, or not any more."""
+
+    def producers_of(self, topic: str, prefix: str) -> set[str]:
+        """The producers of `topic` that are remembered and whose ids begin with `prefix`."""

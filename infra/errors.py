@@ -150,6 +150,7 @@ KINDS: dict[str, ErrorKind] = {
     "unknown_producer": ErrorKind(409, "This producer is not known", "no", Fenced),
     "out_of_order_sequence": ErrorKind(409, "The sequence is not next in line", "no", Fenced),
     "partition_count_changed": ErrorKind(409, "The topic's partition count is another", "no", Refused),
+    "records_open": ErrorKind(409, "Lower records are not done", "no", Refused),
     "group_not_empty": ErrorKind(409, "The group has members", "no", Refused),
     "request_too_large": ErrorKind(413, "The request is too large", "no", Refused),
     "record_too_large": ErrorKind(413, "A record is too large", "no", RecordTooLarge),

@@ -33,6 +33,24 @@ def idempotent_producer(key_hash: str, body_hash: str, partitions: int) -> str:
     return f"{IDEMPOTENCY_PREFIX}{key_hash}:{body_hash}:{partitions}"
 
 
+def dead_letter_producer(group: str, topic_id: str, partition: int, line: int) -> str:
+    """Who copies what a group gives up in a partition; its sequences are offsets there.
+
+    When the group goes back and gives up what lies before, the next in `line` does.
+    """
+    return f"dlq:{group}/{topic_id}/{partition}/{line}"
+
+
+def replay_prefix(replay_id: str) -> str:
+    """Begins every producer of a replay."""
+    return f"replay:{replay_id}/"
+
+
+def replay_producer(replay_id: str, chosen: str, topic_id: str, partition: int) -> str:
+    """Who brings dead letters of a partition back; its sequences are their offsets. `chosen` says which were asked."""
+    return f"{replay_prefix(replay_id)}{chosen}/{topic_id}/{partition}"
+
+
 def topic_name_problem(name: str) -> str | None:
     """Why a user cannot create a topic called `name`; None when they can."""
     problem = name_problem(name)
@@ -109,9 +127,14 @@ def rewrite_folder(run: str) -> str:
     return f"{REWRITE_PREFIX}{run}"
 
 
+def state_folder(topic_id: str) -> str:
+    """Relative to the topic's path."""
+    return f"{STATE_FOLDER}/{topic_id}"
+
+
 def state_object(topic_id: str, partition: int, offset: int) -> str:
     """Producer state that covers every record below `offset`; relative to the topic's path."""
-    return f"{STATE_FOLDER}/{topic_id}/{partition}/{offset:020d}"
+    return f"{state_folder(topic_id)}/{partition}/{offset:020d}"
 
 
 def claims_object(topic_id: str, epoch: int) -> str:
@@ -174,11 +197,23 @@ HEADER_NEXT_OFFSET = "Silt-Next-Offset"
 HEADER_LOG_START_OFFSET = "Silt-Log-Start-Offset"
 HEADER_TABLE_OFFSET = "Silt-Table-Offset"
 HEADER_HIGH_WATERMARK = "Silt-High-Watermark"
+RECORD_HEADER_TOPIC = "silt.topic"
+RECORD_HEADER_PARTITION = "silt.partition"
+RECORD_HEADER_OFFSET = "silt.offset"
+RECORD_HEADER_TIMESTAMP = "silt.timestamp"
+RECORD_HEADER_GROUP = "silt.group"
+RECORD_HEADER_ATTEMPTS = "silt.attempts"
+RECORD_HEADER_ERROR = "silt.error"
+RECORD_HEADER_FAILED_AT = "silt.failed_at"
+"""Headers of a dead letter, in this order behind its own."""
 MEDIA_JSON = "application/json"
 MEDIA_NDJSON = "application/x-ndjson"
 MEDIA_BYTES = "application/octet-stream"
 MEDIA_ARROW = "application/vnd.apache.arrow.stream"
 MEDIA_PROBLEM = "application/problem+json"
+MEDIA_EVENTS = "text/event-stream"
+SUBPROTOCOL = "silt.v1"
+"""What is spoken over a WebSocket."""
 ARROW_METADATA_KEY = "silt"
 """Schema metadata of an Arrow reply to POST /v1/fetch: JSON of its `partitions`."""
 
@@ -189,7 +224,7 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, created, urgent, restored/{cluster id}
+    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, restored/{cluster id}
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)
@@ -237,10 +272,17 @@ METRIC_IDEMPOTENCY_KEYS = "silt_idempotency_keys"
 METRIC_PRODUCER_STATE_BYTES = "silt_producer_state_bytes"
 METRIC_PRODUCERS_FORGOTTEN = "silt_producers_forgotten_total"
 METRIC_DUPLICATE_RECORDS = "silt_duplicate_records_total"
+METRIC_STREAMS = "silt_streams"
+METRIC_STREAM_RECORDS = "silt_stream_records_total"
+METRIC_STREAMS_TOO_SLOW = "silt_streams_too_slow_total"
+METRIC_ATTEMPTS = "silt_attempts_total"
+METRIC_DEAD_LETTERS = "silt_dead_letters_total"
 
 # --- environment and files --------------------------------------------------------------------------------
 ENV_PREFIX = "SILT_"
 ENV_URL = "SILT_URL"
+ENV_S3_ENDPOINT = "SILT_S3_ENDPOINT"
+ENV_S3_REGION = "SILT_S3_REGION"
 CONFIG_FILE = "siltlog.toml"
 DEFAULT_URL = "http://127.0.0.1:7070"
 SERVER_LOG_FILE = "server.log"

@@ -58,6 +58,15 @@ class SystemTopics:
         count(target, body, appended, by)
         return [offset for _, offset in positions_of(appended)]
 
+    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+        sequencer = self._log.topic(topic).partition(partition).sequencer
+        end = sequencer.end_of(producer_id)
+        return None if end is None else (sequencer.next_sequence(producer_id) - 1, end - 1)
+
+    def producers_of(self, topic: str, prefix: str) -> set[str]:
+        partitions = self._log.topic(topic).partitions
+        return {known for log in partitions for known in log.sequencer.producers if known.startswith(prefix)}
+
 
 def _body(partition: int, records: Sequence[NewRecord], sequences: Sequence[int]) -> Body:
     assert not sequences or len(sequences) == len(records), "one sequence for each record"

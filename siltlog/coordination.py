@@ -6,14 +6,17 @@ import contextlib
 from starlette.routing import Route
 
 from siltlog.consumers import groups_http
+from siltlog.consumers.dead_letters import DeadLetters
 from siltlog.consumers.fetch import Fetcher
 from siltlog.consumers.groups import Groups
 from siltlog.consumers.log_view import LogView
+from siltlog.consumers.system_log import SystemLog
+from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.redis import RedisConnection
 from siltlog.infra.settings import ServerSettings
-from siltlog.infra.telemetry import Logger
+from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.infra.valkey import EmbeddedValkey
 
 
@@ -41,6 +44,17 @@ class Coordination:
 
     def routes(self, fetcher: Fetcher) -> list[Route]:
         return groups_http.routes(self.groups, self._log, fetcher, self._clock)
+
+    def dead_letters(self, fetcher: Fetcher, system: SystemLog, metrics: Metrics) -> DeadLetters:
+        """What gives up records for the groups; counted in `metrics`."""
+        dead_letters = DeadLetters(self.groups, fetcher, system, self._clock)
+        metrics.totals(
+            names.METRIC_ATTEMPTS, "Attempts at records that were counted", "topic", dead_letters.attempts.items
+        )
+        metrics.totals(
+            names.METRIC_DEAD_LETTERS, "Records that became dead letters", "topic", dead_letters.buried.items
+        )
+        return dead_letters
 
     async def answers(self) -> bool:
         """Whether groups are available right now."""

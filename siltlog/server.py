@@ -20,6 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from siltlog.connections import Connections
 from siltlog.consumers import http as reading_http
+from siltlog.consumers.dead_letter_replay import Replay
+from siltlog.consumers.dead_letters_http import DeadLettersHttp
 from siltlog.consumers.fetch import Fetcher
 from siltlog.consumers.file_lister import FileLister
 from siltlog.consumers.files_http import FilesHttp
@@ -46,6 +48,7 @@ from siltlog.ingest.producers_http import ProducersHttp
 from siltlog.ingest.publish_http import Publish
 from siltlog.ingest.small_publish import SmallPublish
 from siltlog.ingest.start import start_log
+from siltlog.ingest.system_topics import SystemTopics
 from siltlog.ingest.topics import AutoCreate, Topics
 from siltlog.ingest.topics_http import TopicsHttp
 from siltlog.ingest.wal import Wal
@@ -186,6 +189,10 @@ class _Server:
         settings = self.settings
         topics = Topics(log, self.logger)
         fetcher = Fetcher(log, row_groups, self._in_flight)
+        system = SystemTopics(log, topics, flusher.wake)
+        # What it reads is no reply: it is not counted among them.
+        own_reads = Fetcher(log, row_groups)
+        dead_letters = coordination.dead_letters(own_reads, system, self.metrics)
         limits = ReadLimits(request_bytes=min(settings.request_bytes, FETCH_BODY_BYTES_MAX))
         node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id)
         bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
@@ -204,6 +211,7 @@ class _Server:
             *TopicsHttp(log, topics).routes(),
             *ProducersHttp(log, flusher.states).routes(),
             *coordination.routes(fetcher),
+            *DeadLettersHttp(dead_letters, Replay(log, own_reads, system, self.clock)).routes(),
             *node.routes(),
         ]
         routes += openapi_http.routes(routes)

@@ -1,0 +1,288 @@
+"""Attempts, dead letters and their way back, from a real server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from http_rig import Http, Reply
+
+from siltlog.infra.clock import parse_us
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with running_server(flush_ms=50) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(server: ServerProcess) -> Http:
+    return Http(server.url)
+
+
+class Member:
+    """One that has joined `group` and holds the whole topic."""
+
+    def __init__(self, http: Http, group: str, topic: str, member: str = "a") -> None:
+        self.http, self.group, self.topic, self.member = http, group, topic, member
+        told = http.json("PUT", f"/v1/groups/{group}/members/{member}", {"topics": [topic]})
+        assert told.status == 200, told
+        self.generation = told.json["generation"]
+        self.assignment = told.json["assignment"]
+
+    def call(self, what: str, offset: int, partition: int = 0, **fields: Any) -> Reply:
+        named = {"member_id": self.member, "generation": self.generation, "topic": self.topic, "partition": partition}
+        return self.http.json("POST", f"/v1/groups/{self.group}/{what}", {**named, "offset": offset, **fields})
+
+    def attempt(self, offset: int, partition: int = 0) -> int:
+        reply = self.call("attempts", offset, partition)
+        assert reply.status == 200, reply
+        attempts: int = reply.json["attempts"]
+        return attempts
+
+    def bury(self, offset: int, partition: int = 0, error: str = "ValueError: no") -> dict[str, Any]:
+        reply = self.call("dead_letters", offset, partition, error=error)
+        assert reply.status == 200, reply
+        document: dict[str, Any] = reply.json
+        return document
+
+    def commit(self, offset: int, partition: int = 0) -> None:
+        offsets = [{"topic": self.topic, "partition": partition, "offset": offset}]
+        body = {"member_id": self.member, "generation": self.generation, "offsets": offsets}
+        assert self.http.json("PUT", f"/v1/groups/{self.group}/offsets", body).status == 204
+
+    def leave(self) -> None:
+        assert self.http.call("DELETE", f"/v1/groups/{self.group}/members/{self.member}").status == 204
+
+
+def filled(http: Http, topic: str, partitions: int = 1, records: int = 6) -> None:
+    http.create(topic, partitions)
+    for partition in range(partitions):
+        rows = [
+            {
+                "key": f"k{number}",
+                "value": f"{partition}:{number}",
+                "partition": partition,
+                "headers": [{"key": "silt.topic", "value": "mine"}] if number % 2 else [],
+                "timestamp": 1_700_000_000_000 + number,
+            }
+            for number in range(records)
+        ]
+        assert http.publish(topic, *rows).status == 200
+
+
+def committed(http: Http, group: str) -> dict[int, int]:
+    return {one["partition"]: one["offset"] for one in http.get(f"/v1/groups/{group}/offsets").json["offsets"]}
+
+
+def go_back(http: Http, group: str, topic: str, offset: int) -> None:
+    body = {"offsets": [{"topic": topic, "partition": 0, "offset": offset}]}
+    assert http.json("PUT", f"/v1/groups/{group}/offsets", body).status == 204
+
+
+def test_a_dead_letter_says_where_it_was_and_why(http: Http) -> None:
+    filled(http, "said", partitions=2)
+    member = Member(http, "said", "said")
+    assert [member.attempt(3, 1), member.attempt(3, 1)] == [1, 2]
+    buried = member.bury(3, 1, error="ValueError: Größe")
+    assert buried == {"topic": "said.dlq", "partition": 1, "offset": 0, "attempts": 2, "duplicate": False}
+    assert committed(http, "said") == {0: 0, 1: 4}
+    assert len(http.get("/v1/topics/said.dlq").json["offsets"]) == 2
+    [dead] = http.read("said.dlq", 1, query="values=text")
+    assert (dead["key"], dead["value"]) == ("k3", "1:3")
+    failed_at = dead["headers"].pop()
+    assert failed_at["key"] == "silt.failed_at" and parse_us(failed_at["value"]) <= parse_us(dead["timestamp"])
+    assert [(one["key"], one["value"]) for one in dead["headers"]] == [
+        ("silt.topic", "mine"),
+        ("silt.topic", "said"),
+        ("silt.partition", "1"),
+        ("silt.offset", "3"),
+        ("silt.timestamp", "2023-11-14T22:13:20.003000Z"),
+        ("silt.group", "said"),
+        ("silt.attempts", "2"),
+        ("silt.error", "ValueError: Größe"),
+    ]
+
+
+def test_a_repeat_is_answered_and_not_copied_again(http: Http) -> None:
+    filled(http, "repeat")
+    member = Member(http, "repeat", "repeat")
+    first = member.bury(2)
+    assert member.bury(2) == first | {"duplicate": True}
+    assert committed(http, "repeat") == {0: 3}
+    member.commit(5)
+    assert member.bury(2) == first | {"duplicate": True}
+    assert committed(http, "repeat") == {0: 5}
+    assert http.end("repeat.dlq") == 1
+    # A record that is done is no dead letter.
+    refused = member.call("dead_letters", 4, error="late")
+    assert (refused.status, refused.error_code) == (422, "invalid_request")
+    assert http.end("repeat.dlq") == 1
+
+
+def test_a_copy_whose_commit_was_lost_is_known_after_a_crash() -> None:
+    with running_server(flush_ms=50) as server:
+        http = Http(server.url)
+        filled(http, "crash")
+        member = Member(http, "g", "crash")
+        assert not member.bury(2)["duplicate"]
+        # As if the server had ended between the copy and the commit.
+        member.leave()
+        go_back(http, "g", "crash", 1)
+        server.kill()
+        server.restart()
+        http = Http(server.url)
+        again = Member(http, "g", "crash", "b")
+        assert again.assignment == [{"topic": "crash", "partition": 0, "offset": 1}]
+        assert again.bury(2) == {"topic": "crash.dlq", "partition": 0, "offset": 0, "attempts": 0, "duplicate": True}
+        assert committed(http, "g") == {0: 3}
+        assert http.end("crash.dlq") == 1
+
+
+def test_a_group_that_goes_back_gives_up_what_lies_before(http: Http) -> None:
+    filled(http, "back")
+    Member(http, "back", "back").bury(4)
+    assert http.call("DELETE", "/v1/groups/back/members/a").status == 204
+    go_back(http, "back", "back", 0)
+    again = Member(http, "back", "back", "b")
+    assert [again.bury(1)["duplicate"], again.bury(3)["duplicate"], again.bury(4)["duplicate"]] == [False, False, True]
+    assert committed(http, "back") == {0: 5}
+    assert [one["value"] for one in http.read("back.dlq", query="values=text")] == ["0:4", "0:1", "0:3"]
+
+
+def test_two_groups_give_up_the_same_record(http: Http) -> None:
+    filled(http, "both")
+    offsets = [Member(http, group, "both").bury(2)["offset"] for group in ("one", "two")]
+    assert offsets == [0, 1]
+
+
+def test_not_while_lower_records_of_the_same_member_are_open(http: Http) -> None:
+    filled(http, "open")
+    member = Member(http, "open", "open")
+    member.attempt(1)
+    member.attempt(3)
+    refused = member.call("dead_letters", 3, error="no")
+    assert (refused.status, refused.error_code) == (409, "records_open")
+    assert refused.json["offsets"] == [1]
+    assert http.get("/v1/topics/open.dlq").status == 404 or http.end("open.dlq") == 0
+    member.commit(2)
+    assert member.bury(3)["offset"] == 0
+
+
+def test_only_the_owner_gives_up(http: Http) -> None:
+    filled(http, "owner")
+    member = Member(http, "owner", "owner")
+    Member(http, "owner", "owner", "z")
+    for what in ("attempts", "dead_letters"):
+        fields = {"error": "no"} if what == "dead_letters" else {}
+        member.member = "z"
+        refused = member.call(what, 0, **fields)
+        assert (refused.status, refused.error_code) == (409, "fenced_member")
+        assert refused.json["partitions"] == [{"topic": "owner", "partition": 0}]
+        member.member = "a"
+    assert http.get("/v1/topics/owner.dlq").status == 404
+
+
+def test_what_is_not_there_is_not_given_up(http: Http) -> None:
+    filled(http, "absent")
+    member = Member(http, "absent", "absent")
+    for offset in (6, 7):
+        refused = member.call("dead_letters", offset, error="no")
+        assert (refused.status, refused.error_code) in ((404, "not_found"), (422, "invalid_request"))
+    assert committed(http, "absent") == {0: 0}
+    member.topic = "nowhere"
+    assert member.call("attempts", 0).error_code == "unknown_topic"
+    member.topic = "absent"
+    assert member.call("attempts", 0, partition=9).error_code == "unknown_partition"
+
+
+def test_an_error_is_cut_not_refused(http: Http) -> None:
+    filled(http, "long")
+    Member(http, "long", "long").bury(0, error="x" * 100_000)
+    [dead] = http.read("long.dlq", query="values=text")
+    [error] = [one["value"] for one in dead["headers"] if one["key"] == "silt.error"]
+    assert error == "x" * 4_096
+
+
+def test_dead_letters_grow_with_their_topic(http: Http) -> None:
+    filled(http, "grows")
+    Member(http, "grows", "grows").bury(0)
+    assert http.json("PATCH", "/v1/topics/grows", {"partitions": 3}).status == 200
+    assert len(http.get("/v1/topics/grows.dlq").json["offsets"]) == 3
+
+
+def test_replay_brings_back_what_was_there(http: Http) -> None:
+    filled(http, "again", partitions=2)
+    member = Member(http, "again", "again")
+    for partition, offset in ((0, 1), (0, 2), (1, 5)):
+        member.bury(offset, partition)
+    before = [http.read("again", partition) for partition in (0, 1)]
+    reply = http.json("POST", "/v1/topics/again/dlq/replay", {"replay_id": "all"})
+    assert reply.json == {"topic": "again", "replay_id": "all", "replayed": 3, "duplicates": 0}
+    after = [http.read("again", partition) for partition in (0, 1)]
+    back = [new[len(old) :] for old, new in zip(before, after, strict=True)]
+    of = [[old[1], old[2]] if partition == 0 else [old[5]] for partition, old in enumerate(before)]
+    for came, was in zip(back, of, strict=True):
+        assert [one | {"offset": 0} for one in came] == [one | {"offset": 0} for one in was]
+    # Once for each dead letter and replay, also for those that came meanwhile.
+    member.bury(5, 0)
+    reply = http.json("POST", "/v1/topics/again/dlq/replay", {"replay_id": "all"})
+    assert (reply.json["replayed"], reply.json["duplicates"]) == (1, 3)
+    reply = http.json("POST", "/v1/topics/again/dlq/replay", {"replay_id": "another"})
+    assert (reply.json["replayed"], reply.json["duplicates"]) == (4, 0)
+    assert http.end("again") == 12 + 4 + 4
+
+
+def test_replay_of_some(http: Http) -> None:
+    filled(http, "some")
+    member = Member(http, "some", "some")
+    for offset in range(5):
+        member.bury(offset)
+
+    def replay(replay_id: str, *offsets: int) -> Reply:
+        chosen = [{"partition": 0, "offset": offset} for offset in offsets]
+        return http.json("POST", "/v1/topics/some/dlq/replay", {"replay_id": replay_id, "offsets": chosen})
+
+    assert replay("r", 3, 1).json["replayed"] == 2
+    assert replay("r", 1, 3, 1).json["duplicates"] == 2
+    # What it stands for is these two: another one would be brought back never, or twice.
+    refused = replay("r", 2)
+    assert (refused.status, refused.error_code) == (422, "idempotency_key_reused")
+    assert http.json("POST", "/v1/topics/some/dlq/replay", {"replay_id": "r"}).error_code == "idempotency_key_reused"
+    beyond = replay("s", 0, 5)
+    assert (beyond.status, beyond.error_code) == (416, "offset_out_of_range")
+    assert [one["value"] for one in http.read("some", query="values=text")[6:]] == ["0:1", "0:3"]
+    refused = http.json("POST", "/v1/topics/nothing/dlq/replay", {"replay_id": "r"})
+    assert (refused.status, refused.error_code) == (404, "unknown_topic")
+    assert http.json("POST", "/v1/topics/some/dlq/replay", {}).error_code == "invalid_request"
+
+
+def test_a_replay_is_known_after_a_crash() -> None:
+    with running_server(flush_ms=50) as server:
+        http = Http(server.url)
+        filled(http, "crash")
+        Member(http, "g", "crash").bury(2)
+        first = http.json("POST", "/v1/topics/crash/dlq/replay", {"replay_id": "r"})
+        assert first.json["replayed"] == 1
+        server.kill()
+        server.restart()
+        http = Http(server.url)
+        again = http.json("POST", "/v1/topics/crash/dlq/replay", {"replay_id": "r"})
+        assert (again.json["replayed"], again.json["duplicates"]) == (0, 1)
+        some = {"replay_id": "r", "offsets": [{"partition": 0, "offset": 0}]}
+        assert http.json("POST", "/v1/topics/crash/dlq/replay", some).error_code == "idempotency_key_reused"
+        assert http.end("crash") == 7
+
+
+def test_attempts_and_dead_letters_are_counted(http: Http) -> None:
+    filled(http, "counted")
+    member = Member(http, "counted", "counted")
+    member.attempt(0)
+    member.attempt(0)
+    member.bury(0)
+    member.bury(0)
+    text = http.get("/metrics").body.decode()
+    assert 'silt_attempts_total{topic="counted"} 2.0' in text
+    assert 'silt_dead_letters_total{topic="counted"} 1.0' in text
