@@ -8,7 +8,7 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.errors import KINDS
-from siltlog.openapi import groups, node, publishing, reading, shapes, topics
+from siltlog.openapi import dead_letters, groups, node, publishing, reading, shapes, topics
 from siltlog.openapi.operation import Content, Operation, Parameter, Reply
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -16,6 +16,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *reading.OPERATIONS,
     *topics.OPERATIONS,
     *groups.OPERATIONS,
+    *dead_letters.OPERATIONS,
     *node.OPERATIONS,
 )
 TAGS = {

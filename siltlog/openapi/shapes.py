@@ -165,6 +165,32 @@ class Assigned(msgspec.Struct):
     topic: str
     partition: Whole
     offset: Annotated[Whole, Meta(description="Where to read from")]
+    delivered: Annotated[
+        Whole | msgspec.UnsetType,
+        Meta(
+            description="There when records below it were handed out to a former holder that committed less: one of "
+            "them may have ended it, so count an attempt at each before it is handled"
+        ),
+    ] = msgspec.UNSET
+
+
+class Attempts(msgspec.Struct):
+    attempts: Whole
+
+
+class DeadLetter(msgspec.Struct):
+    topic: Annotated[str, Meta(description="The topic of the dead letters")]
+    partition: Whole
+    offset: Annotated[Whole | None, Meta(description="Of the dead letter; null: it was there before, and is not known")]
+    attempts: Whole
+    duplicate: Annotated[bool, Meta(description="It was there before")]
+
+
+class Replayed(msgspec.Struct):
+    topic: str
+    replay_id: str
+    replayed: Annotated[Whole, Meta(description="Dead letters that went back now")]
+    duplicates: Annotated[Whole, Meta(description="Those that this replay had brought back before")]
 
 
 class Assignment(msgspec.Struct):
