@@ -25,6 +25,7 @@ COMMANDS = {
     "consume": "consume:consume",
     "group": "group:group",
     "compact": "pipelines:compact",
+    "retain": "pipelines:retain",
     "vacuum": "pipelines:vacuum",
     "query": "pipelines:query",
     "config": "config:config",

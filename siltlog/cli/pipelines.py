@@ -1,4 +1,4 @@
-"""`silt compact`, `silt vacuum`, `silt query`: jobs that work on the tables themselves, with no server between."""
+"""`silt compact`, `retain`, `vacuum` and `query`: jobs that work on the tables themselves, with no server between."""
 
 import base64
 import json
@@ -64,6 +64,37 @@ def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str 
         reports = compact_topics(settings, topics, dry_run=dry_run, progress=advance)
     columns = ("files_before", "files_after", "bytes_before", "bytes_after", "seconds")
     return _print_reports(session, "compacted", reports, columns)
+
+
+@click.command(epilog="Example:  silt retain --topic events --dry-run")
+@topic_options
+@place_options
+@pass_session
+def retain(session: Session, topics: tuple[str, ...], dry_run: bool, root: str | None, data_dir: Path | None) -> int:
+    """Remove what has expired: records past retention.ms, retention.bytes or retention.records of their topics.
+
+    Whole files of expired records leave the tables, where cleanup.policy has "delete", and the log start moves past
+    them. The files themselves stay until silt vacuum.
+    """
+    settings = _settings(root, data_dir)
+    with needs("server", "silt retain"), progress() as bar:
+        from siltlog.pipelines.retain import retain_topics
+
+        tasks: dict[str, Any] = {}
+
+        def advance(topic: str, done_files: int, planned_files: int) -> None:
+            if topic not in tasks:
+                tasks[topic] = bar.add_task(f"removing from {topic}")
+            bar.update(tasks[topic], completed=done_files, total=planned_files)
+
+        reports = retain_topics(settings, topics, dry_run=dry_run, progress=advance)
+    for report in reports:
+        if report.waiting_files:
+            session.output.note(
+                f"{report.topic}: {report.waiting_files} expired files stay until a server has written what they say "
+                "of producers beside the table"
+            )
+    return _print_reports(session, "retained", reports, ("files", "rows", "size_bytes", "seconds"))
 
 
 @click.command(epilog="Example:  silt vacuum --topic events --retention-hours 24 --dry-run")
@@ -182,4 +213,4 @@ def _document(report: Any) -> dict[str, Any]:
     if "paths" in document:
         document["files"] = len(document["paths"])
     document["seconds"] = round(document["seconds"], 3)
-    return document
+    return dict(msgspec.to_builtins(document))

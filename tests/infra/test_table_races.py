@@ -18,6 +18,7 @@ from siltlog.infra.data_file import DataFile, read_data_file
 from siltlog.infra.errors import Fenced, TopicExists, UnknownTopic
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
+from siltlog.infra.table_retention import move_starts, start_move
 from siltlog.infra.topic_config import TopicConfig
 
 PARTITIONS = 2
@@ -65,6 +66,23 @@ def reconfiguring(root: str, endpoint: str, done: Queue) -> None:
     done.put("configured")
 
 
+def retaining(root: str, endpoint: str, partition: int, done: Queue) -> None:
+    """Moves the log start of one partition by two, again and again, until half of what comes is below it."""
+    table = TopicTable.open(open_store(root, s3_endpoint=endpoint), "t", CLOCK)
+    while (plan := table.refresh()).starts[partition] < RECORDS // 2:
+        start = min(plan.starts[partition] + 2, plan.offsets[partition])
+        # With pauses, as a job has: an append may lose a race only so many times.
+        CLOCK.sleep(random.uniform(0.02, 0.1))
+        if start == plan.starts[partition]:
+            continue
+        try:
+            move = start_move(plan, partition, start)
+            move_starts(table, plan.version, {partition: move}, new_id(), now_ms=CLOCK.now_us() // 1000)
+        except Fenced:
+            continue
+        done.put("retained")
+
+
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     if request.param == "local":
@@ -103,6 +121,7 @@ def test_appends_rewrites_and_changes_of_many_processes(place: tuple[str, str]) 
             *(SPAWN.Process(target=appending, args=(*place, p, done)) for p in range(PARTITIONS)),
             *(SPAWN.Process(target=rewriting, args=(*place, done)) for _ in range(2)),
             SPAWN.Process(target=reconfiguring, args=(*place, done)),
+            SPAWN.Process(target=retaining, args=(*place, 1, done)),
         ],
         done,
     )
@@ -110,8 +129,11 @@ def test_appends_rewrites_and_changes_of_many_processes(place: tuple[str, str]) 
     assert table.refresh() == fresh.snapshot
     for partition in range(PARTITIONS):
         assert words[f"appended {partition} {RECORDS}"] == 1
-        assert offsets_of(store, fresh, partition) == list(range(RECORDS))
-    assert words["rewritten"] >= 1, words
+        found = offsets_of(store, fresh, partition)
+        assert found == list(range(RECORDS))[-len(found) :], "each once, and without a hole"
+        assert found[0] == 0 if partition == 0 else found[0] <= fresh.snapshot.starts[1]
+    assert words["rewritten"] >= 1 and words["retained"] >= 1, words
+    assert RECORDS // 2 <= fresh.snapshot.starts[1] <= RECORDS // 2 + 1 and fresh.snapshot.starts[0] == 0
 
 
 def in_threads(targets: list[Callable[[], str]]) -> Counter[str]:
