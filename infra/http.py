@@ -31,6 +31,8 @@ _DIGITS_MAX = 20
 _LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
+EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}
+"""Of a stream of events: a proxy that kept them until it has many would make them late."""
 JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
 
 
@@ -54,6 +56,17 @@ def json_reply(document: Any, status: int = 200, headers: Mapping[str, str] | No
 def problem_reply(error: SiltlogError, request_id: str | None) -> Response:
     document = problem_document(error, request_id)
     return Response(_JSON.encode(document), document["status"], problem_headers(error), names.MEDIA_PROBLEM)
+
+
+def retry_later(error: SiltlogError) -> Response:
+    """What an `EventSource` is told that may come back: it gives up for good on anything but 200."""
+    body = retry_field(error.retry_after_ms or 0) + b"\n"
+    return Response(body, 200, EVENTS_HEADERS, names.MEDIA_EVENTS)
+
+
+def retry_field(milliseconds: int) -> bytes:
+    """The line of an event stream that says how long to wait before connecting again."""
+    return b"retry: %d\n" % milliseconds
 
 
 def problem_headers(error: SiltlogError) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from siltlog.consumers.streams import STREAM
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.drain_rate import DrainRate
@@ -15,7 +16,8 @@ from siltlog.infra.http import encode_json, problem_headers
 from siltlog.infra.in_flight import STALL_SECONDS, InFlight
 from siltlog.infra.telemetry import Logger
 from siltlog.one_write import Gathering
-from siltlog.small_publishes import SmallPublishes, SmallPublishProtocol
+from siltlog.small_publishes import SmallPublishes
+from siltlog.upgrades import UpgradeProtocol
 
 KEEP_ALIVE_SECONDS = 75.0
 HEAD_BYTES_MAX = 64 * 1024
@@ -124,7 +126,7 @@ class Connections:
         self._pressed = True
 
 
-class Connection(SmallPublishProtocol):
+class Connection(UpgradeProtocol):
     """uvicorn's protocol with limits. `cycle`, `flow`, `pipeline`, ... are uvicorn's."""
 
     def __init__(self, connections: Connections, **kwargs: Any) -> None:
@@ -204,7 +206,7 @@ class Connection(SmallPublishProtocol):
     @property
     def unread(self) -> bool:
         """More of what was refused is still to come."""
-        return self._deaf or (self.cycle is not None and self.cycle.more_body)
+        return self._deaf or self.is_web_socket or (self.cycle is not None and self.cycle.more_body)
 
     def refuse(self, error: SiltlogError) -> None:
         """Answers without a request to answer, and closes."""
@@ -230,9 +232,14 @@ class Connection(SmallPublishProtocol):
 
     def look(self, now: float, stall_seconds: float) -> float:
         """Closes the connection when its time is up; seconds until it is closed if it stays quiet."""
+        if self.is_web_socket:
+            if not self.flow.write_paused:
+                self._taken_at = 0.0
+            self.look_at_web_socket(now, self.flow.write_paused and self._is_stuck(now, stall_seconds))
+            return KEEP_ALIVE_SECONDS
         if self.flow.write_paused:
             if self._is_stuck(now, stall_seconds):
-                self.transport.abort()
+                self._cut()
             return KEEP_ALIVE_SECONDS
         self._taken_at = 0.0
         cycle = self.cycle
@@ -256,6 +263,12 @@ class Connection(SmallPublishProtocol):
             else:
                 transport.close()
         return max(limit - quiet, 0.0)
+
+    def _cut(self) -> None:
+        stream = None if self.cycle is None else self.cycle.scope["state"].get(STREAM)
+        if stream is not None:
+            stream.cut()
+        self.transport.abort()
 
     def _is_stuck(self, now: float, stall_seconds: float) -> bool:
         """The client does not take its reply."""

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http import BODIES, BodyReader, problem_reply
+from siltlog.infra.http import BODIES, BodyReader, problem_reply, retry_later
 from siltlog.infra.in_flight import InFlight
 from siltlog.infra.telemetry import Logger, Metrics
 
@@ -24,6 +24,7 @@ _EXPOSED = ", ".join(
 )
 _PREFLIGHT_SECONDS = "600"
 _CLOSE = (b"connection", b"close")
+_TAIL = "/tail"
 _ALWAYS = ("/healthz", "/readyz", "/metrics")
 """Also for connections that are too many: an orchestrator must not take a crowded server for a dead one."""
 
@@ -108,6 +109,8 @@ class Door:
                 raise
             refusal = self.refusal(error, scope["method"], scope["path"], request_id)
             reply = problem_reply(refusal, request_id)
+            if refusal.retry_after_ms is not None and _is_event_source(scope, headers):
+                reply = retry_later(refusal)
             if isinstance(error, HTTPException) and error.headers:
                 reply.headers.update(error.headers)
             if app == self._refusing:
@@ -200,6 +203,12 @@ class Door:
             return problem("not_found", f"there is nothing at {path[:200]}; /docs lists what there is")
         self._logger.error("request failed", path=path, request_id=request_id, exc_info=error)
         return problem("internal", "the server failed; its log has the request id", request_id=request_id)
+
+
+def _is_event_source(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """A stream of events was asked for by who takes nothing else."""
+    takes = names.MEDIA_EVENTS.encode() in headers.get(b"accept", b"").lower()
+    return takes and scope["method"] == "GET" and scope["path"].endswith(_TAIL)
 
 
 def _join_repeated(headers: dict[bytes, bytes], fields: Iterable[tuple[bytes, bytes]]) -> None:

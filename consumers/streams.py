@@ -1,0 +1,111 @@
+"""The streams that are open: what wakes them, and what ends them all.
+
+A stream sleeps until there is something for it: records, a message, its beat, or the end. One timer beats for all of
+them, so an idle stream costs nothing between two beats.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+BEAT_SECONDS = 15.0
+BEAT_GRAIN_SECONDS = 0.25
+"""Streams whose beats are so close beat together."""
+
+Kind = Literal["events", "topic_socket", "group_socket"]
+KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket")
+
+STREAM = "stream"
+"""Where a request's state has its stream, for the connection to say that its client takes nothing."""
+
+
+class Stream:
+    """What one stream is told. `ended`: the server wants it to end, or there is nobody left to send to."""
+
+    def __init__(self, streams: "Streams", kind: Kind) -> None:
+        self.kind = kind
+        self.ended = False
+        self.draining = False
+        """It ends because the server does."""
+        self.beat = False
+        """Its time to show that it is alive."""
+        self.due = 0.0
+        self._streams = streams
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def end(self) -> None:
+        self.ended = True
+        self._event.set()
+
+    def cut(self) -> None:
+        """Its client did not take what was sent for too long."""
+        self._streams.too_slow[self.kind] += 1
+        self.end()
+
+    def sent(self, records: int) -> None:
+        self._streams.records[self.kind] += records
+
+    async def sleep(self) -> None:
+        """Until it is woken; a wake since the last sleep counts."""
+        await self._event.wait()
+        self._event.clear()
+
+
+class Streams:
+    """Used on one event loop."""
+
+    def __init__(self, beat_seconds: float = BEAT_SECONDS) -> None:
+        self.records: dict[str, int] = dict.fromkeys(KINDS, 0)
+        self.too_slow: dict[str, int] = dict.fromkeys(KINDS, 0)
+        self.draining = False
+        self._beat_seconds = beat_seconds
+        self._open: dict[Stream, None] = {}
+        """By their next beat: a stream that beats goes to the end."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def opened(self, kind: Kind) -> Iterator[Stream]:
+        stream = Stream(self, kind)
+        loop = asyncio.get_running_loop()
+        stream.due = loop.time() + self._beat_seconds
+        stream.ended = stream.draining = self.draining
+        self._open[stream] = None
+        if self._timer is None:
+            self._timer = loop.call_at(stream.due, self._beat)
+        try:
+            yield stream
+        finally:
+            self._open.pop(stream)
+
+    def drain(self) -> None:
+        """Every stream ends, and every later one at once."""
+        self.draining = True
+        for stream in self._open:
+            stream.draining = True
+            stream.end()
+
+    def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        due = list(self._due(now + BEAT_GRAIN_SECONDS))
+        for stream in due:
+            del self._open[stream]
+            stream.due = now + self._beat_seconds
+            stream.beat = True
+            stream.wake()
+            self._open[stream] = None
+        first = next(iter(self._open), None)
+        self._timer = None if first is None else loop.call_at(first.due, self._beat)
+
+    def _due(self, until: float) -> Iterator[Stream]:
+        for stream in self._open:
+            if stream.due > until:
+                return
+            yield stream
