@@ -7,42 +7,41 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Literal, Self
+from typing import NoReturn, Self
 
 import pyarrow as pa
 
-from siltlog.consumers.group_member import MemberOptions
+from siltlog.consumers.chunk import Chunk, records_in
+from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt, topic_names
+from siltlog.consumers.consumer_threads import ConsumerThreads
+from siltlog.consumers.inbox import FETCH_RECORDS_MAX, Inbox
+from siltlog.consumers.lag import Lag
 from siltlog.consumers.positions import PartitionState, Run
-from siltlog.consumers.read_loop import (
-    FETCH_RECORDS_MAX,
-    LAST_COMMIT_MS,
-    Isolation,
-    LoopOptions,
-    OnPartitions,
-    ReadLoop,
-    Reset,
-)
-from siltlog.consumers.record import ConsumerRecord, records_of
-from siltlog.infra import names
+from siltlog.consumers.record import ConsumerRecord
+from siltlog.consumers.row_source import SERVER, Isolation, ServerSource
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.record import TimeLike, TopicPartition, time_us
-from siltlog.infra.client.transport import HttpTransport, Transport
-from siltlog.infra.clock import Clock, SystemClock, format_us
+from siltlog.infra.client.record import TimeLike, TopicPartition
+from siltlog.infra.client.transport import Caller, HttpTransport, Transport
+from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable, problem
 from siltlog.infra.schema import FETCH_SCHEMA
 
-CHUNK_RECORDS = 500
-"""How many records an iteration makes of Arrow rows at a time."""
 _log = logging.getLogger("siltlog.consumer")
 
 
 class Consumer:
-    """Give `group` and `topics`, or `assign`. One thread at a time; `wakeup` and `close` from any.
+    """Give `group` and `topics` (or `topic_pattern`), or `assign`. One thread at a time; `wakeup`, `close` from any.
 
     A record is done when the next one is asked for. With `auto_commit` what is done is committed every
     `auto_commit_interval_ms`, before a partition is let go and when the consumer is closed. While the server cannot be
-    reached, calls go on trying for `retry_timeout_ms`. Iteration ends with `stop_at="latest"` at the ends that were
-    seen when it began, with `idle_timeout_ms` when nothing came for so long, else only when woken or closed.
+    reached, calls go on trying for `retry_timeout_ms`; of several URLs the next one is tried. Iteration ends with
+    `stop_at="latest"` at the ends that were seen when it began, with `idle_timeout_ms` when nothing came for so long,
+    else only when woken or closed. Up to `buffer_bytes` are fetched ahead.
+
+    Who asks for nothing in `max_poll_interval_ms` leaves the group, and comes back with the next poll. With
+    `instance_id` closing leaves nothing: who comes back under it within `session_timeout_ms` has its partitions again.
+    Callbacks are called between two records, by the thread that reads: `on_revoked` before partitions are let go,
+    `on_lost` when they are another's already.
     """
 
     def __init__(
@@ -51,18 +50,21 @@ class Consumer:
         *,
         group: str | None = None,
         topics: str | Sequence[str] | None = None,
+        topic_pattern: str | None = None,
         assign: Sequence[TopicPartition] | None = None,
         auto_offset_reset: Reset = "earliest",
         auto_commit: bool = True,
         auto_commit_interval_ms: int = 5_000,
         isolation: Isolation = "wal",
-        stop_at: Literal["latest"] | None = None,
+        stop_at: StopAt | None = None,
         idle_timeout_ms: int | None = None,
+        buffer_bytes: int = 32 * 1024 * 1024,
         session_timeout_ms: int = 45_000,
         rebalance_timeout_ms: int = 60_000,
         max_poll_interval_ms: int = 300_000,
         retry_timeout_ms: int = 60_000,
         client_id: str | None = None,
+        instance_id: str | None = None,
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
@@ -70,38 +72,39 @@ class Consumer:
         transport: Transport | None = None,
     ) -> None:
         """Raises ConfigError when an argument is not valid. Connects at the first call that needs the server."""
-        subscribed = [topics] if isinstance(topics, str) else list(topics or ())
-        _check_source(group, subscribed, assign)
-        _check_choice("auto_offset_reset", auto_offset_reset, ("earliest", "latest", "error"))
-        _check_choice("isolation", isolation, ("wal", "table"))
-        _check_choice("stop_at", stop_at, (None, "latest"))
-        self._topics = subscribed or sorted({at.topic for at in assign or ()})
-        self._stop_at_ends = stop_at is not None
-        self._idle_s = math.inf if idle_timeout_ms is None else idle_timeout_ms / 1000
-        self._retry_s = retry_timeout_ms / 1000
-        self._clock = clock or SystemClock()
-        self._transport = transport or HttpTransport()
-        member = None
-        if group is not None:
-            timeouts = (session_timeout_ms, rebalance_timeout_ms, max_poll_interval_ms)
-            member = MemberOptions(group, subscribed, auto_offset_reset, *timeouts, client_id)
-        options = LoopOptions(
-            member=member,
+        options = ConsumerOptions(
+            group=group,
+            topics=topic_names(topics),
+            topic_pattern=topic_pattern,
             assign=list(assign or ()),
             auto_offset_reset=auto_offset_reset,
+            auto_commit=auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
             isolation=isolation,
-            auto_commit_interval_ms=auto_commit_interval_ms if auto_commit and member is not None else None,
+            stop_at=stop_at,
+            idle_timeout_ms=idle_timeout_ms,
+            buffer_bytes=buffer_bytes,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
             retry_timeout_ms=retry_timeout_ms,
+            client_id=client_id,
+            instance_id=instance_id,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
         )
-        self._auto_commit = options.auto_commit_interval_ms is not None
-        self._loop = ReadLoop(options, Endpoints(url), self._transport, self._clock)
-        self._positions = self._loop.positions
+        endpoints = Endpoints(url)
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._transport = transport or HttpTransport()
+        self._inbox = Inbox(options, self._clock)
+        caller, background = (
+            Caller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms) for _ in range(2)
+        )
+        sources = {SERVER: ServerSource(background)}
+        self._threads = ConsumerThreads(self._inbox, sources, caller, background, self._clock)
         self._turn = threading.RLock()
-        self._chunk: _Chunk | None = None
-        self._marks: dict[TopicPartition, int] | None = None
         self._closed = False
         self._pid = os.getpid()
 
@@ -112,7 +115,7 @@ class Consumer:
         The records of the poll before are done.
         """
         with self._my_turn():
-            return [record for run in self._take(max_records, timeout_ms) for record in _records(run)]
+            return [record for run in self._take(max_records, timeout_ms) for record in records_in(run)]
 
     def poll_arrow(self, max_records: int = FETCH_RECORDS_MAX, timeout_ms: int = 1_000) -> pa.Table:
         """As `poll`, with the columns topic, partition, offset, timestamp, key, value, headers."""
@@ -121,107 +124,59 @@ class Consumer:
             return pa.concat_tables(tables) if tables else FETCH_SCHEMA.empty_table()
 
     def __iter__(self) -> Self:
-        self._marks = None
+        self._inbox.begin_iteration()
         return self
 
     def __next__(self) -> ConsumerRecord:
-        if self._loop.closing:
+        if self._inbox.closing:
             raise StopIteration
         self._begin_turn()
         try:
-            now = self._clock.monotonic()
-            chunk = self._chunk
-            if chunk is None or chunk.next == len(chunk.records) or self._interrupted(now):
+            chunk = self._inbox.chunk_on(self._clock.monotonic())
+            if chunk is None:
                 with self._polling():
                     chunk = self._next_chunk()
                 if chunk is None:
                     raise StopIteration
-            else:
-                chunk.run.state.done = chunk.run.state.position
-                if self._loop.member is not None:
-                    self._loop.member.polled = now
             return chunk.hand_out()
         finally:
             self._turn.release()
 
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any thread."""
-        with self._loop.news:
-            self._loop.woken = True
-            self._loop.news.notify_all()
+        self._threads.wake()
 
     def _take(self, max_records: int, timeout_ms: int) -> list[Run]:
         if max_records < 1:
             raise ConfigError(f"max_records must be at least 1, not {max_records}")
         deadline = self._clock.monotonic() + timeout_ms / 1000
-        self._next_is_asked_for()
-        taken: list[Run] = []
+        self._inbox.ask()
         with self._polling():
             while True:
-                self._loop.step()
-                self._refuse_unplaced()
-                left = max_records
-                while left and (run := self._positions.take(left)) is not None:
-                    run.state.position = run.after
-                    taken.append(run)
-                    left -= run.rows.num_rows
-                self._loop.prefetch(None)
-                if taken or self._ended() or self._clock.monotonic() >= deadline:
+                self._threads.run(self._inbox.attend())
+                taken = self._inbox.take(max_records)
+                self._threads.launch()
+                if self._inbox.ended() or taken or self._clock.monotonic() >= deadline:
                     return taken
-                self._loop.wait(deadline)
+                self._threads.wait(deadline)
 
-    def _next_chunk(self) -> "_Chunk | None":
+    def _next_chunk(self) -> Chunk | None:
         """Records for the iteration to hand out one by one; None when it ends."""
-        self._next_is_asked_for()
-        idle_at = self._clock.monotonic() + self._idle_s
+        self._inbox.ask()
+        idle_ms = self._options.idle_timeout_ms
+        idle_at = math.inf if idle_ms is None else self._clock.monotonic() + idle_ms / 1000
         while True:
-            if self._stop_at_ends and self._marks is None:
-                self._marks = self._ends()
-            self._loop.step()
-            self._refuse_unplaced()
-            run = self._positions.take(CHUNK_RECORDS, self._marks)
-            if run is not None:
-                self._chunk = _Chunk(run)
-            self._loop.prefetch(self._marks)
-            if self._ended():
+            self._threads.run(self._inbox.attend())
+            self._threads.run(self._inbox.mark_ends())
+            chunk = self._inbox.next_chunk()
+            self._threads.launch()
+            if self._inbox.ended():
                 return None
-            if run is not None:
-                return self._chunk
-            if self._marks is not None and self._loop.assigned and self._positions.finished(self._marks):
-                self._marks = None
+            if chunk is not None:
+                return chunk
+            if self._inbox.stopped() or self._clock.monotonic() >= idle_at:
                 return None
-            if self._clock.monotonic() >= idle_at:
-                return None
-            self._loop.wait(idle_at)
-
-    def _next_is_asked_for(self) -> None:
-        """What was handed out is done; what an iteration has not handed out goes back."""
-        chunk, self._chunk = self._chunk, None
-        if chunk is not None and chunk.next < len(chunk.records):
-            self._positions.give_back(chunk.rest())
-        self._positions.mark_done()
-
-    def _interrupted(self, now: float) -> bool:
-        return self._loop.woken or self._loop.has_news or self._loop.commit_due(now)
-
-    def _ended(self) -> bool:
-        woken, self._loop.woken = self._loop.woken, False
-        return woken or self._loop.closing
-
-    def _ends(self) -> dict[TopicPartition, int]:
-        return {
-            TopicPartition(topic, partition): self._loop.end_of(bounds)
-            for topic in self._topics
-            for partition, bounds in self._loop.offsets(topic).items()
-        }
-
-    def _refuse_unplaced(self) -> None:
-        unplaced = [f"{at.topic}/{at.partition}" for at, state in self._positions.states.items() if not state.placed]
-        if unplaced:
-            raise problem(
-                "offset_out_of_range",
-                f"there is no position for {', '.join(unplaced)} and auto_offset_reset is 'error'; seek first",
-            )
+            self._threads.wait(idle_at)
 
     # --- committing ---------------------------------------------------------------------------------------
     def commit(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None = None) -> None:
@@ -230,118 +185,81 @@ class Consumer:
         Raises Fenced when a partition has become another member's: its records are delivered there again.
         """
         with self._my_turn():
-            if what is None:
-                states = self._positions.states.items()
-                offsets = {at: state.position for at, state in states if state.position != state.committed}
-            elif isinstance(what, ConsumerRecord):
-                offsets = {TopicPartition(what.topic, what.partition): what.offset + 1}
-            else:
-                offsets = dict(what)
-            self._loop.commit(offsets)
-            for at, offset in offsets.items():
-                state = self._positions.states[at]
-                state.done = max(state.done, min(offset, state.position))
+            self._threads.run(self._inbox.commit_asked(what))
 
     def committed(self, topic: str, partition: int) -> int | None:
         """The group's committed offset, None when it has none."""
         with self._my_turn():
-            if self._loop.member is None:
-                raise problem("invalid_request", "only a consumer of a group has committed offsets")
-            return self._loop.member.committed().get(TopicPartition(topic, partition))
+            return self._threads.run(self._inbox.committed(TopicPartition(topic, partition)))
 
     # --- positions ----------------------------------------------------------------------------------------
     def assignment(self) -> list[TopicPartition]:
         """The partitions this consumer reads now."""
-        return sorted(self._positions.states)
+        return sorted(self._inbox.positions.states)
 
     def position(self, topic: str, partition: int) -> int:
         """The offset that is handed out next."""
         with self._my_turn():
             return self._state(topic, partition).position
 
-    def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each partition has from its position to its end."""
+    def lag(self) -> dict[TopicPartition, Lag]:
+        """How far each partition's position is behind its end, in records and in seconds."""
         with self._my_turn():
-            self._await_assignment()
-            bounds = {topic: self._loop.offsets(topic) for topic in {at.topic for at in self._positions.states}}
-            return {
-                at: max(0, self._loop.end_of(bounds[at.topic][at.partition]) - state.position)
-                for at, state in sorted(self._positions.states.items())
-            }
+            self._settle()
+            return self._threads.run(self._inbox.lag())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """The next record of the partition is the one at `offset`, or the first after it."""
-        if offset < 0:
-            raise ConfigError(f"an offset is a number from 0, not {offset}")
         with self._my_turn():
-            self._move(self._state(topic, partition), offset)
+            self._inbox.seek(self._state(topic, partition), offset)
 
     def seek_to_timestamp(self, topic: str, when: TimeLike) -> None:
         """To the first record at or after `when` in every assigned partition of the topic; to the end where none is."""
         with self._my_turn():
-            found = self._loop.offsets(topic, format_us(time_us(when)))
-            for state in self._states_of(topic):
-                self._move(state, found[state.at.partition]["offset"])
+            self._settle()
+            self._threads.run(self._inbox.seek_all(topic, lambda _, offset: offset, when))
 
     def seek_to_beginning(self, topic: str) -> None:
         with self._my_turn():
-            found = self._loop.offsets(topic)
-            for state in self._states_of(topic):
-                self._move(state, found[state.at.partition]["log_start_offset"])
+            self._settle()
+            self._threads.run(self._inbox.seek_all(topic, lambda bounds, _: bounds.log_start_offset))
 
     def seek_to_end(self, topic: str) -> None:
         with self._my_turn():
-            found = self._loop.offsets(topic)
-            for state in self._states_of(topic):
-                self._move(state, self._loop.end_of(found[state.at.partition]))
+            self._settle()
+            self._threads.run(self._inbox.seek_all(topic, self._inbox.end_of))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands out nothing of them until `resume`; they stay assigned."""
         with self._my_turn():
-            self._unwind()
-            for at in partitions:
-                self._state(at.topic, at.partition).paused = True
+            self._settle()
+            self._inbox.pause(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
         with self._my_turn():
-            for at in partitions:
-                self._state(at.topic, at.partition).paused = False
+            self._settle()
+            self._inbox.pause(partitions, False)
 
     def _state(self, topic: str, partition: int) -> PartitionState:
-        self._await_assignment()
-        state = self._positions.states.get(TopicPartition(topic, partition))
-        if state is None:
-            raise problem("invalid_request", f"{topic}/{partition} is not assigned to this consumer")
-        return state
+        self._settle()
+        return self._inbox.state(topic, partition)
 
-    def _states_of(self, topic: str) -> list[PartitionState]:
-        self._await_assignment()
-        return [state for at, state in self._positions.states.items() if at.topic == topic]
-
-    def _move(self, state: PartitionState, offset: int) -> None:
-        self._unwind()
-        self._positions.seek(state.at, offset)
-
-    def _unwind(self) -> None:
-        """Takes back what an iteration has prepared; nothing of it becomes done by that."""
-        chunk, self._chunk = self._chunk, None
-        if chunk is not None and chunk.next < len(chunk.records):
-            self._positions.give_back(chunk.rest())
-
-    def _await_assignment(self) -> None:
-        self._loop.start()
-        deadline = self._clock.monotonic() + self._retry_s
-        while not self._loop.assigned:
-            self._loop.step()
-            if self._loop.closing or self._clock.monotonic() > deadline:
+    def _settle(self) -> None:
+        """Waits for the first partitions of a group."""
+        self._threads.start()
+        deadline = self._clock.monotonic() + self._options.retry_timeout_ms / 1000
+        while True:
+            self._threads.run(self._inbox.settle())
+            if self._inbox.assigned:
+                return
+            if self._inbox.closing or self._clock.monotonic() > deadline:
                 raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
-            if not self._loop.assigned:
-                self._loop.wait(deadline)
+            self._threads.wait(deadline)
 
     # --- its turn and its end -----------------------------------------------------------------------------
     def _begin_turn(self) -> None:
         """Ends with `self._turn.release()`."""
-        if self._closed or self._loop.closing:
+        if self._closed or self._inbox.closing:
             raise problem("invalid_request", "this consumer is closed; make a new one")
         if self._pid != os.getpid():
             raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
@@ -358,15 +276,11 @@ class Consumer:
 
     @contextmanager
     def _polling(self) -> Iterator[None]:
-        member = self._loop.member
-        if member is None:
-            yield
-            return
-        member.poll_begins()
+        self._threads.begin_polling()
         try:
             yield
         finally:
-            member.poll_ends()
+            self._threads.end_polling()
 
     def close(self) -> None:
         """Commits what is done, leaves the group, lets go of threads and connections. Closing again does nothing.
@@ -375,22 +289,19 @@ class Consumer:
         """
         if self._pid != os.getpid():
             return
-        with self._loop.news:
-            self._loop.closing = True
-            self._loop.news.notify_all()
+        self._threads.wake(close=True)
         if not self._turn.acquire(blocking=False):
-            self._loop.interrupt()
+            self._threads.interrupt()
             self._turn.acquire()
         try:
             if self._closed:
                 return
             self._closed = True
-            self._loop.resume()
+            self._threads.resume()
             try:
-                if self._auto_commit:
-                    self._loop.commit(self._positions.uncommitted(), LAST_COMMIT_MS)
+                self._threads.run(self._inbox.close())
             finally:
-                self._loop.close()
+                self._threads.stop()
                 self._transport.close()
         finally:
             self._turn.release()
@@ -408,44 +319,5 @@ class Consumer:
                 raise
             _log.warning("what was done could not be committed: %s", failed)
 
-
-class _Chunk:
-    """Records made of a run, handed out one by one; the position follows."""
-
-    __slots__ = ("next", "records", "run")
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.records = _records(run)
-        self.next = 0
-
-    def hand_out(self) -> ConsumerRecord:
-        record = self.records[self.next]
-        self.next += 1
-        self.run.state.position = self.run.after if self.next == len(self.records) else record.offset + 1
-        return record
-
-    def rest(self) -> Run:
-        return self.run._replace(rows=self.run.rows.slice(self.next))
-
-
-def _records(run: Run) -> list[ConsumerRecord]:
-    return records_of(run.state.at.topic, run.state.at.partition, run.rows)
-
-
-def _check_source(group: str | None, topics: Sequence[str], assign: Sequence[TopicPartition] | None) -> None:
-    if assign is not None and (group is not None or topics):
-        raise ConfigError("give either group= with topics=, or assign=, not both")
-    if assign is None and not (group and topics):
-        raise ConfigError("give group= and topics= to read as a group, or assign=[TopicPartition(...)] without one")
-    for name in (*topics, *([group] if group is not None else [])):
-        wrong = names.name_problem(name)
-        if wrong is not None:
-            raise ConfigError(wrong)
-    if assign is not None and len(set(assign)) != len(assign):
-        raise ConfigError("assign= names a partition twice")
-
-
-def _check_choice(name: str, given: object, choices: Sequence[object]) -> None:
-    if given not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(map(str, choices))}, not {given!r}")
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Consumer cannot be pickled: it has threads and connections; make one in each process")

@@ -1,27 +1,27 @@
-"""A member of a group as the Python library is one: heartbeats on a thread beside the consumer.
+"""A member of a group as the Python library is one: what to tell the group next, and what its answers mean. No IO.
 
-The thread only listens: what it is told waits here until the consumer's own thread takes it, so that partitions come
-and go only between two records.
+Heartbeats go on beside the consumer, and only listen: what they are told waits here until the consumer takes it, so
+that partitions come and go only between two records. Both sides hold one lock while they use this.
 """
 
 import logging
-import threading
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from siltlog.infra.client.calls import path_part
-from siltlog.infra.client.core import backoff_ms, json_request
+from siltlog.infra.client.calls import group_path, offset_list
+from siltlog.infra.client.core import Request, backoff_ms, json_request
 from siltlog.infra.client.record import TopicPartition
-from siltlog.infra.client.transport import Caller
-from siltlog.infra.clock import Clock
-from siltlog.infra.errors import Fenced, SiltlogError, problem
+from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 
 WAIT_MS_MAX = 10_000
 WAITS_PER_SESSION = 3
 GRACE_MS = 5_000
 LEAVE_TIMEOUT_MS = 2_000
+FENCED_BY_INSTANCE = "instance_id"
+"""As `fenced_by` of a refusal: another process runs under this member's instance id."""
 _log = logging.getLogger("siltlog.consumer")
 
 
@@ -29,11 +29,23 @@ _log = logging.getLogger("siltlog.consumer")
 class MemberOptions:
     group: str
     topics: Sequence[str]
+    topic_pattern: str | None
     auto_offset_reset: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
     max_poll_interval_ms: int
     client_id: str | None
+    instance_id: str | None
+
+
+class Place(NamedTuple):
+    """Where the group says to read a partition from.
+
+    `delivered`: below it records were handed out to a former holder that ended without committing them.
+    """
+
+    offset: int
+    delivered: int | None = None
 
 
 @dataclass(slots=True)
@@ -41,13 +53,13 @@ class News:
     """What the group has told since it was last asked."""
 
     lost: bool = False
-    assignment: dict[TopicPartition, int] | None = None
-    """Every partition of the member and where to read from; None: as before."""
+    assignment: dict[TopicPartition, Place] | None = None
+    """Every partition of the member; None: as before."""
     error: SiltlogError | None = None
 
 
-@dataclass(slots=True)
-class _Identity:
+@dataclass(slots=True, eq=False)
+class Identity:
     """One membership; a new one follows when this is lost."""
 
     member_id: str = field(default_factory=lambda: str(uuid4()))
@@ -56,142 +68,163 @@ class _Identity:
     owned: list[dict[str, Any]] | None = None
 
 
-class GroupMember:
-    """`news` is the condition that is notified when there is something to `take`."""
+class Beat(NamedTuple):
+    """A heartbeat, or the join that comes before any; its answer goes to `heard`."""
 
-    def __init__(
-        self, options: MemberOptions, background: Caller, caller: Caller, clock: Clock, news: threading.Condition
-    ) -> None:
-        """`background` is for the heartbeats' thread, `caller` for the consumer's own."""
+    identity: Identity
+    request: Request
+
+
+class Goodbye(NamedTuple):
+    """Whatever comes of it, the membership has ended."""
+
+    request: Request
+
+
+class Rest(NamedTuple):
+    """Nothing to say before then (monotonic seconds), unless something changes."""
+
+    until: float
+
+
+class GroupMember:
+    def __init__(self, options: MemberOptions, now: float) -> None:
         self.last_error: SiltlogError | None = None
-        self.polled = clock.monotonic()
+        self.polled = now
         """When the consumer last asked for a record."""
         self._options = options
-        self._background = background
-        self._caller = caller
-        self._clock = clock
-        self._changed = news
-        self._path = f"/v1/groups/{path_part(options.group)}"
-        self._identity = _Identity()
+        self._path = group_path(options.group)
+        self._identity = Identity()
         self._applied = self._identity
-        """Under which the consumer's thread holds its partitions."""
+        """Under which the consumer holds its partitions."""
         self._news = News()
-        self._stopped = threading.Event()
+        self._replaced: SiltlogError | None = None
+        """Set for good: joining anew would throw out the process that came in its place."""
         self._failing_since: float | None = None
+        self._failures = 0
+        self._rests_until = 0.0
         self._polling = False
         self._left = False
-        self._thread = threading.Thread(target=self._run, name="siltlog-heartbeat", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._ended = False
 
     @property
     def has_news(self) -> bool:
         news = self._news
-        return news.lost or news.assignment is not None or news.error is not None
+        return news.lost or news.assignment is not None or news.error is not None or self._replaced is not None
 
-    def unjoined_s(self) -> float:
+    @property
+    def member_id(self) -> str:
+        return self._applied.member_id
+
+    @property
+    def generation(self) -> int:
+        return self._applied.generation
+
+    def unjoined_s(self, now: float) -> float:
         """For how long joining has failed; 0 for a member."""
         since = self._failing_since
-        return 0.0 if since is None or self._identity.joined else self._clock.monotonic() - since
+        return 0.0 if since is None or self._identity.joined else now - since
 
     def take(self) -> News:
-        with self._changed:
-            news, self._news = self._news, News()
-            self._applied = self._identity
-            return news
+        """What has come; the consumer acts on it now."""
+        news, self._news = self._news, News()
+        if self._replaced is not None:
+            news.error = self._replaced
+        self._applied = self._identity
+        return news
 
     def poll_begins(self) -> None:
         """The consumer waits for records: it is alive."""
-        with self._changed:
-            self._polling = True
-            if self._left:
-                self._left = False
-                self._changed.notify_all()
+        self._polling = True
+        self._left = False
 
-    def poll_ends(self) -> None:
-        with self._changed:
-            self._polling = False
-            self.polled = self._clock.monotonic()
+    def poll_ends(self, now: float) -> None:
+        self._polling = False
+        self.polled = now
 
-    # --- the consumer's thread ----------------------------------------------------------------------------
-    def holds(self, partitions: Collection[TopicPartition], *, released: bool) -> None:
-        """From now on the member has these; when some were let go the group is told at once."""
-        identity = self._applied
-        owned = [{"topic": at.topic, "partition": at.partition} for at in sorted(partitions)]
-        with self._changed:
-            identity.owned = owned
-        if released:
-            try:
-                self._heartbeat(identity, self._caller, wait_ms=0)
-            except SiltlogError as error:
-                self._failed(identity, error)
+    # --- beside the consumer ------------------------------------------------------------------------------
+    def next_step(self, now: float) -> Beat | Goodbye | Rest | None:
+        """What to do next; None: nothing any more."""
+        if self._ended:
+            return None
+        if self._left or self._replaced is not None:
+            return Rest(math.inf)
+        if self._overdue(now):
+            return self._step_out()
+        if now < self._rests_until:
+            return Rest(self._rests_until)
+        identity = self._identity
+        return Beat(identity, self._heartbeat(identity, self._wait_ms() if identity.joined else 0))
 
-    def commit(self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int | None = None) -> None:
-        """Raises Fenced when the member does not hold one of the partitions; it then begins anew."""
+    def heard(self, beat: Beat, answer: Mapping[str, Any] | SiltlogError, now: float, jitter: float) -> None:
+        """Takes what came of a heartbeat, unless something newer is known."""
+        identity = beat.identity
+        if not isinstance(answer, SiltlogError) and "generation" not in answer:
+            answer = OutcomeUnknown("the answer to a heartbeat is not understood", error_code="internal")
+        if isinstance(answer, SiltlogError):
+            self._failed(identity, answer, now, jitter)
+            return
+        self._failing_since = None
+        self._failures, self._rests_until = 0, 0.0
+        if identity is not self._identity or answer["generation"] < identity.generation:
+            return
+        identity.generation = answer["generation"]
+        identity.joined = True
+        if answer["assignment"] is not None:
+            self._news.assignment = {
+                TopicPartition(one["topic"], one["partition"]): Place(one["offset"], one.get("delivered"))
+                for one in answer["assignment"]
+            }
+
+    def end(self) -> Request | None:
+        """Ends the membership; how to tell the group, None where it never heard of it or is not to be told."""
+        begun, self._ended = not self._ended and self._begun, True
+        # A static member comes back within its session timeout, and nothing moves.
+        return self._goodbye(self._identity) if begun and self._options.instance_id is None else None
+
+    # --- the consumer's side ------------------------------------------------------------------------------
+    def holds(self, partitions: Collection[TopicPartition]) -> None:
+        """From now on the member has these."""
+        self._applied.owned = [{"topic": at.topic, "partition": at.partition} for at in sorted(partitions)]
+
+    def beat(self) -> Beat:
+        """A heartbeat that is answered at once, so that the group learns what was let go."""
+        return Beat(self._applied, self._heartbeat(self._applied, wait_ms=0))
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        delivered: Mapping[TopicPartition, int],
+        retry_timeout_ms: int | None,
+    ) -> tuple[Identity, Request]:
+        """The request, and whose it is: that one is `lost` when the group says that it is fenced."""
         identity = self._applied
         if identity is not self._identity:
             raise problem("fenced_member", f"this member of {self._options.group} was dropped; it is joining anew")
-        document = {
-            "member_id": identity.member_id,
-            "generation": identity.generation,
-            "offsets": [
-                {"topic": at.topic, "partition": at.partition, "offset": offset} for at, offset in offsets.items()
-            ],
-        }
-        try:
-            self._caller.call(json_request("PUT", f"{self._path}/offsets", document), retry_timeout_ms=retry_timeout_ms)
-        except Fenced:
-            self._lose(identity)
-            raise
+        entries = offset_list(offsets)
+        for at, entry in zip(offsets, entries, strict=True):
+            if at in delivered:
+                entry["delivered"] = delivered[at]
+        document = {"member_id": identity.member_id, "generation": identity.generation, "offsets": entries}
+        request = json_request("PUT", f"{self._path}/offsets", document)
+        return identity, replace(request, retry_timeout_ms=retry_timeout_ms)
 
-    def committed(self) -> dict[TopicPartition, int]:
-        reply = self._caller.call(json_request("GET", f"{self._path}/offsets")).json()
-        return {TopicPartition(one["topic"], one["partition"]): one["offset"] for one in reply["offsets"]}
+    def lost(self, identity: Identity) -> None:
+        """The group has dropped this membership: all it held is another's, and a new one begins."""
+        if identity is self._identity:
+            self._identity = Identity()
+            self._news = News(lost=True)
 
-    def rejoin(self) -> None:
-        """Drops everything and joins anew, as when the group had dropped this member."""
+    def rejoin(self) -> Request:
+        """Drops everything and joins anew, as when the group had dropped this member; how to tell the group."""
         identity = self._identity
-        self._lose(identity)
-        self._say_goodbye(identity)
+        self.lost(identity)
+        return self._goodbye(identity)
 
-    def leave(self) -> None:
-        """Ends the membership; the group learns of it at once where it can be reached."""
-        self._stopped.set()
-        with self._changed:
-            self._changed.notify_all()
-        if self._thread.ident is not None:
-            self._say_goodbye(self._identity)
-
-    def _say_goodbye(self, identity: _Identity) -> None:
-        try:
-            self._caller.call(
-                json_request("DELETE", f"{self._path}/members/{identity.member_id}"),
-                retry_timeout_ms=LEAVE_TIMEOUT_MS,
-            )
-        except SiltlogError as error:
-            _log.warning("group %s was not told that this member left: %s", self._options.group, error)
-
-    # --- the heartbeat's thread ---------------------------------------------------------------------------
-    def _run(self) -> None:
-        failures = 0
-        while not self._stopped.is_set():
-            identity = self._identity
-            if self._overdue():
-                self._step_out(identity)
-                continue
-            try:
-                self._heartbeat(identity, self._background, wait_ms=self._wait_ms() if identity.joined else 0)
-                failures = 0
-            except SiltlogError as error:
-                self._failed(identity, error)
-                if not isinstance(error, Fenced):
-                    self._stopped.wait(backoff_ms(failures, 0.5, error.retry_after_ms) / 1000)
-                    failures += 1
-            except Exception as error:
-                _log.exception("the heartbeat of group %s failed", self._options.group)
-                self._tell(News(error=SiltlogError(f"the heartbeat failed: {error!r}")))
-                return
+    # --- within -------------------------------------------------------------------------------------------
+    @property
+    def _begun(self) -> bool:
+        return self._identity.joined or self._failing_since is not None
 
     def _wait_ms(self) -> int:
         return min(
@@ -200,74 +233,56 @@ class GroupMember:
             max(1, self._options.max_poll_interval_ms // 2),
         )
 
-    def _heartbeat(self, identity: _Identity, caller: Caller, *, wait_ms: int) -> None:
-        """Joins or stays; takes what the group says unless something newer is known."""
-        with self._changed:
-            document: dict[str, Any] = {"generation": identity.generation, "wait_ms": wait_ms}
-            if identity.owned is not None:
-                document["owned"] = identity.owned
+    def _heartbeat(self, identity: Identity, wait_ms: int) -> Request:
+        document: dict[str, Any] = {"generation": identity.generation, "wait_ms": wait_ms}
+        if identity.owned is not None:
+            document["owned"] = identity.owned
+        options = self._options
         if not identity.joined:
             document |= {
-                "topics": list(self._options.topics),
-                "session_timeout_ms": self._options.session_timeout_ms,
-                "rebalance_timeout_ms": self._options.rebalance_timeout_ms,
-                "auto_offset_reset": self._options.auto_offset_reset,
+                "session_timeout_ms": options.session_timeout_ms,
+                "rebalance_timeout_ms": options.rebalance_timeout_ms,
+                "auto_offset_reset": options.auto_offset_reset,
             }
-            if self._options.client_id:
-                document["client_id"] = self._options.client_id
+            optional = {
+                "topics": list(options.topics),
+                "topic_pattern": options.topic_pattern,
+                "client_id": options.client_id,
+                "instance_id": options.instance_id,
+            }
+            document |= {name: given for name, given in optional.items() if given}
         path = f"{self._path}/members/{identity.member_id}"
-        request = json_request("PUT", path, document, read_timeout_ms=wait_ms + GRACE_MS)
-        reply = caller.call(request, retry_timeout_ms=0).json()
-        with self._changed:
-            self._failing_since = None
-            if identity is not self._identity or reply["generation"] < identity.generation:
-                return
-            identity.generation = reply["generation"]
-            identity.joined = True
-            if reply["assignment"] is not None:
-                self._news.assignment = {
-                    TopicPartition(one["topic"], one["partition"]): one["offset"] for one in reply["assignment"]
-                }
-            self._changed.notify_all()
+        return json_request("PUT", path, document, read_timeout_ms=wait_ms + GRACE_MS, retry_timeout_ms=0)
 
-    def _failed(self, identity: _Identity, error: SiltlogError) -> None:
+    def _goodbye(self, identity: Identity) -> Request:
+        path = f"{self._path}/members/{identity.member_id}"
+        return json_request("DELETE", path, retry_timeout_ms=LEAVE_TIMEOUT_MS)
+
+    def _failed(self, identity: Identity, error: SiltlogError, now: float, jitter: float) -> None:
         if isinstance(error, Fenced):
-            self._lose(identity)
-        elif error.retryable == "no":
-            self._tell(News(error=error))
+            if identity is self._identity and error.members.get("fenced_by") == FENCED_BY_INSTANCE:
+                self._replaced = error
+            self.lost(identity)
+            return
+        if error.retryable == "no":
+            self._news.error = error
         else:
             self.last_error = error
-            self._failing_since = self._failing_since or self._clock.monotonic()
+            self._failing_since = self._failing_since or now
+        self._rests_until = now + backoff_ms(self._failures, jitter, error.retry_after_ms) / 1000
+        self._failures += 1
 
-    def _lose(self, identity: _Identity) -> None:
-        """The group has dropped this member: everything it held is another's, and it joins anew under a new id."""
-        with self._changed:
-            if identity is self._identity:
-                self._identity = _Identity()
-                self._news = News(lost=True)
-                self._changed.notify_all()
+    def _overdue(self, now: float) -> bool:
+        return not self._polling and (now - self.polled) * 1000 > self._options.max_poll_interval_ms
 
-    def _tell(self, news: News) -> None:
-        with self._changed:
-            self._news.error = news.error
-            self._changed.notify_all()
-
-    def _overdue(self) -> bool:
-        with self._changed:
-            waited_ms = (self._clock.monotonic() - self.polled) * 1000
-            return not self._polling and waited_ms > self._options.max_poll_interval_ms
-
-    def _step_out(self, identity: _Identity) -> None:
+    def _step_out(self) -> Goodbye:
         """Nothing was asked for in `max_poll_interval_ms`: others get the partitions until the consumer is back."""
         _log.warning(
             "nothing was polled for %s ms: leaving group %s until the next poll",
             self._options.max_poll_interval_ms,
             self._options.group,
         )
-        self._say_goodbye(identity)
-        with self._changed:
-            self._identity = _Identity()
-            self._news = News(lost=True)
-            self._left = not self._polling
-            while self._left and not self._stopped.is_set():
-                self._changed.wait()
+        goodbye = Goodbye(self._goodbye(self._identity))
+        self.lost(self._identity)
+        self._left = True
+        return goodbye

@@ -2,18 +2,15 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltlog.infra import names
+from siltlog.consumers.row_source import Fetched, FetchPlan
 from siltlog.infra.arrow_arrays import numbers_of
+from siltlog.infra.bounds import Bounds
 from siltlog.infra.client.record import TopicPartition
-from siltlog.infra.errors import SiltlogError, from_problem
-from siltlog.infra.schema import FETCH_SCHEMA
 
 Marks = Mapping[TopicPartition, int]
 """Offsets at which reading ends; partitions that are absent are not read."""
@@ -22,20 +19,42 @@ Marks = Mapping[TopicPartition, int]
 class PartitionState:
     """`position` is the next offset to hand out, `asked` the next to fetch; what is below `done` is done.
 
-    Offsets have gaps, so none of them is last + 1: each is what the server named as next, or a record's offset + 1.
+    Offsets have gaps, so none of them is last + 1: each is what a source named as next, or a record's offset + 1.
     """
 
-    __slots__ = ("asked", "at", "committed", "done", "paused", "placed", "position")
+    __slots__ = (
+        *("asked", "at", "bounds", "committed", "delivered", "done", "flight", "paused", "placed", "position"),
+        *("rests_until", "runs", "troubled_since"),
+    )
 
-    def __init__(self, at: TopicPartition, offset: int) -> None:
+    def __init__(self, at: TopicPartition, offset: int, delivered: int | None = None) -> None:
         self.at = at
         self.paused = False
         self.committed = offset
+        self.bounds: Bounds | None = None
+        """As last seen."""
+        self.delivered = delivered
+        """Below it records were handed out to a former member that did not commit them; None: it ended cleanly."""
+        self.runs = 0
+        """How many of them are buffered."""
+        self.rests_until = 0.0
+        """Not fetched before (monotonic seconds): its last answer was a problem."""
+        self.troubled_since: float | None = None
         self.move(offset)
 
     def move(self, offset: int) -> None:
         self.placed = True
         self.position = self.asked = self.done = offset
+        self.flight: Flight | None = None
+        """The fetch that asks for it; what others bring is out of date."""
+
+
+class Flight(NamedTuple):
+    """A fetch under way: what it asks for, and until when its answer may wait (monotonic seconds)."""
+
+    plan: FetchPlan
+    states: Sequence[PartitionState]
+    waits_until: float
 
 
 class Run(NamedTuple):
@@ -44,27 +63,23 @@ class Run(NamedTuple):
     state: PartitionState
     rows: pa.Table
     after: int
+    nbytes: int
 
 
 class FetchProblem(NamedTuple):
     state: PartitionState
-    error: SiltlogError
-    log_start_offset: int
-    table_offset: int
-    high_watermark: int
+    fetched: Fetched
 
 
 class Positions:
     def __init__(self) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
+        self.buffered_bytes = 0
+        """Of what is fetched and not handed out."""
         self._runs: deque[Run] = deque()
 
-    @property
-    def buffered_bytes(self) -> int:
-        return sum(run.rows.nbytes for run in self._runs if not run.state.paused)
-
-    def assign(self, at: TopicPartition, offset: int) -> None:
-        self.states[at] = PartitionState(at, offset)
+    def assign(self, at: TopicPartition, offset: int, delivered: int | None = None) -> None:
+        self.states[at] = PartitionState(at, offset, delivered)
 
     def revoke(self, lost: Iterable[TopicPartition]) -> None:
         for at in lost:
@@ -77,44 +92,56 @@ class Positions:
 
     def _drop(self, state: PartitionState) -> None:
         self._runs = deque(run for run in self._runs if run.state is not state)
+        state.runs = 0
+        self.buffered_bytes = sum(run.nbytes for run in self._runs)
 
     # --- fetching -----------------------------------------------------------------------------------------
-    def wanted(self, marks: Marks | None) -> list[PartitionState]:
-        """The partitions to fetch from, each at its `asked`."""
+    def wanted(self, marks: Marks | None, now: float) -> list[PartitionState]:
+        """The partitions to fetch from at their `asked`, and that no fetch under way asks for."""
         return [
             state
             for at, state in self.states.items()
-            if not state.paused and state.placed and (marks is None or state.asked < marks.get(at, 0))
+            if state.flight is None
+            and not state.paused
+            and state.placed
+            and state.rests_until <= now
+            and (marks is None or state.asked < marks.get(at, 0))
         ]
 
-    def accept(self, asked: Sequence[tuple[PartitionState, int]], reply: pa.Table) -> list[FetchProblem]:
-        """Takes a reply to a fetch of `asked` (state and offset); what has moved meanwhile is left out."""
-        parts: list[dict[str, Any]] = msgspec.json.decode(reply.schema.metadata[names.ARROW_METADATA_KEY.encode()])
-        rows = _by_partition(reply)
+    def land(self, flight: Flight, fetched: Sequence[Fetched]) -> list[FetchProblem]:
+        """Takes the answer to a flight; what has moved meanwhile is left out."""
         problems: list[FetchProblem] = []
-        current = {
-            state.at: state for state, offset in asked if self.states.get(state.at) is state and state.asked == offset
-        }
-        for part in parts:
-            state = current.get(TopicPartition(part["topic"], part["partition"]))
+        current = {state.at: state for state in self.release(flight)}
+        for part in fetched:
+            state = current.get(part.at)
             if state is None:
                 continue
-            if part["error"] is not None:
-                error = from_problem(part["error"], part["error"].get("status", 500))
-                bounds = [part.get(name) or 0 for name in ("log_start_offset", "table_offset", "high_watermark")]
-                problems.append(FetchProblem(state, error, *bounds))
+            if part.bounds is not None:
+                state.bounds = part.bounds
+            if part.error is not None:
+                problems.append(FetchProblem(state, part))
                 continue
-            found = rows.get(state.at)
-            if found is not None:
-                self._runs.append(Run(state, found, part["next_offset"]))
+            state.troubled_since = None
+            if part.rows is not None and part.rows.num_rows:
+                nbytes = part.rows.nbytes
+                self.buffered_bytes += nbytes
+                state.runs += 1
+                self._runs.append(Run(state, part.rows, part.next_offset, nbytes))
             elif state.position == state.asked:
-                state.position = part["next_offset"]
-            state.asked = part["next_offset"]
+                state.position = part.next_offset
+            state.asked = part.next_offset
         return problems
+
+    def release(self, flight: Flight) -> list[PartitionState]:
+        """The partitions that still wait for this flight, which no longer asks for them."""
+        waiting = [state for state in flight.states if state.flight is flight and self.states.get(state.at) is state]
+        for state in waiting:
+            state.flight = None
+        return waiting
 
     # --- handing out --------------------------------------------------------------------------------------
     def take(self, max_records: int, marks: Marks | None = None) -> Run | None:
-        """At most `max_records` rows of one partition; the caller moves `position` as it hands them out."""
+        """At most `max_records` rows of one partition; the caller says when they are `handed_out`."""
         held: list[Run] = []
         taken: Run | None = None
         while self._runs and taken is None:
@@ -125,35 +152,87 @@ class Positions:
                 continue
             count = min(count, max_records)
             if count < run.rows.num_rows:
-                rest = run.rows.slice(count)
-                self._runs.appendleft(Run(run.state, rest, run.after))
-                taken = Run(run.state, run.rows.slice(0, count), rest["offset"][0].as_py())
+                taken, rest = _split(run, count)
+                self._runs.appendleft(rest)
             else:
                 taken = run
+                run.state.runs -= 1
         self._runs.extendleft(reversed(held))
+        if taken is not None:
+            self.buffered_bytes -= taken.nbytes
         return taken
 
     def give_back(self, run: Run) -> None:
         """What was taken last and not handed out."""
         if self.states.get(run.state.at) is run.state:
             self._runs.appendleft(run)
+            run.state.runs += 1
+            self.buffered_bytes += run.nbytes
+
+    def handed_out(self, run: Run) -> None:
+        """All of it; a gap that was read behind the last buffered record is passed with it."""
+        run.state.position = run.after if run.state.runs else run.state.asked
+
+    def next_timestamp_us(self, state: PartitionState) -> int | None:
+        """Of the next record to hand out; None where it is not buffered."""
+        return next((timestamp_us(run.rows) for run in self._runs if run.state is state), None)
+
+    def forget_paused(self) -> None:
+        """Makes room: what is buffered of paused partitions is fetched again later."""
+        for state in {id(run.state): run.state for run in self._runs if run.state.paused}.values():
+            self._drop(state)
+            state.asked = state.position
+            state.flight = None
+
+    @property
+    def all_paused(self) -> bool:
+        """Whether something is buffered, and nothing of it may be handed out."""
+        return bool(self._runs) and all(run.state.paused for run in self._runs)
 
     def finished(self, marks: Marks) -> bool:
         """Whether everything below the marks has been handed out."""
         return all(state.position >= marks.get(at, 0) for at, state in self.states.items())
 
+    # --- what is done -------------------------------------------------------------------------------------
     def mark_done(self) -> None:
         for state in self.states.values():
             state.done = state.position
 
-    def uncommitted(self) -> dict[TopicPartition, int]:
-        """What is done and not committed."""
-        return {at: state.done for at, state in self.states.items() if state.done != state.committed}
+    def uncommitted(self, *, handed_out: bool = False) -> dict[TopicPartition, int]:
+        """What is done, or all that was handed out, and not committed."""
+        found = {}
+        for at, state in self.states.items():
+            offset = state.position if handed_out else state.done
+            if offset != state.committed and (reached := readable(state, offset)) != state.committed:
+                found[at] = reached
+        return found
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         for at, offset in offsets.items():
             if at in self.states:
                 self.states[at].committed = offset
+
+
+def timestamp_us(rows: pa.Table) -> int:
+    """Of the first row."""
+    value: int = rows["timestamp"][0].value
+    return value
+
+
+def readable(state: PartitionState, offset: int) -> int:
+    """`offset`, or the log start where retention has passed it: below it nothing can be committed."""
+    return offset if state.bounds is None else max(offset, state.bounds.log_start_offset)
+
+
+def _split(run: Run, count: int) -> tuple[Run, Run]:
+    """The first `count` rows, and the rest; their bytes are shared by count."""
+    rest = run.rows.slice(count)
+    nbytes = run.nbytes * count // run.rows.num_rows
+    after: int = rest["offset"][0].as_py()
+    return (
+        Run(run.state, run.rows.slice(0, count), after, nbytes),
+        Run(run.state, rest, run.after, run.nbytes - nbytes),
+    )
 
 
 def _below(run: Run, marks: Marks | None) -> int:
@@ -162,28 +241,7 @@ def _below(run: Run, marks: Marks | None) -> int:
         rows: int = run.rows.num_rows
         return rows
     mark = marks.get(run.state.at, 0)
-    count = int(np.searchsorted(run.rows["offset"].to_numpy(), mark))
+    count = sum(int(np.searchsorted(numbers_of(chunk, np.int64), mark)) for chunk in run.rows["offset"].chunks)
     if count == 0:
         run.state.position = max(run.state.position, mark)
     return count
-
-
-def _by_partition(table: pa.Table) -> dict[TopicPartition, pa.Table]:
-    """The rows of each topic-partition, which lie together in a reply."""
-    count = table.num_rows
-    if count == 0:
-        return {}
-    table = table.replace_schema_metadata(None).select(FETCH_SCHEMA.names)
-    partitions = numbers_of(table["partition"].combine_chunks(), np.int32)
-    changes = partitions[1:] != partitions[:-1]
-    topics = table["topic"].combine_chunks().dictionary_encode()
-    if len(topics.dictionary) > 1:
-        codes = numbers_of(topics.indices, np.int32)
-        changes |= codes[1:] != codes[:-1]
-    starts = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
-    found: dict[TopicPartition, pa.Table] = {}
-    for start, stop in pairwise(starts):
-        at = TopicPartition(topics[start].as_py(), int(partitions[start]))
-        rows = table.slice(start, stop - start)
-        found[at] = rows if at not in found else pa.concat_tables([found[at], rows])
-    return found

@@ -87,13 +87,13 @@ class Caller:
         self.interrupted = threading.Event()
         """Once set, no retry is waited for: the call in flight raises its last error."""
 
-    def call(self, request: Request, *, retry_timeout_ms: int | None = None) -> Response:
+    def call(self, request: Request) -> Response:
         """Raises the SiltlogError of the last attempt."""
         steps = exchange(
             request,
             self._endpoints,
             now=self._clock.monotonic(),
-            retry_timeout_ms=self._retry_timeout_ms if retry_timeout_ms is None else retry_timeout_ms,
+            retry_timeout_ms=self._retry_timeout_ms,
             jitter=self._jitter,
         )
         answer: Reply | None = None

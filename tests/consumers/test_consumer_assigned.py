@@ -10,6 +10,7 @@ import pytest
 from fake_server import FakeServer, Stored, fake_server
 
 from siltlog.consumers.consumer import Consumer
+from siltlog.consumers.lag import Lag
 from siltlog.infra import errors
 from siltlog.infra.client.record import TopicPartition
 
@@ -59,7 +60,7 @@ def test_polling_gives_every_record_once_in_order(server: FakeServer) -> None:
         assert values_of(seen, 0) == expected(0) and values_of(seen, 1) == expected(1)
         append(server, 0, 1_200, 1_203)
         assert [record.offset for record in consumer.poll(timeout_ms=5_000)] == [1_200, 1_201, 1_202]
-        assert consumer.lag() == {ALL[0]: 0, ALL[1]: 0}
+        assert consumer.lag() == {ALL[0]: Lag(0, 0.0), ALL[1]: Lag(0, 0.0)}
         with pytest.raises(errors.Refused, match="group"):
             consumer.commit()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from siltlog.consumers.consumer import Consumer
+from siltlog.consumers.lag import Lag
 from siltlog.infra import errors
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.core import json_request
@@ -88,7 +89,7 @@ def test_commits_by_hand(url: str, topic: str) -> None:
         assert committed(url, topic) == 9
         consumer.commit()
         assert committed(url, topic) == 40
-        assert consumer.lag() == {TopicPartition(topic, p): 0 for p in range(PARTITIONS)}
+        assert consumer.lag() == {TopicPartition(topic, p): Lag(0, 0.0) for p in range(PARTITIONS)}
         with pytest.raises(errors.Fenced, match="not assigned"):
             consumer.commit({TopicPartition(topic, 99): 1})
 
@@ -156,18 +157,18 @@ def test_a_member_that_was_dropped_joins_anew(url: str, topic: str) -> None:
         first: list[Any] = []
         while len(first) < 40:
             first += consumer.poll(timeout_ms=5_000)
-        member = consumer._loop.member
+        member = consumer._inbox.member
         assert member is not None
-        identity = member._identity
+        former = member.member_id
         with Admin(url) as admin:
-            admin._call(json_request("DELETE", f"/v1/groups/{topic}/members/{identity.member_id}"))
+            admin._caller.call(json_request("DELETE", f"/v1/groups/{topic}/members/{former}"))
         with pytest.raises(errors.Fenced):
             consumer.commit()
         again: list[Any] = []
         while len(again) < 40:
             again += consumer.poll(timeout_ms=5_000)
         assert Counter(again) == Counter(first)
-        assert member._identity.member_id != identity.member_id
+        assert member.member_id != former
         consumer.commit()
     assert len(lost) == 1 and len(lost[0]) == PARTITIONS
     assert committed(url, topic) == 40

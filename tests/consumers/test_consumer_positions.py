@@ -8,9 +8,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.consumers.positions import PartitionState, Positions, Run
+from siltlog.consumers.positions import FetchProblem, Flight, Positions, Run
 from siltlog.consumers.record import ConsumerRecord, records_of
+from siltlog.consumers.row_source import FetchPlan, fetched_of
 from siltlog.infra import names
+from siltlog.infra.client.core import Response
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import OffsetOutOfRange
 from siltlog.infra.schema import FETCH_SCHEMA
@@ -43,14 +45,25 @@ def reply_of(
     return pa.Table.from_pylist(rows, FETCH_SCHEMA).replace_schema_metadata(metadata)
 
 
-def asked(positions: Positions) -> list[tuple[PartitionState, int]]:
-    return [(state, state.asked) for state in positions.wanted(None)]
+def depart(positions: Positions) -> Flight:
+    states = positions.wanted(None, 0.0)
+    flight = Flight(FetchPlan("server", (), "wal", 1, 1, 1), states, 0.0)
+    for state in states:
+        state.flight = flight
+    return flight
+
+
+def land(positions: Positions, flight: Flight, reply: pa.Table) -> list[FetchProblem]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, reply.schema) as writer:
+        writer.write_table(reply)
+    return positions.land(flight, fetched_of(Response(200, {}, sink.getvalue().to_pybytes())))
 
 
 def drain(positions: Positions, size: int = 10, marks: dict[TopicPartition, int] | None = None) -> list[Run]:
     runs = []
     while (run := positions.take(size, marks)) is not None:
-        run.state.position = run.after
+        positions.handed_out(run)
         runs.append(run)
     return runs
 
@@ -66,14 +79,15 @@ def test_rows_come_out_by_partition_and_positions_follow_what_the_server_named()
     positions = Positions()
     for at in (A, B, OTHER):
         positions.assign(at, 0)
-    positions.accept(asked(positions), reply_of({B: ([0, 4], 9), OTHER: ([1], 2), A: ([], 7)}))
+    land(positions, depart(positions), reply_of({B: ([0, 4], 9), OTHER: ([1], 2), A: ([], 7)}))
     assert positions.states[A].position == 7
     assert offsets_of(drain(positions, size=1)) == {B: [0, 4], OTHER: [1]}
     assert [positions.states[at].position for at in (A, B, OTHER)] == [7, 9, 2]
     assert positions.uncommitted() == {}
     positions.mark_done()
-    assert positions.uncommitted() == {A: 7, B: 9, OTHER: 2}
-    positions.committed({A: 7, B: 9, OTHER: 2})
+    # Retention has passed OTHER meanwhile: below the log start nothing can be committed.
+    assert positions.uncommitted() == {A: 7, B: 9, OTHER: 3}
+    positions.committed({A: 7, B: 9, OTHER: 3})
     assert positions.uncommitted() == {}
 
 
@@ -82,12 +96,12 @@ def test_a_reply_to_what_has_moved_meanwhile_is_left_out() -> None:
     positions.assign(A, 0)
     positions.assign(B, 0)
     positions.assign(OTHER, 0)
-    before = asked(positions)
+    before = depart(positions)
     positions.seek(A, 50)
     positions.revoke([B])
     positions.revoke([OTHER])
     positions.assign(OTHER, 0)
-    positions.accept(before, reply_of({A: ([0], 1), B: ([0], 1), OTHER: ([0], 1)}))
+    land(positions, before, reply_of({A: ([0], 1), B: ([0], 1), OTHER: ([0], 1)}))
     assert drain(positions) == []
     assert positions.states[A].asked == 50
 
@@ -96,7 +110,7 @@ def test_what_is_buffered_goes_with_its_partition() -> None:
     positions = Positions()
     positions.assign(A, 0)
     positions.assign(B, 0)
-    positions.accept(asked(positions), reply_of({A: ([0, 1], 2), B: ([0, 1], 2)}))
+    land(positions, depart(positions), reply_of({A: ([0, 1], 2), B: ([0, 1], 2)}))
     positions.states[A].paused = True
     assert offsets_of(drain(positions)) == {B: [0, 1]}
     positions.states[A].paused = False
@@ -110,9 +124,9 @@ def test_what_is_buffered_goes_with_its_partition() -> None:
 def test_a_problem_is_told_with_the_bounds() -> None:
     positions = Positions()
     positions.assign(A, 0)
-    [found] = positions.accept(asked(positions), reply_of({A: ([], 0)}, {A: "offset_out_of_range"}))
-    assert isinstance(found.error, OffsetOutOfRange)
-    assert (found.log_start_offset, found.table_offset, found.high_watermark) == (3, 5, 90)
+    [found] = land(positions, depart(positions), reply_of({A: ([], 0)}, {A: "offset_out_of_range"}))
+    assert isinstance(found.fetched.error, OffsetOutOfRange)
+    assert found.fetched.bounds == (3, 5, 90)
 
 
 def test_marks_end_a_partition_even_inside_a_gap() -> None:
@@ -120,8 +134,8 @@ def test_marks_end_a_partition_even_inside_a_gap() -> None:
     positions.assign(A, 0)
     positions.assign(B, 0)
     marks = {A: 5, B: 0}
-    assert [state.at for state in positions.wanted(marks)] == [A]
-    positions.accept(asked(positions), reply_of({A: ([0, 2, 8, 9], 10), B: ([], 0)}))
+    assert [state.at for state in positions.wanted(marks, 0.0)] == [A]
+    land(positions, depart(positions), reply_of({A: ([0, 2, 8, 9], 10), B: ([], 0)}))
     assert not positions.finished(marks)
     assert offsets_of(drain(positions, marks=marks)) == {A: [0, 2]}
     assert positions.finished(marks)
@@ -137,7 +151,7 @@ def test_taking_in_any_sizes_gives_every_record_once(offsets: list[int], sizes: 
     positions = Positions()
     positions.assign(A, 0)
     after = offsets[-1] + 3 if offsets else 3
-    positions.accept(asked(positions), reply_of({A: (offsets, after)}))
+    land(positions, depart(positions), reply_of({A: (offsets, after)}))
     seen: list[int] = []
     for turn in range(1000):
         run = positions.take(sizes[turn % len(sizes)])
@@ -149,7 +163,7 @@ def test_taking_in_any_sizes_gives_every_record_once(offsets: list[int], sizes: 
             continue
         seen += run.rows["offset"].to_pylist()
         assert seen[-1] < run.after
-        run.state.position = run.after
+        positions.handed_out(run)
     assert seen == offsets
     assert positions.states[A].position == after
 
@@ -180,7 +194,7 @@ def test_sorting_a_reply_imports_no_pandas() -> None:
 import sys
 import numpy as np
 import pyarrow as pa
-from siltlog.consumers.positions import _by_partition
+from siltlog.consumers.row_source import by_partition
 from siltlog.infra.arrow_arrays import binary_array, fixed_array
 from siltlog.infra.schema import FETCH_SCHEMA
 
@@ -189,7 +203,7 @@ known = {
     "partition": fixed_array(np.array([0, 2, 2], np.int32), pa.int32()),
 }
 columns = [known[field.name] if field.name in known else pa.nulls(3, field.type) for field in FETCH_SCHEMA]
-found = _by_partition(pa.Table.from_arrays(columns, schema=FETCH_SCHEMA))
+found = by_partition(pa.Table.from_arrays(columns, schema=FETCH_SCHEMA))
 assert [(at.topic, at.partition) for at in found] == [("a", 0), ("a", 2), ("b", 2)], found
 assert "pandas" not in sys.modules
 """

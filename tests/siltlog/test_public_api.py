@@ -43,9 +43,10 @@ METHODS = {
     "AsyncProducer.flush": "timeout_ms",
     "AsyncProducer.metrics": "",
     "AsyncProducer.close": "timeout_ms",
-    "Consumer.__init__": "url *group *topics *assign *auto_offset_reset *auto_commit *auto_commit_interval_ms "
-    "*isolation *stop_at *idle_timeout_ms *session_timeout_ms *rebalance_timeout_ms *max_poll_interval_ms "
-    "*retry_timeout_ms *client_id *on_assigned *on_revoked *on_lost *clock *transport",
+    "Consumer.__init__": "url *group *topics *topic_pattern *assign *auto_offset_reset *auto_commit "
+    "*auto_commit_interval_ms *isolation *stop_at *idle_timeout_ms *buffer_bytes *session_timeout_ms "
+    "*rebalance_timeout_ms *max_poll_interval_ms *retry_timeout_ms *client_id *instance_id *on_assigned *on_revoked "
+    "*on_lost *clock *transport",
     "Consumer.poll": "max_records timeout_ms",
     "Consumer.poll_arrow": "max_records timeout_ms",
     "Consumer.commit": "what",

@@ -1,0 +1,103 @@
+"""How a consumer reads: its arguments, checked once, the same for both consumers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from siltlog.consumers.row_source import Isolation
+from siltlog.infra import names
+from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.errors import ConfigError
+
+Reset = Literal["earliest", "latest", "error"]
+StopAt = Literal["latest"]
+OnPartitions = Callable[[list[TopicPartition]], Any]
+"""Told of partitions that came or went; of an AsyncConsumer it may be a coroutine function."""
+
+TIMEOUT_MS_MIN = 100
+TIMEOUT_MS_MAX = 3_600_000
+"""What a server takes as the timeouts of a member."""
+BUFFER_BYTES_MIN = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    group: str | None
+    topics: Sequence[str]
+    topic_pattern: str | None
+    assign: Sequence[TopicPartition]
+    auto_offset_reset: Reset
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    isolation: Isolation
+    stop_at: StopAt | None
+    idle_timeout_ms: int | None
+    buffer_bytes: int
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    max_poll_interval_ms: int
+    retry_timeout_ms: int
+    client_id: str | None
+    instance_id: str | None
+    on_assigned: OnPartitions | None
+    on_revoked: OnPartitions | None
+    on_lost: OnPartitions | None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError that names the argument."""
+        self._check_what()
+        for name, choices in (
+            ("auto_offset_reset", ("earliest", "latest", "error")),
+            ("isolation", ("wal", "table")),
+            ("stop_at", (None, "latest")),
+        ):
+            given = getattr(self, name)
+            if given not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(map(str, choices))}, not {given!r}")
+        for name, least, most in (
+            ("auto_commit_interval_ms", 1, None),
+            ("idle_timeout_ms", 0, None),
+            ("buffer_bytes", BUFFER_BYTES_MIN, None),
+            ("session_timeout_ms", TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
+            ("rebalance_timeout_ms", TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
+            ("max_poll_interval_ms", 1, None),
+            ("retry_timeout_ms", 0, None),
+        ):
+            given = getattr(self, name)
+            if given is not None and (given < least or (most is not None and given > most)):
+                raise ConfigError(
+                    f"{name} must be at least {least}{f' and at most {most}' if most else ''}, not {given!r}"
+                )
+
+    def _check_what(self) -> None:
+        subscribed = bool(self.topics or self.topic_pattern)
+        if self.assign and (self.group is not None or subscribed):
+            raise ConfigError("give either group= with topics= or topic_pattern=, or assign=, not both")
+        if not self.assign and not (self.group and subscribed):
+            raise ConfigError(
+                "give group= and topics= (or topic_pattern=) to read as a group, "
+                "or assign=[TopicPartition(...)] without one"
+            )
+        if self.instance_id is not None and self.group is None:
+            raise ConfigError("instance_id= is of a member of a group; give group=")
+        for what, name in (
+            ("a topic", self.topics),
+            ("group", [self.group]),
+            ("client_id", [self.client_id]),
+            ("instance_id", [self.instance_id]),
+        ):
+            for given in name:
+                wrong = None if given is None else names.name_problem(given)
+                if wrong is not None:
+                    raise ConfigError(f"{what}: {wrong}")
+        if len(set(self.assign)) != len(self.assign):
+            raise ConfigError("assign= names a partition twice")
+
+    @property
+    def commits_by_itself(self) -> bool:
+        return self.auto_commit and self.group is not None
+
+
+def topic_names(given: str | Sequence[str] | None) -> list[str]:
+    """One topic or several, as `topics=` takes them."""
+    return [given] if isinstance(given, str) else list(given or ())

@@ -1,0 +1,573 @@
+"""What both consumers are made of: records on their way from the log to who asks for them. No IO.
+
+What needs a server or the user's callbacks is a `Program`: it yields a `Request` or a `Tell`, is sent what came of it,
+and goes on. Between two records the consumer has `attend` run to its end: partitions come and go, answers are taken,
+what is done is committed. In between `take` and `next_chunk` hand out what is there, and `depart` names the fetches to
+make next, whose answers `arrive`.
+
+Only `arrive`, `wakeup` and the member's heartbeats come from beside the consumer.
+
+Whoever says itself what is done (workers that finish out of order) sets `done_is_said` and calls `finish`; the commits
+then follow, as with iteration. `watchers` are told of partitions before the user's callbacks are.
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from siltlog.consumers.chunk import CHUNK_RECORDS, Chunk
+from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions
+from siltlog.consumers.group_member import GroupMember, MemberOptions, Place
+from siltlog.consumers.lag import Lag
+from siltlog.consumers.positions import FetchProblem, Flight, PartitionState, Positions, Run, readable, timestamp_us
+from siltlog.consumers.record import ConsumerRecord
+from siltlog.consumers.row_source import (
+    SERVER,
+    Choose,
+    Fetched,
+    FetchPlan,
+    Wanted,
+    fetch_request,
+    fetched_of,
+    from_server,
+)
+from siltlog.infra.bounds import Bounds
+from siltlog.infra.client import calls
+from siltlog.infra.client.core import BACKOFF_MS_MAX, Request
+from siltlog.infra.client.record import TimeLike, TopicPartition
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock
+from siltlog.infra.errors import ConfigError, Fenced, OffsetOutOfRange, SiltlogError, Unavailable, problem
+
+FETCH_WAIT_MS = 500
+"""How long the server holds a fetch."""
+MERGE_MS = 50
+"""A second fetch of a source ends so long before the first one, so that they become one again."""
+FETCHES_MAX = 2
+"""Of one source at a time; the second is for partitions that came while the first one waits."""
+FETCH_RECORDS_MAX = 100_000
+FETCH_BYTES_MAX = 16 * 1024 * 1024
+LAST_COMMIT_MS = 10_000
+"""How long a commit is tried before partitions are let go."""
+WAIT_S_MAX = 1.0
+"""A wait is looked at this often, whatever it waits for."""
+GONE_CODES = frozenset(("unknown_topic", "unknown_partition"))
+_log = logging.getLogger("siltlog.consumer")
+
+T = TypeVar("T")
+
+
+class Tell(NamedTuple):
+    """Call it with them, and go on once it returned."""
+
+    callback: OnPartitions
+    partitions: list[TopicPartition]
+
+
+Program = Generator[Request | Tell, Any, T]
+
+
+class Watcher(NamedTuple):
+    """Who is told of partitions that came, are about to go, and are gone already."""
+
+    assigned: OnPartitions | None
+    revoked: OnPartitions | None
+    lost: OnPartitions | None
+
+
+class Inbox:
+    def __init__(self, options: ConsumerOptions, clock: Clock, choose: Choose = from_server) -> None:
+        self.positions = Positions()
+        self.member: GroupMember | None = None
+        self.assigned = False
+        """Whether it is known which partitions to read, none being an answer too."""
+        self.woken = False
+        self.closing = False
+        self.done_is_said = False
+        self.watchers = [Watcher(options.on_assigned, options.on_revoked, options.on_lost)]
+        self.options = options
+        self._clock = clock
+        self._choose = choose
+        self._fetch_bytes = min(FETCH_BYTES_MAX, options.buffer_bytes // 2)
+        if options.group is not None:
+            self.member = GroupMember(_member_options(options), clock.monotonic())
+        self._topic_ids: dict[str, str] = {}
+        self._chunk: Chunk | None = None
+        self._marks: dict[TopicPartition, int] | None = None
+        self._marked: set[str] = set()
+        self._begun = self.member is not None
+        self._flights: list[Flight] = []
+        self._landed: deque[tuple[Flight, Sequence[Fetched] | SiltlogError]] = deque()
+        self._unlearned: set[str] = set()
+        self._untold: list[TopicPartition] = []
+        self._release_is_due = False
+        self._rejoin_at = -math.inf
+        self._commit_at = math.inf
+        self._put_off_commit()
+
+    # --- from beside the consumer -------------------------------------------------------------------------
+    def arrive(self, flight: Flight, answer: Sequence[Fetched] | SiltlogError) -> None:
+        """What came of a fetch; taken by the next `attend`."""
+        self._landed.append((flight, answer))
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._landed) or self.woken or self.closing or (self.member is not None and self.member.has_news)
+
+    # --- between two records ------------------------------------------------------------------------------
+    def attend(self) -> Program[None]:
+        """Takes what has come. Raises what cannot be helped by trying again; nothing is lost by that."""
+        if not self._begun:
+            yield from self._place_assigned()
+        if self.member is not None:
+            yield from self._take_news(self.member)
+        while self._landed:
+            yield from self._land(*self._landed.popleft())
+        if self.commit_due(self._clock.monotonic()):
+            self._put_off_commit()
+            yield from self._commit_done(self.positions.uncommitted(), 0)
+        unplaced = [f"{at.topic}/{at.partition}" for at, state in self.positions.states.items() if not state.placed]
+        if unplaced and not self.closing:
+            raise problem(
+                "offset_out_of_range",
+                f"there is no position for {', '.join(unplaced)} and auto_offset_reset is 'error'; seek first",
+            )
+
+    def settle(self) -> Program[None]:
+        """As `attend`, for who needs to know its partitions; a group has given none while not `assigned`."""
+        if not self._begun:
+            yield from self._place_assigned()
+        if not self.assigned:
+            yield from self.attend()
+
+    def depart(self) -> list[Flight]:
+        """The fetches to make now, while the records at hand are handled; each must `arrive`."""
+        if self.closing or self._unlearned:
+            return []
+        now = self._clock.monotonic()
+        wanted = self.positions.wanted(self._marks, now)
+        if not wanted:
+            return []
+        by_source: dict[str, list[PartitionState]] = {}
+        for state in wanted:
+            by_source.setdefault(self._choose(self._wanted(state), self.options.isolation), []).append(state)
+        flights = [self._flight(source, states, now) for source, states in by_source.items()]
+        return [flight for flight in flights if flight is not None]
+
+    def wait_until(self, deadline: float) -> float:
+        """When to look again (monotonic seconds), unless something arrives before."""
+        now = self._clock.monotonic()
+        until = min(deadline, now + WAIT_S_MAX, self._commit_at)
+        for state in self.positions.states.values():
+            if now < state.rests_until < until:
+                until = state.rests_until
+        return until
+
+    def commit_due(self, now: float) -> bool:
+        return now >= self._commit_at
+
+    def ended(self) -> bool:
+        """Whether a poll or an iteration is to return now; being woken counts once."""
+        woken, self.woken = self.woken, False
+        return woken or self.closing
+
+    def _put_off_commit(self) -> None:
+        if self.options.commits_by_itself:
+            self._commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
+
+    # --- fetching -----------------------------------------------------------------------------------------
+    def _wanted(self, state: PartitionState) -> Wanted:
+        return Wanted(state.at, state.asked, self._topic_ids.get(state.at.topic), state.bounds)
+
+    def _flight(self, source: str, states: Sequence[PartitionState], now: float) -> Flight | None:
+        out = [flight for flight in self._flights if flight.plan.source == source]
+        wait_ms = FETCH_WAIT_MS
+        if out:
+            wait_ms = min(wait_ms, int((out[0].waits_until - now) * 1000) - MERGE_MS)
+        if len(out) >= FETCHES_MAX or wait_ms <= 0 or not self._has_room():
+            return None
+        plan = FetchPlan(
+            source,
+            tuple(self._wanted(state) for state in states),
+            self.options.isolation,
+            FETCH_RECORDS_MAX,
+            self._fetch_bytes,
+            wait_ms,
+        )
+        flight = Flight(plan, states, now + wait_ms / 1000)
+        for state in states:
+            state.flight = flight
+        self._flights.append(flight)
+        return flight
+
+    def _has_room(self) -> bool:
+        under_way = sum(flight.plan.bytes_max for flight in self._flights)
+        room = self.options.buffer_bytes - under_way
+        if self.positions.buffered_bytes + self._fetch_bytes > room and self.positions.all_paused:
+            self.positions.forget_paused()
+        return self.positions.buffered_bytes + self._fetch_bytes <= room
+
+    def _land(self, flight: Flight, answer: Sequence[Fetched] | SiltlogError) -> Program[None]:
+        self._flights = [other for other in self._flights if other is not flight]
+        if isinstance(answer, SiltlogError):
+            self.positions.release(flight)
+            raise answer
+        for found in self.positions.land(flight, answer):
+            yield from self._trouble(found)
+
+    def _trouble(self, found: FetchProblem) -> Program[None]:
+        """A partition could not be read."""
+        now, state, error = self._clock.monotonic(), found.state, found.fetched.error
+        assert error is not None
+        bounds, reset = found.fetched.bounds, self.options.auto_offset_reset
+        if isinstance(error, OffsetOutOfRange) and reset != "error" and bounds is not None:
+            to = bounds.log_start_offset if reset == "earliest" else self._end(bounds)
+            _log.warning("%s: %s; going on at %d (auto_offset_reset=%s)", state.at, error, to, reset)
+            self.positions.seek(state.at, to)
+            return
+        if self.member is not None and error.error_code in GONE_CODES:
+            # Deleted, and perhaps created again: joining anew brings what the group has of the topic as it is now.
+            if now >= self._rejoin_at:
+                self._rejoin_at = now + BACKOFF_MS_MAX / 1000
+                yield from self._say(self.member.rejoin())
+            state.rests_until = now + BACKOFF_MS_MAX / 1000
+            return
+        state.troubled_since = state.troubled_since or now
+        waited = now - state.troubled_since
+        state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
+        if error.retryable == "no" or waited > self.options.retry_timeout_ms / 1000:
+            state.troubled_since = None
+            raise error
+
+    def _say(self, request: Request) -> Program[None]:
+        """What the group need not hear."""
+        try:
+            yield request
+        except SiltlogError as error:
+            _log.warning("group %s was not told that this member left: %s", self.options.group, error)
+
+    # --- partitions come and go ---------------------------------------------------------------------------
+    def _take_news(self, member: GroupMember) -> Program[None]:
+        waited = member.unjoined_s(self._clock.monotonic())
+        if not member.has_news and waited * 1000 > self.options.retry_timeout_ms:
+            raise Unavailable(
+                f"the group could not be joined in {waited:.0f} s: {member.last_error}",
+                error_code="coordinator_unavailable",
+            )
+        if member.has_news:
+            news = member.take()
+            if news.lost:
+                yield from self._lose()
+            if news.error is not None:
+                raise news.error
+            if news.assignment is not None:
+                yield from self._reassign(member, news.assignment)
+        yield from self._tell_what_is_due(member)
+
+    def _lose(self) -> Program[None]:
+        gone = sorted(self.positions.states)
+        self.assigned = False
+        self._untold = []
+        self._release_is_due = False
+        self._give_back_chunk()
+        self.positions.revoke(gone)
+        for watcher in self.watchers:
+            yield from _tell(watcher.lost, gone)
+
+    def _reassign(self, member: GroupMember, assignment: Mapping[TopicPartition, Place]) -> Program[None]:
+        states = self.positions.states
+        revoked = sorted(states.keys() - assignment.keys())
+        try:
+            if revoked:
+                self._give_back_chunk()
+                done = self.positions.uncommitted() if self.options.commits_by_itself else {}
+                yield from self._commit_done({at: done[at] for at in revoked if at in done}, LAST_COMMIT_MS)
+                for watcher in self.watchers:
+                    yield from _tell(watcher.revoked, revoked)
+        finally:
+            # Also when a callback raised: the partitions are another's from now on.
+            self.positions.revoke([at for at in revoked if at in states])
+            assigned = sorted(assignment.keys() - states.keys())
+            for at in assigned:
+                self.positions.assign(at, *assignment[at])
+            member.holds(states.keys())
+            self._release_is_due = self._release_is_due or bool(revoked)
+            self._unlearned |= {at.topic for at in assigned}
+            self._untold = [*(at for at in self._untold if at in states), *assigned]
+            self.assigned = True
+
+    def _tell_what_is_due(self, member: GroupMember) -> Program[None]:
+        """What an assignment entails; where it was cut short the next `attend` goes on."""
+        if self._release_is_due:
+            self._release_is_due = False
+            beat = member.beat()
+            try:
+                answer: Any = (yield beat.request).json()
+            except SiltlogError as error:
+                answer = error
+            member.heard(beat, answer, self._clock.monotonic(), 0.0)
+        yield from self._learn_topics()
+        untold, self._untold = self._untold, []
+        for watcher in self.watchers:
+            yield from _tell(watcher.assigned, untold)
+
+    def _place_assigned(self) -> Program[None]:
+        """Gives the partitions of a consumer without a group their first positions."""
+        options = self.options
+        bounds = {}
+        for topic in sorted({at.topic for at in options.assign}):
+            bounds[topic] = yield from self.offsets(topic)
+        for at in options.assign:
+            found = bounds[at.topic].get(at.partition)
+            if found is None:
+                self.positions.revoke(list(self.positions.states))
+                raise problem("unknown_partition", f"{at.topic} has no partition {at.partition}")
+            latest = options.auto_offset_reset == "latest"
+            self.positions.assign(at, self._end(found[0]) if latest else found[0].log_start_offset)
+            self.positions.states[at].bounds = found[0]
+            self.positions.states[at].placed = options.auto_offset_reset != "error"
+        self.assigned = self._begun = True
+
+    def _learn_topics(self) -> Program[None]:
+        """Which topic a name stands for now: a fetch must not go on in a successor of the same name."""
+        while self._unlearned:
+            topic = min(self._unlearned)
+            self._topic_ids.pop(topic, None)
+            try:
+                found = yield from self.offsets(topic)
+            except SiltlogError as error:
+                found = {}
+                _log.warning("the id of topic %s is not known: %s", topic, error)
+            for at, state in self.positions.states.items():
+                if at.topic == topic and at.partition in found:
+                    state.bounds = found[at.partition][0]
+            self._unlearned.discard(topic)
+
+    def offsets(self, topic: str, timestamp: TimeLike | None = None) -> Program[dict[int, tuple[Bounds, int]]]:
+        """Of every partition the bounds and, with `timestamp`, the lowest offset at or after it."""
+        reply = yield from calls.offsets(topic, timestamp)
+        if "topic_id" in reply:
+            self._topic_ids.setdefault(topic, reply["topic_id"])
+        return {
+            entry["partition"]: (Bounds(*(entry[name] for name in Bounds._fields)), entry.get("offset", 0))
+            for entry in reply["partitions"]
+        }
+
+    def _end(self, bounds: Bounds) -> int:
+        """Where reading ends at present."""
+        return bounds.table_offset if self.options.isolation == "table" else bounds.high_watermark
+
+    # --- handing out --------------------------------------------------------------------------------------
+    def ask(self) -> None:
+        """The next record is asked for: what was handed out is done; what an iteration has not handed out goes back."""
+        self._give_back_chunk()
+        if not self.done_is_said:
+            self.positions.mark_done()
+
+    def take(self, max_records: int) -> list[Run]:
+        """What is there, as records that are handed out with this."""
+        taken: list[Run] = []
+        while max_records > 0 and (run := self.positions.take(max_records)) is not None:
+            self.positions.handed_out(run)
+            taken.append(run)
+            max_records -= run.rows.num_rows
+        return taken
+
+    def next_chunk(self) -> Chunk | None:
+        """Records for an iteration to hand out one by one, None while there are none."""
+        run = self.positions.take(CHUNK_RECORDS, self._marks)
+        self._chunk = None if run is None else Chunk(run, self.positions)
+        return self._chunk
+
+    def chunk_on(self, now: float) -> Chunk | None:
+        """The chunk to hand out the next record of, which makes what came before done; None when `attend` is due."""
+        chunk, member = self._chunk, self.member
+        if chunk is None or not chunk.left or self.woken or self.closing or now >= self._commit_at:
+            return None
+        if member is not None:
+            if member.has_news:
+                return None
+            member.polled = now
+        if not self.done_is_said:
+            chunk.state.done = chunk.state.position
+        return chunk
+
+    def _give_back_chunk(self) -> None:
+        chunk, self._chunk = self._chunk, None
+        if chunk is not None:
+            chunk.give_back()
+
+    def begin_iteration(self) -> None:
+        self._marks = None
+        self._marked = set()
+
+    def mark_ends(self) -> Program[None]:
+        """The ends at which an iteration with `stop_at` stops: as seen when it first meets a topic."""
+        if self.options.stop_at is None:
+            return
+        names = {*self.options.topics, *(at.topic for at in self.positions.states)}
+        for topic in sorted(names - self._marked):
+            found = yield from self.offsets(topic)
+            marks = {TopicPartition(topic, p): self._end(bounds) for p, (bounds, _) in found.items()}
+            self._marks = (self._marks or {}) | marks
+            self._marked.add(topic)
+        if self.assigned and self._marks is None:
+            self._marks = {}
+
+    def stopped(self) -> bool:
+        """Whether an iteration has handed out all below the ends that it saw."""
+        finished = self._marks is not None and self.assigned and self.positions.finished(self._marks)
+        if finished:
+            self._marks = None
+        return finished
+
+    # --- committing ---------------------------------------------------------------------------------------
+    def finish(self, at: TopicPartition, offset: int) -> None:
+        """What lies below `offset` is done (`done_is_said`); a partition that went meanwhile is left alone."""
+        state = self.positions.states.get(at)
+        if state is not None:
+            state.done = offset
+
+    def commit_asked(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None) -> Program[None]:
+        """What was handed out; or up to and including a record; or the offsets to read next."""
+        states = self.positions.states
+        if what is None:
+            offsets = self.positions.uncommitted(handed_out=True)
+        elif isinstance(what, ConsumerRecord):
+            at = TopicPartition(what.topic, what.partition)
+            offsets = {at: readable(states[at], what.offset + 1) if at in states else what.offset + 1}
+        else:
+            offsets = dict(what)
+        yield from self.commit(offsets)
+        for at, offset in offsets.items():
+            if at in states:
+                states[at].done = max(states[at].done, min(offset, states[at].position))
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        retry_timeout_ms: int | None = None,
+        delivered: Mapping[TopicPartition, int] | None = None,
+    ) -> Program[None]:
+        """Raises Fenced when a partition is no longer this consumer's. `delivered`: up to where it was handed out."""
+        member = self._member("commits")
+        for at in offsets:
+            if at not in self.positions.states:
+                raise problem("fenced_member", f"{at.topic}/{at.partition} is not assigned to this consumer (any more)")
+        if not offsets:
+            return
+        identity, request = member.commit(offsets, delivered or {}, retry_timeout_ms)
+        try:
+            yield request
+        except Fenced:
+            member.lost(identity)
+            raise
+        self.positions.committed(offsets)
+
+    def _commit_done(self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int) -> Program[None]:
+        """What fails is tried again at the next occasion; at worst records are delivered again."""
+        try:
+            yield from self.commit(offsets, retry_timeout_ms)
+        except SiltlogError as error:
+            _log.warning("what is done could not be committed now: %s", error)
+
+    def committed(self, at: TopicPartition) -> Program[int | None]:
+        """The group's committed offset, None when it has none."""
+        self._member("has committed offsets")
+        assert self.options.group is not None
+        offsets = yield from calls.group_offsets(self.options.group)
+        return offsets.get(at)
+
+    def _member(self, what: str) -> GroupMember:
+        if self.member is None:
+            raise problem("invalid_request", f"only a consumer of a group {what}: give group= and topics=")
+        return self.member
+
+    def close(self) -> Program[None]:
+        """The last commit. The membership is ended by who heartbeats."""
+        if self.options.commits_by_itself:
+            self._give_back_chunk()
+            yield from self.commit(self.positions.uncommitted(), LAST_COMMIT_MS)
+
+    # --- positions ----------------------------------------------------------------------------------------
+    def state(self, topic: str, partition: int) -> PartitionState:
+        state = self.positions.states.get(TopicPartition(topic, partition))
+        if state is None:
+            raise problem("invalid_request", f"{topic}/{partition} is not assigned to this consumer")
+        return state
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        if offset < 0:
+            raise ConfigError(f"an offset is a number from 0, not {offset}")
+        self._give_back_chunk()
+        self.positions.seek(state.at, offset)
+
+    def seek_all(
+        self, topic: str, to: Callable[[Bounds, int], int], timestamp: TimeLike | None = None
+    ) -> Program[None]:
+        """Every partition of the topic to what `to` makes of its bounds and the offset of `timestamp`."""
+        found = yield from self.offsets(topic, timestamp)
+        for at, state in list(self.positions.states.items()):
+            if at.topic == topic:
+                self.seek(state, to(*found[at.partition]))
+
+    def lag(self) -> Program[dict[TopicPartition, Lag]]:
+        """Of every assigned partition."""
+        self._give_back_chunk()
+        behind: dict[TopicPartition, int] = {}
+        for topic in sorted({at.topic for at in self.positions.states}):
+            found = yield from self.offsets(topic)
+            for at, state in self.positions.states.items():
+                if at.topic == topic and at.partition in found:
+                    state.bounds = found[at.partition][0]
+                    behind[at] = max(0, self._end(state.bounds) - readable(state, state.position))
+        ages = yield from self._ages([self.positions.states[at] for at in behind if behind[at]])
+        return {at: Lag(behind[at], ages.get(at, 0.0)) for at in sorted(behind)}
+
+    def _ages(self, states: Sequence[PartitionState]) -> Program[dict[TopicPartition, float]]:
+        """Of the next record of each partition, in seconds; what is not buffered is asked for."""
+        found = {state.at: self.positions.next_timestamp_us(state) for state in states}
+        unknown = [state for state in states if found[state.at] is None]
+        while unknown:
+            wanted = tuple(
+                Wanted(state.at, readable(state, state.position), self._topic_ids.get(state.at.topic), None)
+                for state in unknown
+            )
+            plan = FetchPlan(SERVER, wanted, self.options.isolation, len(wanted), self._fetch_bytes, 0)
+            parts = fetched_of((yield fetch_request(plan, partition_bytes_max=1)))
+            told = {part.at: timestamp_us(part.rows) for part in parts if part.rows is not None}
+            found |= told
+            unknown = [state for state in unknown if state.at not in told] if told else []
+        now_us = self._clock.now_us()
+        return {at: max(0, now_us - us) / MICROS_PER_SECOND for at, us in found.items() if us is not None}
+
+    def end_of(self, bounds: Bounds, _: int) -> int:
+        return self._end(bounds)
+
+    def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        states = [self.state(at.topic, at.partition) for at in partitions]
+        if paused:
+            self._give_back_chunk()
+        for state in states:
+            state.paused = paused
+
+
+def _tell(callback: OnPartitions | None, partitions: Sequence[TopicPartition]) -> Program[None]:
+    if callback is not None and partitions:
+        yield Tell(callback, list(partitions))
+
+
+def _member_options(options: ConsumerOptions) -> MemberOptions:
+    assert options.group is not None
+    return MemberOptions(
+        options.group,
+        options.topics,
+        options.topic_pattern,
+        options.auto_offset_reset,
+        options.session_timeout_ms,
+        options.rebalance_timeout_ms,
+        options.max_poll_interval_ms,
+        options.client_id,
+        options.instance_id,
+    )
