@@ -1,0 +1,22 @@
+"""Groups under a network that loses, repeats and delays, members that crash and stall, servers that are killed."""
+
+import os
+
+import pytest
+from groups_rig import run
+from groups_simulation import World
+
+SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "4")))
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
+def test_lives_of_a_group(valkey_url: str, seed: int) -> None:
+    async def scenario() -> None:
+        world = World(valkey_url, seed)
+        try:
+            await world.live(60)
+            await world.settle()
+        finally:
+            await world.close()
+
+    run(scenario())
