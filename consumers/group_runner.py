@@ -10,9 +10,11 @@ from siltlog.consumers.group_planner import GroupPlanner
 from siltlog.consumers.group_scripts import GroupScripts, Key, Reply
 from siltlog.consumers.group_topics import GroupTopics
 from siltlog.consumers.group_waiters import GroupWaiters
+from siltlog.consumers.offset_log import OffsetLog
+from siltlog.consumers.offset_snapshots import OffsetSnapshots
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import Unavailable
+from siltlog.infra.errors import Unavailable, problem
 from siltlog.infra.redis import RedisConnection
 from siltlog.infra.telemetry import Logger
 
@@ -23,6 +25,8 @@ CHECK_S = 1.0
 SCAN_S = 30.0
 """How often groups that this server has not met are looked for."""
 SCAN_PAGE = 1_000
+RESTORES_MAX = 4
+"""How often one call puts back what Redis loses at once again."""
 
 
 class _Known:
@@ -41,7 +45,16 @@ class _Known:
 class GroupRunner:
     """Used on one event loop."""
 
-    def __init__(self, redis: RedisConnection, topics: GroupTopics, clock: Clock, logger: Logger) -> None:
+    def __init__(
+        self,
+        redis: RedisConnection,
+        topics: GroupTopics,
+        clock: Clock,
+        logger: Logger,
+        offsets: OffsetLog | None = None,
+    ) -> None:
+        """Without `offsets` nothing is kept beside Redis."""
+        self.snapshots = None if offsets is None else OffsetSnapshots(offsets, self._step, topics, redis)
         self.waiters = GroupWaiters()
         self._redis = redis
         self._scripts = GroupScripts(redis)
@@ -67,8 +80,29 @@ class GroupRunner:
             self._task = None
 
     async def run(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
-        """One transition; wakes those for whom it, or another server before it, has changed something."""
+        """One transition; wakes those for whom it, or another server before it, has changed something.
+
+        With `_offsets` beside Redis, a group gets back what Redis has lost before its transition, and what nobody may
+        be told before it is there is there when this returns.
+        """
+        if self.snapshots is None:
+            return await self._step(transition, group, request)
+        for _ in range(RESTORES_MAX):
+            reply = await self._step(transition, group, {**request, "log": self.snapshots.cluster_id})
+            if reply["status"] == "unrestored":
+                await self.snapshots.restore(group)
+                continue
+            if reply["unsaved"]:
+                self.snapshots.note(group)
+            if reply["urgent"]:
+                await self.snapshots.save()
+            return reply
+        raise problem("coordinator_unavailable", f"Redis loses what is put back for the group {group}; look after it")
+
+    async def _step(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
         reply = await self._scripts.run(transition, group, request)
+        if reply["status"] == "unrestored":
+            return reply
         if not reply["exists"]:
             self._known.pop(group, None)
             return reply
@@ -89,8 +123,28 @@ class GroupRunner:
     async def plan(self, group: str) -> None:
         await self._known_of(group).planner.plan()
 
-    async def forget(self, group: str) -> None:
-        """After its deletion; one that was created again meanwhile stays listed."""
+    async def delete(self, group: str, request: Mapping[str, Any]) -> Reply:
+        """The transition `delete`; what was deleted is not put back, whatever becomes of Redis."""
+        snapshots = self.snapshots
+        if snapshots is None:
+            reply = await self._step("delete", group, request)
+        else:
+            # Restored here, if need be: while the lock is held nothing is.
+            reply = await self.run("sweep", group, {})
+            async with snapshots.lock:
+                reply = await self._step("delete", group, {**request, "log": snapshots.cluster_id})
+                if reply["status"] == "unrestored":
+                    raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: delete it again")
+                deleted = reply["status"] in ("ok", "unknown_group") and await snapshots.forget(group)
+                if deleted and reply["status"] == "unknown_group":
+                    # An attempt before this one ended between the two.
+                    reply["status"] = "ok"
+        if reply["status"] == "ok":
+            await self._unlist(group)
+        return reply
+
+    async def _unlist(self, group: str) -> None:
+        """One that was created again meanwhile stays listed."""
         self._known.pop(group, None)
         await self._redis.command("ZREM", names.GROUPS_KEY, group)
         if await self._redis.command("HEXISTS", names.group_key(group, "state"), "created"):
@@ -142,7 +196,7 @@ class GroupRunner:
         self._signature = signature
         if self._gone:
             # Only now: who held their partitions was told by the plan that they are no more.
-            async for group in self._listed():
+            async for group in self.listed():
                 await self.run("forget", group, {"topics": sorted(self._gone)})
             self._gone.clear()
 
@@ -161,11 +215,11 @@ class GroupRunner:
                 self.waiters.wake(group, known.generation)
 
     async def _scan(self) -> None:
-        async for group in self._listed():
+        async for group in self.listed():
             if group not in self._known:
                 await self.run("sweep", group, {})
 
-    async def _listed(self) -> AsyncIterator[str]:
+    async def listed(self) -> AsyncIterator[str]:
         """Every group there is."""
         after = "-"
         while True:
@@ -187,4 +241,4 @@ class GroupRunner:
 
 
 def _topic_texts(signature: Collection[tuple[str, str, int]]) -> set[str]:
-    return {Key(name, topic_id, 0).text().rpartition("/")[0] for name, topic_id, _ in signature}
+    return {Key(name, topic_id, 0).topic_text() for name, topic_id, _ in signature}

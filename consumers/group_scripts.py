@@ -38,6 +38,10 @@ class Key(NamedTuple):
     def text(self) -> str:
         return f"{self.topic}/{self.topic_id}/{self.partition}"
 
+    def topic_text(self) -> str:
+        """As the scripts name the topic."""
+        return f"{self.topic}/{self.topic_id}"
+
     @classmethod
     def parse(cls, text: str) -> "Key":
         topic, topic_id, partition = text.split("/")

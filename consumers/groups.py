@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from siltlog.consumers.group_lag import Lag
 from siltlog.consumers.group_requests import (
     OPEN_ATTEMPTS_MAX,
     AttemptRequest,
@@ -21,6 +22,8 @@ from siltlog.consumers.group_scripts import Key, Reply
 from siltlog.consumers.group_topics import GroupTopics, pattern_problem
 from siltlog.consumers.group_waiters import Waiter
 from siltlog.consumers.log_view import LogView
+from siltlog.consumers.offset_log import OffsetLog
+from siltlog.consumers.offset_upkeep import FOR_EVER, OffsetUpkeep
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
@@ -33,18 +36,48 @@ LISTED_IN_PROBLEM_MAX = 10
 class Groups:
     """Used on one event loop, between `start` and `close`."""
 
-    def __init__(self, redis: RedisConnection, log: LogView, clock: Clock, logger: Logger) -> None:
+    def __init__(
+        self,
+        redis: RedisConnection,
+        log: LogView,
+        clock: Clock,
+        logger: Logger,
+        offsets: OffsetLog | None = None,
+        *,
+        offsets_retention_ms: int = FOR_EVER,
+    ) -> None:
+        """Without `offsets` nothing is kept beside Redis. A group that nobody used for so long is forgotten."""
         self._redis = redis
         self._clock = clock
         self._topics = GroupTopics(log)
-        self._runner = GroupRunner(redis, self._topics, clock, logger)
+        self._runner = GroupRunner(redis, self._topics, clock, logger, offsets)
+        self._upkeep: OffsetUpkeep | None = None
+        if offsets is not None and self._runner.snapshots is not None:
+            self._upkeep = OffsetUpkeep(
+                offsets,
+                self._runner.snapshots,
+                self._runner,
+                log,
+                redis,
+                clock,
+                logger,
+                retention_ms=offsets_retention_ms,
+            )
 
     def start(self) -> None:
         self._runner.start()
+        if self._upkeep is not None:
+            self._upkeep.start()
 
     async def close(self) -> None:
         """Lets every waiting call return."""
         await self._runner.close()
+        if self._upkeep is not None:
+            await self._upkeep.close()
+
+    def lags(self) -> Sequence[tuple[str, Key, Lag]]:
+        """(group, partition, lag) for metrics: some seconds old, and not more than a scrape can bear."""
+        return () if self._upkeep is None else self._upkeep.lags
 
     def wake(self) -> None:
         """Every waiting call returns with what it has; for a server that drains."""
@@ -177,15 +210,16 @@ class Groups:
 
     async def delete(self, group: str) -> None:
         """Raises Refused `unknown_group` or `group_not_empty`."""
-        reply = await self._runner.run("delete", group, {})
+        reply = await self._runner.delete(group, {})
         if reply["status"] == "unknown_group":
             raise _unknown_group(group)
         if reply["status"] == "group_not_empty":
             raise problem("group_not_empty", f"the group {group} has members: stop them, then delete it")
-        await self._runner.forget(group)
 
     async def list_groups(self, prefix: str, after: str, limit: int) -> tuple[list[tuple[str, str, int]], str | None]:
         """Up to `limit` groups by name after `after`: (group, state, members); and where to go on, None at the end."""
+        if self._runner.snapshots is not None:
+            await self._runner.snapshots.restore_emptied()
         low = f"({after}" if after >= prefix and after else f"[{prefix}" if prefix else "-"
         high = f"({prefix}\x7f" if prefix else "+"
         found: list[bytes] = await self._redis.command(

@@ -60,6 +60,10 @@ class ServerSettings(BaseSettings):
     """How many connections are served at once."""
     request_timeout_ms: int = Field(30_000, ge=100)
     """How long the body of a request may take to arrive."""
+    offsets_snapshot_ms: int = Field(5_000, ge=50)
+    """How often what groups committed is kept beside Redis too: what a lost Redis may cost in repeated records."""
+    offsets_retention_ms: int = Field(30 * 86_400_000, ge=-1)
+    """How long a group that nobody uses keeps its offsets; -1: for ever."""
     drain_ms: int = Field(20_000, ge=0)
     """How long a stop waits for what was begun."""
     auto_create_partitions: int = Field(0, ge=0, le=10_000)

@@ -2,19 +2,22 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from siltlog.infra import names
 
 Logger = Any
 """structlog's bound logger: `logger.info("event in words", name=value, ...)`."""
+
+Gauges = Callable[[], Iterable[tuple[Sequence[str], float]]]
+"""(values of the labels, amount) of every series."""
 
 _ACK_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _FLUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
@@ -77,12 +80,30 @@ class Metrics:
         """A gauge whose value is asked for when it is shown."""
         Gauge(name, description, registry=self.registry).set_function(read)
 
+    def gauges(self, name: str, description: str, labels: Sequence[str], read: Gauges) -> None:
+        """A gauge per labels, kept elsewhere and asked for when it is shown."""
+        self.registry.register(_Gauges(name, description, labels, read))
+
     def totals(self, name: str, description: str, label: str, read: Callable[[], Iterable[tuple[object, int]]]) -> None:
         """A counter per value of `label`, kept elsewhere and asked for when it is shown."""
         self.registry.register(_Totals(name, description, label, read))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, name: str, description: str, labels: Sequence[str], read: Gauges) -> None:
+        self._name = name
+        self._description = description
+        self._labels = labels
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(self._name, self._description, labels=self._labels)
+        for values, amount in self._read():
+            family.add_metric(values, amount)
+        yield family
 
 
 class _Totals(Collector):

@@ -2,21 +2,24 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from starlette.routing import Route
 
 from siltlog.consumers import groups_http
 from siltlog.consumers.dead_letters import DeadLetters
 from siltlog.consumers.fetch import Fetcher
+from siltlog.consumers.group_lag import Lag
 from siltlog.consumers.groups import Groups
 from siltlog.consumers.log_view import LogView
+from siltlog.consumers.offset_log import OffsetLog
 from siltlog.consumers.system_log import SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.redis import RedisConnection
 from siltlog.infra.settings import ServerSettings
-from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.infra.telemetry import Gauges, Logger, Metrics
 from siltlog.infra.valkey import EmbeddedValkey
 
 
@@ -30,12 +33,22 @@ class Coordination:
         self._watch: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, settings: ServerSettings, log: LogView, clock: Clock, logger: Logger) -> "Coordination":
+    async def start(
+        cls,
+        settings: ServerSettings,
+        log: LogView,
+        offsets: OffsetLog,
+        clock: Clock,
+        logger: Logger,
+        metrics: Metrics,
+    ) -> "Coordination":
         """Raises ConfigError when the embedded Valkey cannot start. A Redis of the settings may come later."""
         valkey = None if settings.redis_url else EmbeddedValkey(settings.data_dir, clock, logger)
         url = settings.redis_url if valkey is None else await asyncio.to_thread(valkey.start)
         redis = RedisConnection(url)
-        self = cls(Groups(redis, log, clock, logger), redis, log, clock)
+        groups = Groups(redis, log, clock, logger, offsets, offsets_retention_ms=settings.offsets_retention_ms)
+        self = cls(groups, redis, log, clock)
+        self._show_lags(metrics)
         self._valkey = valkey
         if valkey is not None:
             self._watch = asyncio.create_task(valkey.watch())
@@ -55,6 +68,22 @@ class Coordination:
             names.METRIC_DEAD_LETTERS, "Records that became dead letters", "topic", dead_letters.buried.items
         )
         return dead_letters
+
+    def _show_lags(self, metrics: Metrics) -> None:
+        labels = ("group", "topic", "partition")
+
+        def shown(what: Callable[[Lag], float]) -> Gauges:
+            return lambda: [
+                ((group, key.topic, str(key.partition)), what(lag)) for group, key, lag in self.groups.lags()
+            ]
+
+        metrics.gauges(names.METRIC_GROUP_LAG, "Records a group is behind", labels, shown(lambda lag: lag.records))
+        metrics.gauges(
+            names.METRIC_GROUP_LAG_SECONDS,
+            "Age of the first record that a group has not read",
+            labels,
+            shown(lambda lag: lag.seconds),
+        )
 
     async def answers(self) -> bool:
         """Whether groups are available right now."""

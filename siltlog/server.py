@@ -26,6 +26,7 @@ from siltlog.consumers.fetch import Fetcher
 from siltlog.consumers.file_lister import FileLister
 from siltlog.consumers.files_http import FilesHttp
 from siltlog.consumers.http import ReadLimits
+from siltlog.consumers.offset_log import OffsetLog
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.coordination import Coordination
 from siltlog.door import Door
@@ -54,6 +55,7 @@ from siltlog.ingest.topics_http import TopicsHttp
 from siltlog.ingest.wal import Wal
 from siltlog.node_http import NodeHttp
 from siltlog.openapi import http as openapi_http
+from siltlog.push import Push
 from siltlog.small_publishes import SmallPublishes
 
 SWITCH_INTERVAL_SECONDS = 0.0005
@@ -109,10 +111,19 @@ class _Server:
         with contextlib.closing(listener), DataDir(self.settings.data_dir, self.clock) as data_dir:
             url = _url(self.settings, listener)
             log, flusher = await self._open(data_dir)
-            coordination = await Coordination.start(self.settings, log, self.clock, self.logger)
+            topics = Topics(log, self.logger)
+            system = SystemTopics(log, topics, flusher.wake)
             row_groups = RowGroups(log.store)
+            offsets = OffsetLog(
+                log,
+                system,
+                row_groups,
+                cluster_id=self._cluster_id,
+                interval_ms=self.settings.offsets_snapshot_ms,
+            )
+            coordination = await Coordination.start(self.settings, log, offsets, self.clock, self.logger, self.metrics)
             try:
-                await self._serve(listener, url, data_dir, log, flusher, coordination, row_groups)
+                await self._serve(listener, url, data_dir, topics, system, log, flusher, coordination, row_groups)
             finally:
                 if not self._threads_hang:
                     try:
@@ -181,18 +192,19 @@ class _Server:
         listener: socket.socket,
         url: str,
         data_dir: DataDir,
+        topics: Topics,
+        system: SystemTopics,
         log: Log,
         flusher: Flusher,
         coordination: Coordination,
         row_groups: RowGroups,
     ) -> None:
         settings = self.settings
-        topics = Topics(log, self.logger)
         fetcher = Fetcher(log, row_groups, self._in_flight)
-        system = SystemTopics(log, topics, flusher.wake)
         # What it reads is no reply: it is not counted among them.
         own_reads = Fetcher(log, row_groups)
         dead_letters = coordination.dead_letters(own_reads, system, self.metrics)
+        push = Push(log, fetcher, coordination.groups, dead_letters, self._in_flight, self.logger, self.metrics)
         limits = ReadLimits(request_bytes=min(settings.request_bytes, FETCH_BODY_BYTES_MAX))
         node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id)
         bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
@@ -212,6 +224,7 @@ class _Server:
             *ProducersHttp(log, flusher.states).routes(),
             *coordination.routes(fetcher),
             *DeadLettersHttp(dead_letters, Replay(log, own_reads, system, self.clock)).routes(),
+            *push.routes(),
             *node.routes(),
         ]
         routes += openapi_http.routes(routes)
@@ -241,7 +254,8 @@ class _Server:
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         watching.cancel()
         watching_connections.cancel()
-        drain = Drain(log, flusher, door, bodies, [fetcher.wake, coordination.groups.wake], self.logger)
+        wakes = [fetcher.wake, coordination.groups.wake, push.streams.drain]
+        drain = Drain(log, flusher, door, bodies, wakes, self.logger)
         drained = await drain.run(settings.drain_ms / 1000, self._hurry)
         _stop_listening(server)
         await connections.end(ANSWERS_SECONDS_MAX)

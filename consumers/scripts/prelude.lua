@@ -134,6 +134,7 @@ local function remove(member)
   outdate()
   if redis.call('ZCARD', SESSIONS) == 0 then
     redis.call('DEL', MOVES)
+    redis.call('HSET', STATE, 'emptied', int(now))
     stale = false
     hold = 0
   end

@@ -1,0 +1,152 @@
+"""What is done for the offsets of groups while nobody calls: read, saved, restored, expired."""
+
+import asyncio
+from contextlib import suppress
+
+from siltlog.consumers.group_lag import Lag, lag_of
+from siltlog.consumers.group_runner import GroupRunner
+from siltlog.consumers.group_scripts import Key
+from siltlog.consumers.log_view import LogView
+from siltlog.consumers.offset_log import OffsetLog
+from siltlog.consumers.offset_snapshots import OffsetSnapshots
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError, Unavailable
+from siltlog.infra.redis import RedisConnection
+from siltlog.infra.telemetry import Logger
+
+SCAN_S = 30.0
+"""How often groups are looked for that another server left unsaved, are in no topic any more, or are unused."""
+SCAN_PAGE = 1_000
+LAG_S = 10.0
+LAGS_MAX = 5_000
+"""Partitions of groups whose lag is shown: each is two lines of every scrape."""
+LAGS_AT_ONCE = 200
+FOR_EVER = -1
+
+
+class OffsetUpkeep:
+    """Used on one event loop, between `start` and `close`."""
+
+    def __init__(
+        self,
+        offsets: OffsetLog,
+        snapshots: OffsetSnapshots,
+        runner: GroupRunner,
+        log: LogView,
+        redis: RedisConnection,
+        clock: Clock,
+        logger: Logger,
+        *,
+        retention_ms: int,
+    ) -> None:
+        """A group without members is forgotten `retention_ms` after its last commit; FOR_EVER: never."""
+        self.lags: list[tuple[str, Key, Lag]] = []
+        """(group, partition, lag) as of some seconds ago, at most LAGS_MAX."""
+        self._offsets = offsets
+        self._snapshots = snapshots
+        self._runner = runner
+        self._log = log
+        self._redis = redis
+        self._clock = clock
+        self._logger = logger
+        self._retention_ms = retention_ms
+        self._task: asyncio.Task[None] | None = None
+        self._scan_at = self._lag_at = clock.monotonic()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._tick_for_ever())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def tick(self) -> None:
+        """Does what is due by now. Raises Unavailable without Redis, or where `_offsets` cannot be written."""
+        if not self._offsets.loaded.is_set():
+            began = self._clock.monotonic()
+            records = await self._offsets.load()
+            seconds = round(self._clock.monotonic() - began, 3)
+            self._logger.info("offsets of groups were read", records=records, seconds=seconds)
+        await self._snapshots.restore_emptied()
+        now = self._clock.monotonic()
+        if now >= self._scan_at:
+            await self._note_others()
+        await self._snapshots.save()
+        if now >= self._scan_at:
+            await self._forget_topics()
+            await self._forget_unused()
+            self._scan_at = now + SCAN_S
+        if now >= self._lag_at:
+            await self._measure_lags()
+            self._lag_at = now + LAG_S
+
+    async def _tick_for_ever(self) -> None:
+        works = True
+        while True:
+            try:
+                await self.tick()
+                works = True
+            except SiltlogError as error:
+                if works and not self._log.draining:
+                    passing = isinstance(error, Unavailable)
+                    say = self._logger.warning if passing else self._logger.error
+                    say("offsets of groups are not kept beside Redis for now", reason=error.detail)
+                works = False
+            except Exception:
+                self._logger.exception("a look at the offsets of groups failed; the next follows")
+            await asyncio.sleep(self._offsets.interval_ms / 1000)
+
+    async def _note_others(self) -> None:
+        """Offsets that a server, this one before its restart or another, committed and did not come to save."""
+        groups = [group async for group in self._runner.listed()]
+        for first in range(0, len(groups), SCAN_PAGE):
+            page = groups[first : first + SCAN_PAGE]
+            there = await self._redis.commands([("EXISTS", names.group_key(group, "unsaved")) for group in page])
+            for group, unsaved in zip(page, there, strict=True):
+                if unsaved:
+                    self._snapshots.note(group)
+
+    async def _forget_topics(self) -> None:
+        for group, topics in (await self._snapshots.forget_gone()).items():
+            await self._runner.run("forget", group, {"topics": topics})
+
+    async def _forget_unused(self) -> None:
+        if self._retention_ms == FOR_EVER:
+            return
+        unused_since = self._clock.now_us() // 1000 - self._retention_ms
+        newest: dict[str, int] = {}
+        for group, entry in self._offsets.table.entries():
+            newest[group] = max(newest.get(group, 0), entry.committed_ms)
+        for group, committed_ms in newest.items():
+            if committed_ms < unused_since:
+                reply = await self._runner.delete(group, {"unused_since": unused_since})
+                if reply["status"] == "ok":
+                    self._logger.info("a group that nobody used was forgotten", group=group)
+
+    async def _measure_lags(self) -> None:
+        """From what was saved last: no call to Redis, and never more than a few records read."""
+        lags: list[tuple[str, Key, Lag]] = []
+        now_us = self._clock.now_us()
+        for group, entry in list(self._offsets.table.entries()):
+            if len(lags) == LAGS_MAX:
+                break
+            lag = await self._lag(entry.key, entry.offset, now_us)
+            if lag is not None:
+                lags.append((group, entry.key, lag))
+            if len(lags) % LAGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self.lags = lags
+
+    async def _lag(self, key: Key, offset: int, now_us: int) -> Lag | None:
+        """None where the topic is gone, or its records cannot be read now."""
+        try:
+            topic = self._log.topic(key.topic)
+            if topic.topic_id != key.topic_id:
+                return None
+            return await lag_of(topic, topic.partitions[key.partition], offset, now_us)
+        except (SiltlogError, IndexError):
+            return None
