@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 JOB_MS_MAX = 6 * HOUR_MS
 OUTAGE_MS_MAX = 12 * HOUR_MS
 RETENTION_MS = 24 * HOUR_MS
-"""How long log entries and removed files are kept. On a local root each entry kept adds 2 microseconds to a commit."""
+"""How long log entries and removed files are kept."""
 assert RETENTION_MS > JOB_MS_MAX + OUTAGE_MS_MAX, "an open outcome or plan must not outlive its log entries"
 
 LAST_CHECKPOINT = "_last_checkpoint"

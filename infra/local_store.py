@@ -3,6 +3,7 @@
 import builtins
 import errno
 import os
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.private_folder import PrivateFolder
 from siltlog.infra.store import ObjectInfo
 
 PENDING_PREFIX = ".pending-"
@@ -41,6 +44,8 @@ class LocalStore:
         self._root = Path(root).absolute()
         self.root_uri = self._root.as_uri()
         self._failed: set[Path] = set()
+        self._private: PrivateFolder | None = None
+        self._private_lock = threading.Lock()
         try:
             self._make_root()
         except OSError as error:
@@ -51,6 +56,16 @@ class LocalStore:
         self._root.mkdir(parents=True, exist_ok=True)
         for folder in made:
             _sync(folder.parent)
+
+    def private_folder(self) -> Path:
+        """A folder on this disk for this store alone, gone with it; what killed processes left is removed.
+
+        Raises OSError when it cannot be made.
+        """
+        with self._private_lock:
+            if self._private is None:
+                self._private = PrivateFolder(self.path(names.PRIVATE_FOLDER))
+            return self._private.path
 
     def path(self, path: str) -> Path:
         """Where `path` is on this disk."""

@@ -23,7 +23,6 @@ from siltlog.infra.delta_log import (
     checkpoint_path,
     damaged,
     entry_path,
-    last_checkpoint_path,
     log_folder,
     read_entry,
 )
@@ -38,6 +37,7 @@ from siltlog.infra.table_birth import (
     new_properties,
     reset_transactions,
 )
+from siltlog.infra.table_checkpoints import Checkpoints
 from siltlog.infra.table_commit import (
     add_action,
     commit_actions,
@@ -48,6 +48,7 @@ from siltlog.infra.table_commit import (
     remove_action,
     translated,
 )
+from siltlog.infra.table_handle import Make
 from siltlog.infra.table_load import Loaded, load, recover
 from siltlog.infra.table_snapshot import TRUE, TableSnapshot
 from siltlog.infra.table_totals import check_cover, compare_totals
@@ -72,6 +73,7 @@ class TopicTable:
         self._clock = clock
         self._handle = loaded.handle
         self._checkpoint_version = loaded.checkpoint_version
+        self._checkpoints = Checkpoints()
 
     @classmethod
     def create(
@@ -102,7 +104,14 @@ class TopicTable:
         cls, store: ObjectStore, topic: str, properties: Mapping[str, str], commit_id: str, clock: Clock
     ) -> "TopicTable":
         try:
-            commit_table(store, topic, properties, {names.txn_offset(0): 0}, commit_id, overwrite=False)
+            commit_table(
+                store,
+                store.uri(names.topic_path(topic)),
+                properties,
+                {names.txn_offset(0): 0},
+                commit_id,
+                overwrite=False,
+            )
         except Exception as error:
             try:
                 first = read_entry(store, topic, 0)
@@ -127,10 +136,10 @@ class TopicTable:
     def refresh(self) -> TableSnapshot:
         """Takes in what was committed since; raises Unavailable when the log cannot be read now."""
         try:
-            self._handle.update_incremental()
+            self._handle.update()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
-        version = self._handle.version()
+        version = self._handle.version
         if version < self.snapshot.version:
             raise damaged(
                 self.topic,
@@ -174,7 +183,7 @@ class TopicTable:
         `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit.
         """
 
-        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+        def checked(snapshot: TableSnapshot) -> Make:
             transactions: dict[str, int] = {}
             gaps: dict[str, str] = {}
             for partition, epoch in epochs.items():
@@ -194,8 +203,8 @@ class TopicTable:
                 transactions[names.txn_epoch(partition)] = epoch
                 transactions[names.txn_offset(partition)] = offset
             if gaps:
-                return lambda: commit_properties(self._handle, gaps, transactions, commit_id)
-            return lambda: commit_actions(self._handle, [], transactions, commit_id)
+                return lambda delta: commit_properties(delta, gaps, transactions, commit_id)
+            return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
@@ -214,35 +223,35 @@ class TopicTable:
         check_cover(files, bounds)
         self._settle_files(files)
 
-        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+        def checked(snapshot: TableSnapshot) -> Make:
             for partition, (first, _) in bounds.items():
                 self._check_owned(snapshot, partition, epochs[partition])
                 if snapshot.offsets[partition] != first:
                     raise self._fenced(partition, f"its table offset is {snapshot.offsets[partition]}, not {first}")
             actions = [add_action(file, data_change=True) for file in files]
             transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
-            return lambda: commit_actions(self._handle, actions, transactions, commit_id)
+            return lambda delta: commit_actions(delta, actions, transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
     def release(self, epochs: Mapping[int, int], commit_id: str) -> TableSnapshot:
         """Hands partitions back, after everything of them is in the table. Raises Fenced as `append`."""
 
-        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+        def checked(snapshot: TableSnapshot) -> Make:
             for partition, epoch in epochs.items():
                 self._check_owned(snapshot, partition, epoch)
             transactions = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
-            return lambda: commit_actions(self._handle, [], transactions, commit_id)
+            return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
     def set_config(self, config: TopicConfig, commit_id: str, *, unset: Collection[str] = ()) -> TableSnapshot:
         """Sets the topic's own settings and puts those in `unset` back; what neither names stays as it is."""
 
-        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+        def checked(snapshot: TableSnapshot) -> Make:
             # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
             transactions = {names.txn_offset(0): snapshot.offsets[0]}
-            return lambda: commit_properties(self._handle, config.properties(unset), transactions, commit_id)
+            return lambda delta: commit_properties(delta, config.properties(unset), transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
@@ -262,7 +271,7 @@ class TopicTable:
         Raises Fenced as `append`, Refused `invalid_request` where the topic cannot grow to that count.
         """
 
-        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+        def checked(snapshot: TableSnapshot) -> Make:
             check_growth(self.topic, snapshot, partitions, config)
             if snapshot.partitions != len(first_offsets):
                 raise self._fenced(snapshot.partitions - 1, f"there are {snapshot.partitions} partitions by now")
@@ -274,30 +283,32 @@ class TopicTable:
                 if former >= epoch:
                     raise self._fenced(partition, f"its epoch is {former}, not below {epoch}")
             properties = config.properties(unset) | grown_properties(snapshot, partitions, first_offsets)
-            return lambda: commit_properties(self._handle, properties, transactions, commit_id)
+            return lambda delta: commit_properties(delta, properties, transactions, commit_id)
 
         return self._commit(commit_id, checked)
 
     def delete(self, commit_id: str) -> TableSnapshot:
         """Empties the table and marks its topic deleted; the log stays, so that a stale handle commits nowhere."""
 
-        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+        def checked(snapshot: TableSnapshot) -> Make:
             properties = deleted_properties(snapshot)
             transactions = reset_transactions(snapshot, snapshot.partitions_ever)
-            return lambda: commit_table(self._store, self.topic, properties, transactions, commit_id, overwrite=True)
+            return lambda delta: commit_table(
+                self._store, delta.table_uri, properties, transactions, commit_id, overwrite=True
+            )
 
         return self._commit(commit_id, checked)
 
     def _recreate(self, properties: Mapping[str, str], commit_id: str) -> None:
         """A new topic over a deleted one, whose table has no files; of racing creators one wins."""
 
-        def checked(snapshot: TableSnapshot) -> Callable[[], None]:
+        def checked(snapshot: TableSnapshot) -> Make:
             if not snapshot.deleted:
                 raise _topic_exists(self.topic)
             ever = max(snapshot.partitions_ever, int(properties[names.PROPERTY_PARTITIONS]))
             transactions = reset_transactions(snapshot, ever)
             whole = {**properties, names.PROPERTY_PARTITIONS_EVER: str(ever)}
-            return lambda: commit_properties(self._handle, whole, transactions, commit_id)
+            return lambda delta: commit_properties(delta, whole, transactions, commit_id)
 
         self._commit(commit_id, checked, over_deleted=True)
         self.topic_id = properties[names.PROPERTY_TOPIC_ID]
@@ -390,7 +401,7 @@ class TopicTable:
 
     def _take_next_version(self) -> None:
         try:
-            commit_actions(self._handle, [], {}, str(uuid.uuid4()))
+            self._handle.commit(lambda delta: commit_actions(delta, [], {}, str(uuid.uuid4())))
         except Exception as error:
             version = self.snapshot.version
             if self.refresh().version == version:
@@ -398,39 +409,39 @@ class TopicTable:
 
     def maintain(self) -> None:
         """A checkpoint when one is due; then, and only then, log entries past their period go."""
-        version = self._handle.version()
+        version = self._handle.version
         if version - self._checkpoint_version < CHECKPOINT_COMMITS:
             return
         try:
-            self._handle.create_checkpoint()
+            self._handle.checkpoint()
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
-        self._store.sync([checkpoint_path(self.topic, version), last_checkpoint_path(self.topic)])
-        # A handle that is kept over checkpoints never rebases, and its commits get slower and slower.
         self._reopen()
+        for older in self._checkpoints.written(version):
+            self._store.delete(checkpoint_path(self.topic, older))
         try:
-            self._handle.cleanup_metadata()
+            self._handle.clean(self._clock.now_us() // 1000)
         except Exception as error:
             raise translated(self._store, self.topic, error) from error
 
     def _commit(
         self,
         commit_id: str,
-        checked: Callable[[TableSnapshot], Callable[[], None]],
+        checked: Callable[[TableSnapshot], Make],
         *,
         over_deleted: bool = False,
     ) -> TableSnapshot:
         """Commits what `checked` says of the present snapshot, anew after every race that is lost."""
         failures = 0
         for _ in range(COMMIT_ATTEMPTS_MAX):
-            if self._handle.version() != self.snapshot.version:
+            if self._handle.version != self.snapshot.version:
                 self.refresh()
             version = self.snapshot.version
             if not over_deleted and (self.snapshot.deleted or self.snapshot.topic_id != self.topic_id):
                 raise self._gone()
-            commit = checked(self.snapshot)
+            make = checked(self.snapshot)
             try:
-                commit()
+                self._handle.commit(make)
                 return self.refresh()
             except Exception as error:
                 if self._after_failure(commit_id, version, error):

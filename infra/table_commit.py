@@ -23,10 +23,11 @@ COMPARE_AND_SET = 0
 """Retries of a commit that may only become the version after its handle's."""
 
 
-def open_handle(store: ObjectStore, topic: str, version: int | None = None) -> DeltaTable:
-    """Raises UnknownTopic when there is no table, CorruptData or Unavailable when it cannot be opened."""
+def open_handle(store: ObjectStore, topic: str, version: int | None = None, *, uri: str | None = None) -> DeltaTable:
+    """At `uri` in place of the topic's own. Raises UnknownTopic when there is no table, CorruptData or Unavailable when
+    it cannot be opened."""
     try:
-        return DeltaTable(_uri(store, topic), version=version, storage_options=store.storage_options())
+        return DeltaTable(uri or _uri(store, topic), version=version, storage_options=store.storage_options())
     except TableNotFoundError:
         raise problem("unknown_topic", f"there is no topic {topic!r}", topic=topic) from None
     except Exception as error:
@@ -80,16 +81,16 @@ def commit_properties(
 
 def commit_table(
     store: ObjectStore,
-    topic: str,
+    uri: str,
     properties: Mapping[str, str],
     transactions: Mapping[str, int],
     commit_id: str,
     *,
     overwrite: bool,
 ) -> None:
-    """A new table; with `overwrite` on the same log, removing every live file and every property there was."""
+    """A new table at `uri`; with `overwrite` on the same log, removing every live file and every property there was."""
     DeltaTable.create(
-        _uri(store, topic),
+        uri,
         schema=TABLE_SCHEMA,
         mode="overwrite" if overwrite else "error",
         partition_by=[names.PARTITION_COLUMN],

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from deltalake import DeltaTable
-
 from siltlog.infra import names
 from siltlog.infra.delta_log import Entry, damaged, entry_path, log_folder, replay
 from siltlog.infra.errors import problem
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import ObjectStore
-from siltlog.infra.table_commit import live_paths, open_handle
+from siltlog.infra.table_handle import TableHandle, table_handle
 from siltlog.infra.table_repair import set_aside_torn
 from siltlog.infra.table_snapshot import TableSnapshot
 
@@ -18,7 +16,7 @@ _ATTEMPTS_MAX = 3
 
 
 class Loaded(NamedTuple):
-    handle: DeltaTable
+    handle: TableHandle
     snapshot: TableSnapshot
     checkpoint_version: int
     """-1 when there is no checkpoint."""
@@ -29,17 +27,17 @@ class Loaded(NamedTuple):
 def load(store: ObjectStore, topic: str) -> Loaded:
     """Raises UnknownTopic, CorruptData, Unavailable; ConfigError when the table is another program's."""
     for _ in range(_ATTEMPTS_MAX):
-        handle = open_handle(store, topic)
-        version = handle.version()
+        handle = table_handle(store, topic)
+        version = handle.version
         try:
             state = replay(store, topic, version)
         except FileNotFoundError as error:
             # Another process wrote a checkpoint and cleaned the log in between.
             missing = str(error)
             continue
-        if state.files.keys() != live_paths(handle):
+        if state.files.keys() != handle.live_paths():
             raise damaged(topic, log_folder(topic), f"its entries and its state at version {version} differ")
-        properties = handle.metadata().configuration
+        properties = handle.configuration()
         if not properties.get(names.PROPERTY_TOPIC_ID):
             raise problem(
                 "invalid_config",

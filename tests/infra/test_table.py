@@ -214,22 +214,25 @@ class Failing:
 
 def test_a_commit_whose_answer_is_lost_is_found(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table = claimed(store)
-    failing = Failing(table_module.commit_actions, before=False)
-    monkeypatch.setattr(table_module, "commit_actions", failing)
+    failing = Failing(table._handle.commit, before=False)
+    monkeypatch.setattr(table._handle, "commit", failing)
     append(store, table, {0: 4})
     assert failing.calls == 1
     assert reopened(store, table).snapshot.offsets[0] == 4
     failing = Failing(failing.real, before=False)
-    monkeypatch.setattr(table_module, "commit_actions", failing)
+    monkeypatch.setattr(table._handle, "commit", failing)
     table.claim({0: 2}, new_id())
     assert failing.calls == 1 and table.snapshot.epochs[0] == 2
 
 
-def test_a_commit_that_failed_on_a_disk_did_not_happen(disk: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("before", [True, False], ids=["before it was written", "before it was linked"])
+def test_a_commit_that_failed_on_a_disk_did_not_happen(
+    disk: LocalStore, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
     table = claimed(disk)
     commit_id, version = new_id(), table.snapshot.version
     real = table_module.commit_actions
-    monkeypatch.setattr(table_module, "commit_actions", Failing(real, before=True))
+    monkeypatch.setattr(table_module, "commit_actions", Failing(real, before=before))
     with pytest.raises(Unavailable, match="the connection was lost"):
         append(disk, table, {0: 4}, commit_id=commit_id)
     assert table.outcome(commit_id, version) == "not_landed"
@@ -292,7 +295,6 @@ def test_a_log_that_went_back_is_refused(disk: LocalStore, tmp_path: Path) -> No
     table = claimed(disk)
     append(disk, table, {0: 1})
     stale = TopicTable.open(disk, "t", CLOCK)
-    stale._handle = table_commit.open_handle(disk, "t", table.snapshot.version - 1)
     (tmp_path / f"topics/t/_delta_log/{table.snapshot.version:020d}.json").unlink()
     with pytest.raises(CorruptData, match="below"):
         stale.refresh()
@@ -501,7 +503,7 @@ def test_entries_past_their_period_go_and_stale_handles_go_on(disk: LocalStore, 
 
 
 def test_another_programs_table_is_refused(disk: LocalStore) -> None:
-    table_commit.commit_table(disk, "alien", {}, {}, new_id(), overwrite=False)
+    table_commit.commit_table(disk, disk.uri("topics/alien"), {}, {}, new_id(), overwrite=False)
     with pytest.raises(ConfigError, match="another program"):
         TopicTable.open(disk, "alien", CLOCK)
 

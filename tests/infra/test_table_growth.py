@@ -8,10 +8,10 @@ from record_tables import CLOCK, append, claimed, created, new_id
 from s3_server import S3Server
 
 from siltlog.infra import names
-from siltlog.infra import table as table_module
 from siltlog.infra.errors import Fenced, Refused
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
+from siltlog.infra.table_handle import Make
 from siltlog.infra.topic_config import TopicConfig
 
 EPOCH = 7
@@ -97,15 +97,15 @@ def test_an_append_behind_a_growth_lands(store: ObjectStore) -> None:
 
 def test_a_growth_whose_answer_is_lost_is_found(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table = owned(store)
-    real = table_module.commit_properties
+    real = table._handle.commit
     calls = []
 
-    def lost(*arguments: object) -> None:
-        calls.append(arguments)
-        real(*arguments)  # type: ignore[arg-type]
+    def lost(make: Make) -> None:
+        calls.append(make)
+        real(make)
         raise OSError("the connection was lost")
 
-    monkeypatch.setattr(table_module, "commit_properties", lost)
+    monkeypatch.setattr(table._handle, "commit", lost)
     table.grow(3, [0, 0], EPOCH, new_id(), config=PLAIN)
     assert len(calls) == 1
     assert table.snapshot.partition_history == [(2, []), (3, [0, 0])]
