@@ -1,6 +1,7 @@
 """The connection to Redis, and the one seam where its errors become ours."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -23,27 +24,33 @@ _PASSING = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAG
 
 
 class RedisConnection:
-    """A pool of connections to one Redis; connects on first use, and again after every loss.
+    """Connections to one Redis, or to all nodes of the Redis Cluster that the one at `url` belongs to.
 
-    Raises ConfigError for an address that is none. Every call raises Unavailable `coordinator_unavailable` while
-    Redis cannot be reached or does not take the call. What was sent before a connection was lost may have taken effect.
+    Connects on first use, and again after every loss. Raises ConfigError for an address that is none. Every call raises
+    Unavailable `coordinator_unavailable` while Redis cannot be reached or does not take the call. What was sent before
+    a connection was lost may have taken effect.
     """
 
     def __init__(self, url: str) -> None:
         self.place = _place(url)
+        self._url = url
+        # One try per call: a script that took effect before its connection broke must not run a second time.
+        self._options: dict[str, Any] = {
+            "max_connections": CONNECTIONS_MAX,
+            "socket_timeout": REPLY_TIMEOUT_S,
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "retry": Retry(NoBackoff(), 0),
+        }
         try:
-            # One try per call: a script that took effect before its connection broke must not run a second time.
-            pool = BlockingConnectionPool.from_url(
-                url,
-                max_connections=CONNECTIONS_MAX,
-                timeout=REPLY_TIMEOUT_S,
-                socket_timeout=REPLY_TIMEOUT_S,
-                socket_connect_timeout=CONNECT_TIMEOUT_S,
-                retry=Retry(NoBackoff(), 0),
-            )
+            pool = BlockingConnectionPool.from_url(url, timeout=REPLY_TIMEOUT_S, **self._options)
         except ValueError as error:
             raise ConfigError(f"SILT_REDIS_URL={self.place} is not a Redis address: {error}") from None
-        self._redis = Redis.from_pool(pool)
+        self._single = Redis.from_pool(pool)
+        self._cluster: RedisCluster | None = None
+        # A cluster's sockets are found by their addresses, so nobody is one of it through a socket of this machine.
+        self._asked = urlsplit(url).scheme == "unix"
+        self._free = asyncio.Semaphore(CONNECTIONS_MAX)
+        """For a cluster, whose pools refuse where that of one Redis waits."""
 
     def script(self, text: str) -> "Script":
         return Script(self, text)
@@ -51,20 +58,46 @@ class RedisConnection:
     async def command(self, *arguments: str | bytes | int) -> Any:
         """The reply of one command, strings as bytes."""
         async with self._translated():
-            return await self._redis.execute_command(*arguments)  # type: ignore[no-untyped-call]
+            return await self._execute(*arguments)
 
     async def commands(self, commands: Sequence[Sequence[str | bytes | int]]) -> list[Any]:
-        """The replies of several commands in one round trip; not a transaction."""
+        """The replies of several commands; not a transaction. One round trip, to a cluster one to each node."""
         async with self._translated():
-            pipeline = self._redis.pipeline(transaction=False)
-            for arguments in commands:
-                pipeline.execute_command(*arguments)
-            replies: list[Any] = await pipeline.execute()
+            async with self._client() as client:
+                pipeline = client.pipeline(transaction=False)
+                for arguments in commands:
+                    pipeline.execute_command(*arguments)
+                replies: list[Any] = await pipeline.execute()
             return replies
 
     async def close(self) -> None:
-        await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
+        if self._cluster is not None:
+            await self._cluster.aclose()
+        await self._single.aclose()
+        await self._single.connection_pool.disconnect()
+
+    async def _execute(self, *arguments: str | bytes | int) -> Any:
+        async with self._client() as client:
+            return await client.execute_command(*arguments)
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[Any]:
+        """A Redis or RedisCluster with a free connection."""
+        if not self._asked:
+            info = await self._single.execute_command("INFO", "cluster")  # type: ignore[no-untyped-call]
+            if info.get("cluster_enabled") and self._cluster is None:
+                # What can be served is, also while the slots of others are not.
+                self._cluster = RedisCluster.from_url(self._url, require_full_coverage=False, **self._options)
+            self._asked = True
+        if self._cluster is None:
+            yield self._single
+            return
+        async with asyncio.timeout(REPLY_TIMEOUT_S):
+            await self._free.acquire()
+        try:
+            yield self._cluster
+        finally:
+            self._free.release()
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:
@@ -76,13 +109,14 @@ class RedisConnection:
             if task is not None and task.cancelling() > cancelled_before:
                 raise asyncio.CancelledError
         except exceptions.ResponseError as error:
-            if type(error) is exceptions.ResponseError and not str(error).startswith(_PASSING):
+            refused = type(error) in (exceptions.ResponseError, exceptions.ClusterCrossSlotError)
+            if refused and not str(error).startswith(_PASSING):
                 raise problem("internal", f"Redis refused a call of this server: {error}") from error
             raise problem(
                 "coordinator_unavailable",
                 f"Redis at {self.place} does not take calls ({error}): groups come back when it does",
             ) from error
-        except (exceptions.RedisError, OSError) as error:
+        except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
             raise problem(
                 "coordinator_unavailable",
                 f"Redis at {self.place} cannot be reached ({error}): groups come back with it; "
@@ -91,15 +125,21 @@ class RedisConnection:
 
 
 class Script:
-    """A Lua script that takes and gives one MessagePack value; loaded again where the server's cache has lost it."""
+    """A Lua script that takes and gives one MessagePack value; sent whole where the server does not have it."""
 
     def __init__(self, connection: RedisConnection, text: str) -> None:
         self._connection = connection
-        self._script = connection._redis.register_script(text)
+        self._text = text
+        self._sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
     async def __call__(self, keys: Sequence[str], request: Any) -> Any:
+        arguments: tuple[str | bytes | int, ...] = (len(keys), *keys, msgspec.msgpack.encode(request))
+        execute = self._connection._execute
         async with self._connection._translated():
-            reply = await self._script(keys=list(keys), args=[msgspec.msgpack.encode(request)])
+            try:
+                reply = await execute("EVALSHA", self._sha1, *arguments)
+            except exceptions.NoScriptError:
+                reply = await execute("EVAL", self._text, *arguments)
         return msgspec.msgpack.decode(reply)
 
 
