@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,15 @@ from benchmarks.flushing import flushing
 from benchmarks.freshness import freshness
 from benchmarks.growth import growth
 from benchmarks.json_bodies import json_bodies
+from benchmarks.latency import latency
 from benchmarks.memory import memory
 from benchmarks.producing import producer
 from benchmarks.publish import publish
 from benchmarks.reading import read
+from benchmarks.rebalance import rebalance
 from benchmarks.report import machine, markdown, sentences, tables
 from benchmarks.shared import shared
+from benchmarks.sharing import sharing
 from benchmarks.sizes import sizes
 from benchmarks.stages import stages
 from benchmarks.sustained import sustained
@@ -56,6 +59,9 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "connections": (connections, "one record of 100 B a request, more and more connections, at most 64 of them busy"),
     "stages": (stages, "processor time of the server by stage, in microseconds"),
     "read": (read, "records of 100 B, one client"),
+    "latency": (latency, "from sending a record until a live consumer has it, 1,000 records/s"),
+    "sharing": (sharing, "a group keeps up with 200,000 records/s of 100 B"),
+    "rebalance": (rebalance, "a member joins a group and leaves it, while records come"),
     "flights": (flights_as_json, "real flights of about 300 B"),
     "memory": (memory, "a large flow through a small server, read at the same time"),
 }
@@ -70,6 +76,13 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
 @click.option(
     "--pictures", type=click.Path(file_okay=False, path_type=Path), help="Also draws curves, as SVG files in a folder."
 )
+@click.option(
+    "--from",
+    "measured",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Measures nothing: shows what a document (of --json) has. Repeatable; of each benchmark the last one counts.",
+)
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="The disk to measure.")
 def main(
     names: tuple[str, ...],
@@ -78,24 +91,28 @@ def main(
     as_markdown: bool,
     json_path: Path | None,
     pictures: Path | None,
+    measured: tuple[Path, ...],
     folder: Path | None,
 ) -> None:
+    if measured:
+        _show(names, measured, as_markdown, pictures)
+        return
     # So that servers are stopped and folders removed then too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    console = Console(width=None if sys.stdout.isatty() else 180, highlight=False)
+    console = _console()
     # Not the folder for temporary files: on many machines that is memory, where a sync means nothing.
     folder = (folder or TOP / ".cache").absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    document: dict[str, Any] = {"machine": machine(), "runs": runs, "quick": quick, "benchmarks": {}}
+    commands = " ".join([*names, *(["--quick"] if quick else []), f"--runs {runs}"])
+    document: dict[str, Any] = {"machine": machine(), "runs": runs, "commands": commands, "benchmarks": {}}
     most = 0.0
     failed = []
     if as_markdown:
         print("# Figures\n")
     for name in names or tuple(BENCHMARKS):
-        benchmark, sentence = BENCHMARKS[name]
         usage = _Usage()
         try:
-            found = summaries([_run(name, benchmark, folder, quick, run, runs) for run in range(runs)])
+            found = summaries([_run(name, BENCHMARKS[name][0], folder, quick, run, runs) for run in range(runs)])
         except Exception:
             # The others are worth having all the same.
             failed.append(name)
@@ -103,27 +120,61 @@ def main(
             continue
         others = usage.others()
         most = max(most, others)
-        drawn: list[Path] = []
-        if pictures is not None:
-            # Drawing is the one thing here that needs matplotlib.
-            from benchmarks.pictures import draw
-
-            drawn = draw(found, pictures)
-        if as_markdown:
-            print(markdown(name, sentence, found, others, [path.name for path in drawn]), flush=True)
-        else:
-            console.print(*tables(name, sentence, found, others))
+        _show_one(console, name, found, others, as_markdown, pictures)
         document["benchmarks"][name] = _document(found, others)
         if json_path is not None:
             json_path.write_text(json.dumps(document, indent=1) + "\n")
-    commands = " ".join([*names, *(["--quick"] if quick else []), f"--runs {runs}"])
-    for sentence in sentences(commands, runs, most):
+    _say(console, sentences(machine(), [(commands, runs)], most), as_markdown)
+    if failed:
+        sys.exit(f"These failed: {', '.join(failed)}")
+
+
+def _show(names: Sequence[str], measured: Sequence[Path], as_markdown: bool, pictures: Path | None) -> None:
+    """The figures of earlier runs, as one."""
+    console = _console()
+    documents = [json.loads(path.read_text()) for path in measured]
+    of: dict[str, Any] = {name: document for document in documents for name in document["benchmarks"]}
+    shown = [name for name in BENCHMARKS if name in of and name in (names or BENCHMARKS)]
+    machines = {json.dumps(of[name]["machine"]) for name in shown}
+    if len(machines) != 1:
+        raise click.UsageError(f"the documents have figures of {len(machines)} machines: {', '.join(sorted(machines))}")
+    if as_markdown:
+        print("# Figures\n")
+    for name in shown:
+        part = of[name]["benchmarks"][name]
+        found = [Summary.of(figure) for figure in part["figures"]]
+        _show_one(console, name, found, part["used_by_others"], as_markdown, pictures)
+    most = max(of[name]["benchmarks"][name]["used_by_others"] for name in shown)
+    runs = [(document["commands"], document["runs"]) for document in documents]
+    _say(console, sentences(of[shown[0]]["machine"], runs, most), as_markdown)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 180, highlight=False)
+
+
+def _show_one(
+    console: Console, name: str, found: list[Summary], others: float, as_markdown: bool, pictures: Path | None
+) -> None:
+    drawn: list[Path] = []
+    if pictures is not None:
+        # Drawing is the one thing here that needs matplotlib.
+        from benchmarks.pictures import draw
+
+        drawn = draw(found, pictures)
+    sentence = BENCHMARKS[name][1]
+    if as_markdown:
+        print(markdown(name, sentence, found, others, [path.name for path in drawn]), flush=True)
+    else:
+        console.print(*tables(name, sentence, found, others))
+
+
+def _say(console: Console, said: Sequence[str], as_markdown: bool) -> None:
+    for sentence in said:
         if as_markdown:
             print(f"- {sentence}")
         else:
             console.print(sentence)
-    if failed:
-        sys.exit(f"These failed: {', '.join(failed)}")
 
 
 def _run(

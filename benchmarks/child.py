@@ -36,7 +36,7 @@ def bare_server(reply: bytes, media: str, folder: Path | None = None) -> Iterato
     """An HTTP server that reads each request and answers it, with a folder once its body is synced there."""
     arguments = [sys.executable, "-m", "benchmarks.bare_server", media, *([str(folder)] if folder else [])]
     process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with _ending(process):
+    with ending(process):
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(reply)
         process.stdin.close()
@@ -54,7 +54,7 @@ def valkey_server(folder: Path) -> Iterator[BareServer]:
     arguments += ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--loglevel", "warning"]
     arguments += ["--maxclients", str(VALKEY_CLIENTS_MAX)]
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL)
-    with _ending(process):
+    with ending(process):
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
@@ -68,7 +68,8 @@ def valkey_server(folder: Path) -> Iterator[BareServer]:
 
 
 @contextmanager
-def _ending(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+def ending(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """Whatever happens, the process ends with the block."""
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """Figures: what one run of a benchmark measured, and what several runs say together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal, NamedTuple
@@ -66,6 +66,14 @@ class Summary:
         members |= {"lowest": self.lowest, "highest": self.highest, "of_limit": self.of_limit, "met": self.met}
         members["points"] = [point._asdict() for point in figure.points] or None
         return {name: value for name, value in members.items() if value not in (None, "")}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Summary":
+        """What `document()` gave."""
+        members = {name: document[name] for name in Figure.__slots__ if name in document and name != "points"}
+        points = tuple(Point(**point) for point in document.get("points", ()))
+        figure = Figure(**{"unit": "", **members}, points=points)
+        return cls(figure, document["lowest"], document["highest"], document.get("of_limit"))
 
 
 def summaries(runs: Sequence[Sequence[Figure]]) -> list[Summary]:

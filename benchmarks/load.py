@@ -27,6 +27,8 @@ CONNECTION = b"@@@@@@"
 """Stands in a request for the number of its connection."""
 NUMBER = b"############"
 """Stands in a request for how many records its connection has sent before."""
+STAMP = b"!!!!!!!!!!!!!!!!!!!!"
+"""Stands in a request for when it is sent: nanoseconds of the clock that all processes of the machine share."""
 OPENED_AT_ONCE = 200
 TICK_SECONDS = 0.001
 LATE_SECONDS = 0.003
@@ -108,6 +110,7 @@ class _Run:
         self.requests = requests
         self.next_request = cycle(requests).__next__
         self.numbered = CONNECTION in requests[0] or NUMBER in requests[0]
+        self.stamped = STAMP in requests[0]
         self.is_whole = {"http": http_is_whole, "resp": resp_is_whole(plan.replies)}[plan.protocol]
         self.latencies = array("d")
         self.ready: deque[_Connection] = deque()
@@ -117,6 +120,8 @@ class _Run:
 
     def sender_of(self, connection: int) -> Callable[[], bytes]:
         """What gives that connection its requests."""
+        if self.stamped:
+            return lambda: self.next_request().replace(STAMP, b"%020d" % time.perf_counter_ns())
         if not self.numbered:
             return self.next_request
         own = self.requests[connection % len(self.requests)].replace(CONNECTION, b"%06d" % connection)

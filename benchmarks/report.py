@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,13 +77,16 @@ def markdown(name: str, sentence: str, found: Sequence[Summary], others: float, 
     return "\n".join([*lines, *([caption, ""] if caption else [])])
 
 
-def sentences(commands: str, runs: int, others: float) -> list[str]:
-    """What to know of the tables above: the machine, and how to have them again."""
-    described = machine()
+def sentences(
+    described: Mapping[str, str | int | float], measured: Sequence[tuple[str, int]], others: float
+) -> list[str]:
+    """What to know of the tables above: the machine, and how to have them again (arguments and how many runs)."""
     said = [
         f"{described['cpu']}, {described['cores']} cores, {described['memory_gib']} GiB, {described['system']}, "
         f"Python {described['python']}; clients, server and peers share it over loopback.",
-        f"Medians of {runs}; 'of limit' is the median of the runs' own ratios. Again: make bench ARGS=\"{commands}\"",
+        f"Medians of {' or '.join(str(runs) for runs in sorted({runs for _, runs in measured}))} runs; 'of limit' is "
+        "the median of the runs' own ratios. Again: "
+        + "; ".join(dict.fromkeys(f'make bench ARGS="{arguments}"' for arguments, _ in measured)),
     ]
     if others >= OTHERS_MIN:
         said.append("The machine was busy: go by the ratios, or repeat when it is idle.")

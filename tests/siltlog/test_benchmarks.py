@@ -1,23 +1,31 @@
 """The benchmarks themselves: what they say is what was measured, and what they time is there."""
 
 import itertools
+import json
 import os
 import re
+import socket
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.bench import Bench
+from benchmarks.child import valkey_server
 from benchmarks.disk import BLOCK_BYTES, WrittenFile
 from benchmarks.figure import Figure, Point, Summary, summaries
-from benchmarks.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole
+from benchmarks.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole, resp_request
 from benchmarks.pictures import CHARTS, draw
-from benchmarks.report import markdown
+from benchmarks.rebalance import _gaps
+from benchmarks.receiver import RECORD_BYTES, _sent, stamped_value
+from benchmarks.report import machine, markdown
 from benchmarks.staged_server import STAGES, Stage, found, timed
 from benchmarks.stages import REST, stages
+from benchmarks.stream_reader import STREAM, StreamReader
 
 TOP = Path(__file__).parents[2]
 
@@ -52,6 +60,40 @@ def test_numbered_requests_count_for_each_connection() -> None:
         b"a 000000 000000000500.",
         b"a 000001 000000000000.",
     ]
+
+
+def test_a_request_says_when_it_is_sent() -> None:
+    send = _Run(Plan("http", 1, 1, 1.0, 0.0), [stamped_value()]).sender_of(0)
+    before = time.perf_counter_ns()
+    first, second = send(), send()
+    assert len(first) == len(second) == RECORD_BYTES
+    assert before <= _sent(first) <= _sent(second) <= time.perf_counter_ns()
+
+
+@pytest.mark.parametrize("acknowledging", [True, False], ids=["XACK", "NOACK"])
+def test_the_reader_of_streams_gives_every_entry_once(tmp_path: Path, acknowledging: bool) -> None:
+    values = [b"%012d" % n + b"\r\n$20\r\nv" for n in range(3_000)]
+    with valkey_server(tmp_path / "valkey") as valkey, socket.create_connection(("127.0.0.1", valkey.port)) as adding:
+        adding.sendall(b"".join(resp_request(b"XADD", STREAM, b"*", b"v", value) for value in values))
+        reader = StreamReader(valkey.port, "group", 20, acknowledging=acknowledging)
+        found: list[bytes] = []
+        while len(found) < len(values):
+            found += reader.read(1_000, 2_000)
+        assert found == values
+        assert reader.read(1_000, 1) == []
+        adding.sendall(resp_request(b"XPENDING", STREAM, b"group"))
+        pending = b""
+        while not pending.endswith(b"*-1\r\n"):
+            pending += adding.recv(1_000_000)
+        assert pending.endswith(b"*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n")
+        reader.close()
+
+
+def test_gaps_are_between_deliveries_whoever_got_them() -> None:
+    first = [(0, 1, 0), (0, 2, 10_000_000), (1, 2, 0), (1, 3, 4_000_000)]
+    second = [(0, 3, 30_000_000)]
+    assert _gaps([first, second]) == {0: 20.0, 1: 4.0}
+    assert _gaps([first, second], until=20_000_000) == {0: 10.0, 1: 4.0}
 
 
 @given(st.integers(1, 20), st.data())
@@ -107,6 +149,23 @@ def test_medians_of_runs_beside_their_limits() -> None:
         "| parse | 3.00 | 4.00 |",
     ]
     assert "Other programs used 20%" in text
+
+
+def test_documents_of_several_runs_are_shown_as_one(tmp_path: Path) -> None:
+    point = Figure("at 1", 4, "s", "sample", points=(Point("backlog", "line", 1.0),))
+    parts = {"read": summaries([figures(1), figures(2)]), "publish": summaries([[*figures(5), point]])}
+    shown = {}
+    for commands, (name, some) in zip(("read --runs 2", "publish"), parts.items(), strict=True):
+        part = {"used_by_others": 0.01, "figures": [summary.document() for summary in some]}
+        document = {"machine": machine(), "runs": 2, "commands": commands, "benchmarks": {name: part}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+        shown[name] = markdown(name, BENCHMARKS[name][1], some, 0.01, ["backlog.svg"] if name == "publish" else [])
+    arguments = [f"--from={tmp_path / name}.json" for name in parts]
+    told = CliRunner().invoke(main, [*arguments, "--markdown", "--pictures", str(tmp_path)], catch_exceptions=False)
+    # In the order of the benchmarks, whatever that of the documents is.
+    assert told.stdout.startswith(f"# Figures\n\n{shown['publish']}\n{shown['read']}\n- ")
+    assert 'make bench ARGS="read --runs 2"; make bench ARGS="publish"' in told.stdout
+    assert (tmp_path / "backlog.svg").exists()
 
 
 def test_the_same_figures_are_the_same_picture(tmp_path: Path) -> None:
