@@ -151,7 +151,7 @@ class Inbox:
             return []
         by_source: dict[str, list[PartitionState]] = {}
         for state in wanted:
-            by_source.setdefault(self._choose(self._wanted(state), self.options.isolation), []).append(state)
+            by_source.setdefault(self._choose(self._wanted(state), self.options.sees), []).append(state)
         flights = [self._flight(source, states, now) for source, states in by_source.items()]
         return [flight for flight in flights if flight is not None]
 
@@ -190,7 +190,7 @@ class Inbox:
         plan = FetchPlan(
             source,
             tuple(self._wanted(state) for state in states),
-            self.options.isolation,
+            self.options.sees,
             FETCH_RECORDS_MAX,
             self._fetch_bytes,
             wait_ms,
@@ -356,7 +356,7 @@ class Inbox:
 
     def _end(self, bounds: Bounds) -> int:
         """Where reading ends at present."""
-        return bounds.table_offset if self.options.isolation == "table" else bounds.high_watermark
+        return bounds.table_offset if self.options.sees == "table" else bounds.high_watermark
 
     # --- handing out --------------------------------------------------------------------------------------
     def ask(self) -> None:
@@ -374,9 +374,13 @@ class Inbox:
             max_records -= run.rows.num_rows
         return taken
 
+    def next_run(self, max_records: int) -> Run | None:
+        """Records of one partition, as far as is to be read; the caller says when they are handed out."""
+        return self.positions.take(max_records, self._marks)
+
     def next_chunk(self) -> Chunk | None:
         """Records for an iteration to hand out one by one, None while there are none."""
-        run = self.positions.take(CHUNK_RECORDS, self._marks)
+        run = self.next_run(CHUNK_RECORDS)
         self._chunk = None if run is None else Chunk(run, self.positions)
         return self._chunk
 
@@ -534,7 +538,7 @@ class Inbox:
                 Wanted(state.at, readable(state, state.position), self._topic_ids.get(state.at.topic), None)
                 for state in unknown
             )
-            plan = FetchPlan(SERVER, wanted, self.options.isolation, len(wanted), self._fetch_bytes, 0)
+            plan = FetchPlan(SERVER, wanted, self.options.sees, len(wanted), self._fetch_bytes, 0)
             parts = fetched_of((yield fetch_request(plan, partition_bytes_max=1)))
             told = {part.at: timestamp_us(part.rows) for part in parts if part.rows is not None}
             found |= told

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from siltlog.consumers.async_consumer import AsyncConsumer
     from siltlog.consumers.consumer import Consumer
     from siltlog.consumers.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
@@ -38,6 +39,7 @@ _ERRORS = "siltlog.infra.errors"
 _HOMES = {
     "Admin": f"{_CLIENT}.admin",
     "AsyncAdmin": f"{_CLIENT}.async_admin",
+    "AsyncConsumer": "siltlog.consumers.async_consumer",
     "AsyncProducer": f"{_CLIENT}.async_producer",
     "BufferFull": _ERRORS,
     "ConfigError": _ERRORS,
@@ -64,6 +66,7 @@ _HOMES = {
 __all__ = [
     "Admin",
     "AsyncAdmin",
+    "AsyncConsumer",
     "AsyncProducer",
     "BufferFull",
     "ConfigError",

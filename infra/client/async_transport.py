@@ -111,6 +111,8 @@ class AsyncCaller:
         self._clock = clock
         self._retry_timeout_ms = retry_timeout_ms
         self._jitter = jitter or random.Random().random  # noqa: S311
+        self.interrupted = asyncio.Event()
+        """Once set, no retry is waited for: the call in flight raises its last error."""
 
     async def call(self, request: Request) -> Response:
         """Raises the SiltlogError of the last attempt."""
@@ -130,12 +132,20 @@ class AsyncCaller:
                 return response
             if isinstance(step, Pause):
                 answer = None
-                await asyncio.sleep(step.seconds)
+                if await self._interrupted_within(step.seconds):
+                    raise step.error
                 continue
             try:
                 answer = Reply(await self._transport.send(step.url, step.request), self._clock.monotonic())
             except ConnectionFailed as failed:
                 answer = Reply(failed, self._clock.monotonic())
+
+    async def _interrupted_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.interrupted.wait()
+        except TimeoutError:
+            return False
 
     async def run(self, call: Call[T]) -> T:
         """What a call returns; its requests are made with their retries."""

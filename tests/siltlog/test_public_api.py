@@ -44,7 +44,7 @@ METHODS = {
     "AsyncProducer.metrics": "",
     "AsyncProducer.close": "timeout_ms",
     "Consumer.__init__": "url *group *topics *topic_pattern *assign *auto_offset_reset *auto_commit "
-    "*auto_commit_interval_ms *isolation *stop_at *idle_timeout_ms *buffer_bytes *session_timeout_ms "
+    "*auto_commit_interval_ms *isolation *read *stop_at *idle_timeout_ms *buffer_bytes *session_timeout_ms "
     "*rebalance_timeout_ms *max_poll_interval_ms *retry_timeout_ms *client_id *instance_id *on_assigned *on_revoked "
     "*on_lost *clock *transport",
     "Consumer.poll": "max_records timeout_ms",
@@ -69,6 +69,7 @@ METHODS = {
     "Admin.alter_topic": "name partitions config",
     "Admin.delete_topic": "name",
     "Admin.offsets": "topic timestamp",
+    "Admin.delete_records": "topic partition before_offset",
     "Admin.groups": "prefix",
     "Admin.group": "group",
     "Admin.group_offsets": "group",
