@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from siltlog.consumers.row_source import Isolation
+from siltlog.consumers.table_reading import READS, Read
 from siltlog.infra import names
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import ConfigError
@@ -42,6 +43,7 @@ class ConsumerOptions:
     on_assigned: OnPartitions | None
     on_revoked: OnPartitions | None
     on_lost: OnPartitions | None
+    read: Read = "server"
 
     def __post_init__(self) -> None:
         """Raises ConfigError that names the argument."""
@@ -49,6 +51,7 @@ class ConsumerOptions:
         for name, choices in (
             ("auto_offset_reset", ("earliest", "latest", "error")),
             ("isolation", ("wal", "table")),
+            ("read", READS),
             ("stop_at", (None, "latest")),
         ):
             given = getattr(self, name)
@@ -92,6 +95,11 @@ class ConsumerOptions:
                     raise ConfigError(f"{what}: {wrong}")
         if len(set(self.assign)) != len(self.assign):
             raise ConfigError("assign= names a partition twice")
+
+    @property
+    def sees(self) -> Isolation:
+        """Who reads nothing but the table sees nothing but the table."""
+        return "table" if self.read == "table" else self.isolation
 
     @property
     def commits_by_itself(self) -> bool:
