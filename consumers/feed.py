@@ -32,7 +32,7 @@ class Found:
     batches: list[pa.RecordBatch]
 
     @property
-    def count(self) -> int:
+    def records(self) -> int:
         return sum(batch.num_rows for batch in self.batches)
 
 

@@ -102,7 +102,7 @@ class Session(abc.ABC):
             return
         self._holds = True
         self.socket.send(await self._message(found))
-        records = sum(part.count for part in found)
+        records = sum(part.records for part in found)
         self.credit -= records
         self.stream.sent(records)
 

@@ -26,8 +26,6 @@ class Stream:
     def __init__(self, streams: "Streams", kind: Kind) -> None:
         self.kind = kind
         self.ended = False
-        self.draining = False
-        """It ends because the server does."""
         self.beat = False
         """Its time to show that it is alive."""
         self.due = 0.0
@@ -75,7 +73,7 @@ class Streams:
         stream = Stream(self, kind)
         loop = asyncio.get_running_loop()
         stream.due = loop.time() + self._beat_seconds
-        stream.ended = stream.draining = self.draining
+        stream.ended = self.draining
         self._open[stream] = None
         if self._timer is None:
             self._timer = loop.call_at(stream.due, self._beat)
@@ -88,7 +86,6 @@ class Streams:
         """Every stream ends, and every later one at once."""
         self.draining = True
         for stream in self._open:
-            stream.draining = True
             stream.end()
 
     def _beat(self) -> None:

@@ -100,7 +100,7 @@ class _Events(Response):
                 await send(_body(text))
                 # Once more, with nothing: what was sent may be forgotten when this returns.
                 await send(_body(b""))
-                stream.sent(sum(part.count for part in found))
+                stream.sent(sum(part.records for part in found))
             if self._tails.in_flight is not None:
                 self._tails.in_flight.let_go()
             if tail.feed.ready:
