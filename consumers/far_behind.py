@@ -1,7 +1,6 @@
 """`read="auto"`: partitions that are far behind are read from their tables' files, all others from the server."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 from siltlog.consumers.row_source import SERVER, Fetched, FetchPlan, Isolation, Source, Wanted
@@ -31,11 +30,9 @@ _log = logging.getLogger("siltlog.consumer")
 class FarBehind:
     """Chooses, and is the Source under the name TABLE. It raises nothing: what fails, the server is asked for."""
 
-    def __init__(self, open_table: Callable[[], Source], clock: Clock) -> None:
-        """`open_table` is called by the first read."""
-        self._open_table = open_table
+    def __init__(self, table: Source, clock: Clock) -> None:
+        self._table = table
         self._clock = clock
-        self._table: Source | None = None
         self._record_bytes: dict[str, float] = {}
         self._far: set[TopicPartition] = set()
         self._not_before = 0.0
@@ -54,8 +51,6 @@ class FarBehind:
     def read(self, plan: FetchPlan) -> list[Fetched]:
         """What the table gives at once; nothing where that is nothing, or fails."""
         try:
-            if self._table is None:
-                self._table = self._open_table()
             found = list(self._table.read(replace(plan, wait_ms=0)))
         except SiltlogError as error:
             self._rest(error)

@@ -51,6 +51,7 @@ class TableSource:
         self._pool = ThreadPoolExecutor(SCANS_MAX * LANES_MAX, "siltlog-table")
         self._scans: dict[TopicPartition, _Scan] = {}
         self._turn_taken = threading.Lock()
+        self._closed = False
 
     def read(self, plan: FetchPlan) -> list[Fetched]:
         """What comes next of some partitions of the plan; nothing when the tables hold no more for the plan's wait.
@@ -61,18 +62,29 @@ class TableSource:
         """
         with self._turn_taken:
             scans = self._scans_of(plan.wanted)
-            while True:
+            while not self._closed:
                 waited = self._list(scans, plan.wait_ms)
-                turn = self._turn(scans)
-                found = [part for scan in turn if (part := self._read(scan, plan, len(turn))) is not None]
-                given = {part.at for part in found}
-                found += [scan.refused() for scan in scans if scan.refusing and scan.at not in given]
+                found = self._found(scans, plan)
                 if found or waited:
                     return found
+            return []
+
+    def _found(self, scans: Sequence["_Scan"], plan: FetchPlan) -> list[Fetched]:
+        turn = self._turn(scans)
+        try:
+            found = [part for scan in turn if (part := self._read(scan, plan, len(turn))) is not None]
+        except RuntimeError:
+            # The threads that would read ahead have ended.
+            if self._closed:
+                return []
+            raise
+        given = {part.at for part in found}
+        return found + [scan.refused() for scan in scans if scan.refusing and scan.at not in given]
 
     def close(self) -> None:
-        self._scans.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """A read under way ends soon; nobody waits for it."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
 
     def _scans_of(self, wanted: Sequence[Wanted]) -> list["_Scan"]:
         """In the order of their turns: those that were there first."""
