@@ -19,6 +19,7 @@ from siltlog.consumers.lag import Lag
 from siltlog.consumers.positions import PartitionState, Run
 from siltlog.consumers.record import ConsumerRecord
 from siltlog.consumers.row_source import SERVER, Isolation, ServerSource
+from siltlog.consumers.table_reading import Read, TableReading
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.client.transport import Caller, HttpTransport, Transport
@@ -38,6 +39,11 @@ class Consumer:
     `stop_at="latest"` at the ends that were seen when it began, with `idle_timeout_ms` when nothing came for so long,
     else only when woken or closed. Up to `buffer_bytes` are fetched ahead.
 
+    With `read="auto"` what is far behind is read from the topic's Delta table by the consumer itself, where its files
+    can be reached from here, and all else from the server; `"server"` never reads files; `"table"` reads nothing else:
+    it sees what is in the table, and raises ConfigError where that cannot be reached. Files on S3 are found as the
+    server finds them, by `SILT_S3_ENDPOINT`, `SILT_S3_REGION` and the AWS SDK's own settings.
+
     Who asks for nothing in `max_poll_interval_ms` leaves the group, and comes back with the next poll. With
     `instance_id` closing leaves nothing: who comes back under it within `session_timeout_ms` has its partitions again.
     Callbacks are called between two records, by the thread that reads: `on_revoked` before partitions are let go,
@@ -56,6 +62,7 @@ class Consumer:
         auto_commit: bool = True,
         auto_commit_interval_ms: int = 5_000,
         isolation: Isolation = "wal",
+        read: Read = "auto",
         stop_at: StopAt | None = None,
         idle_timeout_ms: int | None = None,
         buffer_bytes: int = 32 * 1024 * 1024,
@@ -81,6 +88,7 @@ class Consumer:
             auto_commit=auto_commit,
             auto_commit_interval_ms=auto_commit_interval_ms,
             isolation=isolation,
+            read=read,
             stop_at=stop_at,
             idle_timeout_ms=idle_timeout_ms,
             buffer_bytes=buffer_bytes,
@@ -98,11 +106,12 @@ class Consumer:
         self._options = options
         self._clock = clock or SystemClock()
         self._transport = transport or HttpTransport()
-        self._inbox = Inbox(options, self._clock)
         caller, background = (
             Caller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms) for _ in range(2)
         )
-        sources = {SERVER: ServerSource(background)}
+        self._table = TableReading(read, lambda: background, self._clock)
+        self._inbox = Inbox(options, self._clock, self._table.choose)
+        sources = {SERVER: ServerSource(background), **self._table.sources}
         self._threads = ConsumerThreads(self._inbox, sources, caller, background, self._clock)
         self._turn = threading.RLock()
         self._closed = False
@@ -302,6 +311,7 @@ class Consumer:
                 self._threads.run(self._inbox.close())
             finally:
                 self._threads.stop()
+                self._table.close()
                 self._transport.close()
         finally:
             self._turn.release()

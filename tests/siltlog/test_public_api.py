@@ -81,7 +81,7 @@ METHODS = {
 }
 for _name, _parameters in list(METHODS.items()):
     # Both ask the same of a server.
-    if _name.startswith("Admin."):
+    if _name.startswith(("Admin.", "Consumer.")):
         METHODS[f"Async{_name}"] = _parameters
 FIELDS = {
     "TopicPartition": "topic partition",
@@ -96,6 +96,7 @@ def test_the_public_names() -> None:
         *ERRORS,
         *FIELDS,
         "AsyncAdmin",
+        "AsyncConsumer",
         "AsyncProducer",
         "Producer",
         "Consumer",
@@ -126,7 +127,7 @@ def test_the_signatures(name: str) -> None:
     assert " ".join(shown) == METHODS[name]
 
 
-@pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "Admin", "AsyncAdmin"])
+@pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "AsyncConsumer", "Admin", "AsyncAdmin"])
 def test_no_public_method_is_left_out(name: str) -> None:
     methods = {f"{name}.{m}" for m, _ in inspect.getmembers(getattr(siltlog, name), inspect.isfunction) if m[0] != "_"}
     assert methods == {method for method in METHODS if method.startswith(f"{name}.") and "__" not in method}
