@@ -17,10 +17,12 @@ from siltlog.consumers.inbox import FETCH_RECORDS_MAX, Inbox
 from siltlog.consumers.lag import Lag
 from siltlog.consumers.positions import PartitionState, Run
 from siltlog.consumers.record import ConsumerRecord
-from siltlog.consumers.row_source import SERVER, AsyncServerSource, Isolation
+from siltlog.consumers.row_source import SERVER, AsyncServerSource, AsyncSource, InThread, Isolation
+from siltlog.consumers.table_reading import Read, TableReading
 from siltlog.infra.client.async_transport import AsyncCaller, AsyncHttpTransport, AsyncTransport
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import TimeLike, TopicPartition
+from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable, problem
 from siltlog.infra.schema import FETCH_SCHEMA
@@ -47,6 +49,7 @@ class AsyncConsumer:
         auto_commit: bool = True,
         auto_commit_interval_ms: int = 5_000,
         isolation: Isolation = "wal",
+        read: Read = "auto",
         stop_at: StopAt | None = None,
         idle_timeout_ms: int | None = None,
         buffer_bytes: int = 32 * 1024 * 1024,
@@ -72,6 +75,7 @@ class AsyncConsumer:
             auto_commit=auto_commit,
             auto_commit_interval_ms=auto_commit_interval_ms,
             isolation=isolation,
+            read=read,
             stop_at=stop_at,
             idle_timeout_ms=idle_timeout_ms,
             buffer_bytes=buffer_bytes,
@@ -89,11 +93,19 @@ class AsyncConsumer:
         self._options = options
         self._clock = clock or SystemClock()
         self._transport = transport or AsyncHttpTransport()
-        self._inbox = Inbox(options, self._clock)
+        # Files are read on threads, which ask the server for them on their own.
+        self._file_transport = HttpTransport()
+        self._table = TableReading(
+            read,
+            lambda: Caller(endpoints, self._file_transport, self._clock, retry_timeout_ms=retry_timeout_ms),
+            self._clock,
+        )
+        self._inbox = Inbox(options, self._clock, self._table.choose)
         caller, background = (
             AsyncCaller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms) for _ in range(2)
         )
-        sources = {SERVER: AsyncServerSource(background)}
+        sources: dict[str, AsyncSource] = {SERVER: AsyncServerSource(background)}
+        sources |= {name: InThread(source) for name, source in self._table.sources.items()}
         self._tasks = ConsumerTasks(self._inbox, sources, caller, background, self._clock)
         self._user: asyncio.Task[Any] | None = None
         self._free = asyncio.Event()
@@ -296,6 +308,8 @@ class AsyncConsumer:
             await self._tasks.run(self._inbox.close())
         finally:
             await self._tasks.stop()
+            await asyncio.to_thread(self._table.close)
+            self._file_transport.close()
             await self._transport.close()
 
     async def __aenter__(self) -> Self:
