@@ -192,7 +192,7 @@ class Fetcher:
             return
         try:
             topic, view = self._find(part)
-            part.topic_id = topic.topic_id
+            part.topic_id, part.bounds = topic.topic_id, view.bounds()
             read = await self._reader.read(topic, view, part.next_offset, budget, part.share, isolation)
         except SiltlogError as error:
             part.error = error

@@ -45,8 +45,10 @@ from siltlog.infra.topic_config import Value
 from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.log import Log
+from siltlog.ingest.log_start import LogStarts
 from siltlog.ingest.producers_http import ProducersHttp
 from siltlog.ingest.publish_http import Publish
+from siltlog.ingest.records_http import RecordsHttp
 from siltlog.ingest.small_publish import SmallPublish
 from siltlog.ingest.start import start_log
 from siltlog.ingest.system_topics import SystemTopics
@@ -222,6 +224,7 @@ class _Server:
             *FilesHttp(FileLister(log, fetcher.waits, self._cluster_id), limits).routes(),
             *TopicsHttp(log, topics).routes(),
             *ProducersHttp(log, flusher.states).routes(),
+            *RecordsHttp(log, LogStarts(log, flusher.states, flusher.wake, self.logger)).routes(),
             *coordination.routes(fetcher),
             *DeadLettersHttp(dead_letters, Replay(log, own_reads, system, self.clock)).routes(),
             *push.routes(),

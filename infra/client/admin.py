@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from siltlog.infra.client import calls
 from siltlog.infra.client.calls import Call, Document
@@ -68,6 +68,13 @@ class Admin:
         """Per partition its bounds and, with `timestamp`, the lowest offset at or after it."""
         partitions: list[Document] = self._run(calls.offsets(topic, timestamp))["partitions"]
         return partitions
+
+    def delete_records(self, topic: str, partition: int, before_offset: int | Literal["latest"]) -> Document:
+        """Deletes what is below an offset ("latest": all there is) for good; the bounds as they are after it.
+
+        A log start that is there already stays. Raises UnknownTopic, OffsetOutOfRange above the high watermark.
+        """
+        return self._run(calls.delete_records(topic, partition, before_offset))
 
     # --- groups -------------------------------------------------------------------------------------------
     def groups(self, prefix: str | None = None) -> list[Document]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from siltlog.infra.client import calls
 from siltlog.infra.client.async_transport import AsyncCaller, AsyncHttpTransport, AsyncTransport
@@ -69,6 +69,13 @@ class AsyncAdmin:
         reply = await self._run(calls.offsets(topic, timestamp))
         partitions: list[Document] = reply["partitions"]
         return partitions
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int | Literal["latest"]) -> Document:
+        """Deletes what is below an offset ("latest": all there is) for good; the bounds as they are after it.
+
+        A log start that is there already stays. Raises UnknownTopic, OffsetOutOfRange above the high watermark.
+        """
+        return await self._run(calls.delete_records(topic, partition, before_offset))
 
     # --- groups -------------------------------------------------------------------------------------------
     async def groups(self, prefix: str | None = None) -> list[Document]:

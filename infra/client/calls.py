@@ -53,6 +53,11 @@ def offsets(topic: str, timestamp: TimeLike | None = None) -> Call[Document]:
     return document_of("GET", f"{topic_path(topic)}/offsets", query={"timestamp": when})
 
 
+def delete_records(topic: str, partition: int, before_offset: int | str) -> Call[Document]:
+    path = f"{topic_path(topic)}/partitions/{partition}/records"
+    return document_of("DELETE", path, query={"before_offset": str(before_offset)})
+
+
 # --- groups -----------------------------------------------------------------------------------------------
 def groups(prefix: str | None) -> Call[list[Document]]:
     return pages("/v1/groups", "groups", prefix)

@@ -1,4 +1,4 @@
-"""`silt topic`: create, list, describe, alter, delete."""
+"""`silt topic`: create, list, describe, alter, delete; and delete records of one."""
 
 from typing import Any
 
@@ -93,6 +93,27 @@ def delete(session: Session, name: str, yes: bool) -> None:
     with session.admin() as admin:
         admin.delete_topic(name)
     session.output.document({"name": name, "deleted": True}, value=[name], tables=[pairs({"deleted": name})])
+
+
+@topic.command("delete-records", epilog="Example:  silt topic delete-records events --partition 0 --before 1000 --yes")
+@click.argument("name")
+@click.option("--partition", "-p", type=click.IntRange(0), required=True, help="The partition.")
+@click.option("--before", metavar="OFFSET|latest", required=True, help="The first offset to keep; latest: keep none.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@client_options
+@pass_session
+def delete_records(session: Session, name: str, partition: int, before: str, yes: bool) -> None:
+    """Delete the records of a partition below an offset, for good: its log start moves there."""
+    if before != "latest" and not (before.isascii() and before.isdigit()):
+        raise click.BadParameter(f"{before!r} is no offset; a whole number, or latest", param_hint="--before")
+    if not yes:
+        if not on_terminal():
+            raise click.UsageError(f"deleting records of {name} is for good and cannot ask here; say so with --yes")
+        what = "all records" if before == "latest" else f"the records below offset {before}"
+        click.confirm(f"Delete {what} of topic {name}, partition {partition}?", abort=True, err=True)
+    with session.admin() as admin:
+        document = admin.delete_records(name, partition, "latest" if before == "latest" else int(before))
+    session.output.document(document, value=[document["log_start_offset"]], tables=[pairs(document)])
 
 
 def _setting(entry: str) -> tuple[str, int | str]:

@@ -185,7 +185,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
         "name": parameter.name,
         "in": parameter.place,
         "description": parameter.text,
-        "required": parameter.place == "path",
+        "required": parameter.required,
         "schema": _portable(parameter.schema),
     }
     return said if parameter.example is None else {**said, "example": parameter.example}

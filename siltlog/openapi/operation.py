@@ -40,6 +40,7 @@ class Parameter:
     text: str
     schema: Schema
     example: Any = None
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,11 @@ class Operation:
 
 
 def path(name: str, text: str, schema: Schema = NAME, example: Any = None) -> Parameter:
-    return Parameter(name, "path", text, schema, example)
+    return Parameter(name, "path", text, schema, example, required=True)
 
 
-def query(name: str, text: str, schema: Schema = TEXT, example: Any = None) -> Parameter:
-    return Parameter(name, "query", text, schema, example)
+def query(name: str, text: str, schema: Schema = TEXT, example: Any = None, *, required: bool = False) -> Parameter:
+    return Parameter(name, "query", text, schema, example, required)
 
 
 def header(name: str, text: str, schema: Schema = TEXT, example: Any = None) -> Parameter:

@@ -34,6 +34,7 @@ _BOUNDS = (
     names.HEADER_TABLE_OFFSET,
     names.HEADER_HIGH_WATERMARK,
 )
+_WRITE_ERRORS = ("topic_unavailable", "disk_full", "corrupt_data", "internal")
 _ERRORS = ("unknown_topic", "unknown_partition", "not_acceptable", "corrupt_data", "topic_unavailable")
 
 
@@ -84,6 +85,28 @@ OPERATIONS = (
             query("min_bytes", "Answer once so many are there; more than `max_bytes` is cut.", cut(0, 1)),
         ),
         errors=(*_ERRORS, "offset_out_of_range", "invalid_request"),
+    ),
+    Operation(
+        "DELETE",
+        "/v1/topics/{topic}/partitions/{partition}/records",
+        "deleteRecords",
+        "Read",
+        "Delete the records below an offset",
+        "Moves the log start, for good. What is below `before_offset` and not in the table yet is flushed first. A log "
+        "start that is there already stays, so a repeat changes nothing. Groups below it follow their reset policy.",
+        {200: json_reply("The bounds, as they are now.", shapes.DeletedRecords)},
+        (
+            TOPIC,
+            _PARTITION,
+            query(
+                "before_offset",
+                "The first offset to keep, at most the high watermark; `latest`: delete all there is.",
+                {"anyOf": [whole(), choice("latest")]},
+                required=True,
+            ),
+            _TOPIC_ID,
+        ),
+        errors=("unknown_topic", "unknown_partition", "forbidden", "offset_out_of_range", *_WRITE_ERRORS),
     ),
     Operation(
         "POST",

@@ -115,6 +115,11 @@ class PartitionRecords(Bounds):
     next_offset: Annotated[Whole, Meta(description="Read on from here: offsets may have gaps")]
 
 
+class DeletedRecords(Bounds):
+    topic: str
+    partition: Whole
+
+
 class FetchedPartition(msgspec.Struct):
     """Bounds are null where the partition was not found; `error` is a problem of this partition alone."""
 
