@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import NoReturn, Self
@@ -14,11 +14,13 @@ import pyarrow as pa
 from siltlog.consumers.chunk import Chunk, records_in
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt, topic_names
 from siltlog.consumers.consumer_threads import ConsumerThreads
+from siltlog.consumers.handling import HandlingOptions
 from siltlog.consumers.inbox import FETCH_RECORDS_MAX, Inbox
 from siltlog.consumers.lag import Lag
 from siltlog.consumers.positions import PartitionState, Run
 from siltlog.consumers.record import ConsumerRecord
 from siltlog.consumers.row_source import SERVER, Isolation, ServerSource
+from siltlog.consumers.run import HandlerRun
 from siltlog.consumers.table_reading import Read, TableReading
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import TimeLike, TopicPartition
@@ -150,6 +152,29 @@ class Consumer:
             return chunk.hand_out()
         finally:
             self._turn.release()
+
+    def run(
+        self,
+        handle: Callable[[ConsumerRecord], object],
+        *,
+        max_attempts: int = 5,
+        backoff_ms: int = 200,
+        backoff_ms_max: int = 30_000,
+        workers: int = 1,
+    ) -> None:
+        """Calls `handle(record)` for every record, in order within each partition; until woken, closed, or the end.
+
+        A record is done when `handle` returns; what is done is committed, also without `auto_commit`. Where it raises
+        an Exception the record is tried again after a pause, which doubles from `backoff_ms` to `backoff_ms_max`, while
+        other partitions go on; after `max_attempts` it becomes a dead letter in `{topic}.dlq`. A record whose handling
+        ended the process is counted too: after such an end records that were handed out are handled one at a time.
+
+        With several `workers`, threads call `handle`, at most one for a partition; otherwise this thread does. Raises
+        what a poll does, and what `handle` raises that is no Exception; the record is then not done.
+        """
+        options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
+        with self._my_turn():
+            HandlerRun(self._inbox, self._threads, handle, options, self._clock).run()
 
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any thread."""

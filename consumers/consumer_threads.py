@@ -5,7 +5,7 @@ import math
 import queue
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from siltlog.consumers.group_member import Beat, Goodbye, GroupMember, Rest
@@ -94,14 +94,25 @@ class ConsumerThreads:
                 threading.Thread(target=self._fetches, name="siltlog-fetch", daemon=True).start()
             self._flights.put(flight)
 
-    def wait(self, deadline: float) -> None:
-        """Returns once something has come, or is due, or at `deadline` (monotonic seconds)."""
+    def wait(self, deadline: float, ready: Callable[[], bool] = bool) -> None:
+        """Returns once something has come, or is due, or at `deadline` (monotonic seconds); or it is `ready`."""
         until = self._inbox.wait_until(deadline)
         with self._changed:
-            if not self._inbox.has_news:
+            if not (self._inbox.has_news or ready()):
                 self._changed.wait(max(0.0, until - self._clock.monotonic()))
 
+    def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Returns once it is `ready`, whatever else comes, or after `seconds`."""
+        with self._changed:
+            self._changed.wait_for(ready, None if seconds == math.inf else seconds)
+
     # --- from any thread ----------------------------------------------------------------------------------
+    def tell(self, change: Callable[[], None]) -> None:
+        """Makes a change that a wait may be for."""
+        with self._changed:
+            change()
+            self._changed.notify_all()
+
     def wake(self, *, close: bool = False) -> None:
         with self._changed:
             if close:

@@ -3,8 +3,8 @@
 `Caller.run` and `AsyncCaller.run` drive one. A call that is told of a refusal gets the SiltlogError thrown in.
 """
 
-from collections.abc import Generator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from siltlog.infra.client.core import Request, Response, json_request
@@ -76,8 +76,67 @@ def set_group_offsets(group: str, offsets: Mapping[TopicPartition, int]) -> Call
     return nothing_of("PUT", f"{group_path(group)}/offsets", {"offsets": offset_list(offsets)})
 
 
+def reset_group(
+    group: str,
+    to: str,
+    topics: Sequence[str] | None,
+    partitions: Sequence[TopicPartition] | None,
+    timestamp: TimeLike | None,
+    offset: int | None,
+    shift: int | None,
+    dry_run: bool,
+) -> Call[list[Document]]:
+    document: Document = {"to": to, "dry_run": dry_run}
+    if topics is not None:
+        document["topics"] = list(topics)
+    if partitions is not None:
+        document["partitions"] = [{"topic": at.topic, "partition": at.partition} for at in partitions]
+    if timestamp is not None:
+        document["timestamp"] = format_us(time_us(timestamp))
+    document |= {name: value for name, value in (("offset", offset), ("shift", shift)) if value is not None}
+    reply = yield from document_of("POST", f"{group_path(group)}/offsets/reset", document)
+    moved: list[Document] = reply["offsets"]
+    return moved
+
+
 def delete_group(group: str) -> Call[None]:
     return nothing_of("DELETE", group_path(group))
+
+
+class GroupRecord(NamedTuple):
+    """A record, as the member that holds its partition names it."""
+
+    group: str
+    member_id: str
+    generation: int
+    at: TopicPartition
+    offset: int
+
+    def document(self) -> Document:
+        return {
+            "member_id": self.member_id,
+            "generation": self.generation,
+            "topic": self.at.topic,
+            "partition": self.at.partition,
+            "offset": self.offset,
+        }
+
+
+def count_attempt(record: GroupRecord) -> Call[Document]:
+    """Once: who has to know whether it was counted asks again, and it counts twice."""
+    path = f"{group_path(record.group)}/attempts"
+    reply = yield json_request("POST", path, record.document(), retry_timeout_ms=0)
+    document: Document = reply.json()
+    return document
+
+
+def bury(record: GroupRecord, error: str) -> Call[Document]:
+    """The record becomes a dead letter; it may be sent again."""
+    path = f"{group_path(record.group)}/dead_letters"
+    document = {**record.document(), "error": error}
+    reply = yield json_request("POST", path, document, repeatable=True, retry_timeout_ms=0)
+    found: Document = reply.json()
+    return found
 
 
 # --- the rest ---------------------------------------------------------------------------------------------

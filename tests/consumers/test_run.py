@@ -1,0 +1,285 @@
+"""Consumer.run against a real server: retries, dead letters, workers, and processes that are killed."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from siltlog.consumers.consumer import Consumer
+from siltlog.consumers.record import ConsumerRecord
+from siltlog.infra import errors
+from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.producer import Producer
+from siltlog.infra.client.record import TopicPartition
+from siltlog.testing import running_server
+
+PARTITIONS = 4
+QUICK: dict[str, Any] = {"backoff_ms": 1, "backoff_ms_max": 20}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running_server(flush_ms=100) as server:
+        yield server.url
+
+
+@pytest.fixture
+def topic(url: str, request: pytest.FixtureRequest) -> str:
+    name = request.node.name[:150].replace("[", ".").replace("]", "")
+    with Admin(url) as admin:
+        admin.create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+def publish(url: str, topic: str, count: int, partitions: int = PARTITIONS) -> None:
+    with Producer(url) as producer:
+        for i in range(count):
+            producer.send(topic, b"%d" % i, partition=i % partitions)
+
+
+def number(record: ConsumerRecord) -> int:
+    return int(record.value or b"")
+
+
+def consumer_of(url: str, topic: str, **options: Any) -> Consumer:
+    return Consumer(url, group=topic, topics=[topic], **{"stop_at": "latest", **options})
+
+
+def committed(url: str, group: str) -> dict[int, int]:
+    with Admin(url) as admin:
+        return {at.partition: offset for at, offset in admin.group_offsets(group).items()}
+
+
+def dead(url: str, topic: str) -> list[tuple[int, dict[str, str]]]:
+    """The dead letters of a topic: the number each was, and what is said about it."""
+    at = [TopicPartition(f"{topic}.dlq", partition) for partition in range(PARTITIONS)]
+    with Consumer(url, assign=at, stop_at="latest") as consumer:
+        return sorted(
+            (number(record), {name: (value or b"").decode() for name, value in record.headers}) for record in consumer
+        )
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_record_is_handled_in_order_and_committed(url: str, topic: str, workers: int) -> None:
+    publish(url, topic, 3_000)
+    seen: dict[int, list[int]] = defaultdict(list)
+    with consumer_of(url, topic) as consumer:
+        consumer.run(lambda record: seen[record.partition].append(number(record)), workers=workers)
+        assert seen == {p: list(range(p, 3_000, PARTITIONS)) for p in range(PARTITIONS)}
+        assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 750)
+        # And goes on where it was.
+        publish(url, topic, 4)
+        consumer.run(lambda record: seen[record.partition].append(number(record)), workers=workers)
+    assert [handled[750:] for _, handled in sorted(seen.items())] == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_record_that_fails_is_tried_again_then_given_up_alone(url: str, topic: str, workers: int) -> None:
+    publish(url, topic, 400)
+    seen: Counter[int] = Counter()
+    order: dict[int, list[int]] = defaultdict(list)
+
+    def handle(record: ConsumerRecord) -> None:
+        seen[number(record)] += 1
+        if number(record) == 101 or (number(record) == 202 and seen[202] < 3):
+            raise ValueError(f"no {number(record)}")
+        order[record.partition].append(number(record))
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, max_attempts=4, workers=workers, **QUICK)
+    assert {i: times for i, times in seen.items() if times > 1} == {101: 4, 202: 3}
+    assert len(seen) == 400
+    assert {p: [i for i in range(p, 400, PARTITIONS) if i != 101] for p in range(PARTITIONS)} == order
+    [(which, said)] = dead(url, topic)
+    assert which == 101
+    assert said["silt.error"] == "ValueError: no 101"
+    assert (said["silt.attempts"], said["silt.partition"], said["silt.offset"]) == ("4", "1", "25")
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 100)
+
+
+def test_a_partition_whose_record_rests_does_not_hold_up_others(url: str, topic: str) -> None:
+    publish(url, topic, 400)
+    seen: Counter[int] = Counter()
+    consumer = consumer_of(url, topic, stop_at=None)
+
+    def handle(record: ConsumerRecord) -> None:
+        if number(record) == 0:
+            raise ValueError("not yet")
+        seen[record.partition] += 1
+        if sum(seen.values()) == 300:
+            consumer.wakeup()
+
+    with consumer:
+        # For an hour, if it has to be.
+        consumer.run(handle, backoff_ms=3_600_000, backoff_ms_max=3_600_000)
+    assert seen == {1: 100, 2: 100, 3: 100}
+    assert committed(url, topic) == {0: 0, 1: 100, 2: 100, 3: 100}
+    assert dead_topic(url, topic) is False
+
+
+def dead_topic(url: str, topic: str) -> bool:
+    with Admin(url) as admin:
+        return any(one["name"] == f"{topic}.dlq" for one in admin.topics())
+
+
+def test_attempts_go_on_being_counted_by_the_next_consumer(url: str, topic: str) -> None:
+    publish(url, topic, 1)
+    tried = 0
+
+    def handle(record: ConsumerRecord) -> None:
+        nonlocal tried
+        tried += 1
+        consumer.wakeup()
+        raise ValueError("no")
+
+    for _ in range(3):
+        with consumer_of(url, topic, stop_at=None) as consumer:
+            consumer.run(handle, max_attempts=3, backoff_ms=0)
+    assert tried == 3
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, max_attempts=3, backoff_ms=0)
+    assert len(dead(url, topic)) == 1
+    assert tried <= 4
+
+
+def test_what_is_no_exception_ends_the_run_and_leaves_the_record(url: str, topic: str) -> None:
+    publish(url, topic, 8)
+    for workers in (1, 2):
+        with consumer_of(url, topic) as consumer, pytest.raises(KeyboardInterrupt):
+            consumer.run(_interrupt, workers=workers)
+    assert committed(url, topic).get(0, 0) == 0
+    seen: list[int] = []
+    with consumer_of(url, topic) as consumer:
+        consumer.run(lambda record: seen.append(number(record)))
+    assert sorted(seen) == list(range(8))
+
+
+def _interrupt(record: ConsumerRecord) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", ["wakeup", "close"])
+def test_another_thread_ends_it_after_the_record_under_way(url: str, topic: str, end: str) -> None:
+    publish(url, topic, 40)
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        seen.append(number(record))
+
+    consumer = consumer_of(url, topic, stop_at=None)
+    running = threading.Thread(target=consumer.run, args=(handle,), kwargs={"workers": 2})
+    running.start()
+    try:
+        assert begun.wait(30)
+        ending = threading.Thread(target=getattr(consumer, end))
+        ending.start()
+        until(lambda: consumer._inbox.woken or consumer._inbox.closing or not running.is_alive())
+    finally:
+        go_on.set()
+        running.join(30)
+    assert not running.is_alive()
+    ending.join(30)
+    consumer.close()
+    done = committed(url, topic)
+    assert sum(done.values()) == len(seen) < 40
+    again: list[int] = []
+    with consumer_of(url, topic) as rest:
+        rest.run(lambda record: again.append(number(record)))
+    assert sorted(seen + again) == list(range(40))
+
+
+def test_a_rebalance_in_the_middle(url: str, topic: str) -> None:
+    publish(url, topic, 2_000)
+    lock = threading.Lock()
+    seen: Counter[int] = Counter()
+    by: dict[str, Counter[int]] = {"a": Counter(), "b": Counter()}
+
+    def consume(name: str, workers: int) -> None:
+        def handle(record: ConsumerRecord) -> None:
+            time.sleep(0.001)
+            with lock:
+                seen[number(record)] += 1
+                by[name][record.partition] += 1
+
+        with consumer_of(url, topic, stop_at=None, idle_timeout_ms=3_000) as consumer:
+            consumer.run(handle, workers=workers)
+
+    first = threading.Thread(target=consume, args=("a", 2))
+    first.start()
+    until(lambda: sum(by["a"].values()) > 100)
+    second = threading.Thread(target=consume, args=("b", 1))
+    second.start()
+    for one in (first, second):
+        one.join(60)
+        assert not one.is_alive()
+    # Handed over cleanly: nothing is skipped, and nothing comes twice.
+    assert seen == Counter(range(2_000))
+    assert len(by["b"]) == 2
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 500)
+
+
+def test_only_a_group_has_retries(url: str, topic: str) -> None:
+    with Consumer(url, assign=[TopicPartition(topic, 0)]) as consumer, pytest.raises(errors.Refused, match="group="):
+        consumer.run(print)
+    with consumer_of(url, topic) as consumer, pytest.raises(errors.ConfigError, match="workers"):
+        consumer.run(print, workers=0)
+
+
+WORKER = """
+import os, signal, sys
+from siltlog import Consumer
+
+url, topic, seen = sys.argv[1:]
+
+def handle(record):
+    with open(seen, "a") as out:
+        out.write(f"{record.partition} {record.value.decode()}\\n")
+    if record.value == b"251":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with Consumer(url, group=topic, topics=[topic], idle_timeout_ms=3_000, session_timeout_ms=500) as consumer:
+    consumer.run(handle, max_attempts=3)
+"""
+
+
+def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(url: str, topic: str, tmp_path: Path) -> None:
+    publish(url, topic, 500, partitions=1)
+    seen = tmp_path / "seen"
+    ends = []
+    for _ in range(8):
+        worker = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", WORKER, url, topic, str(seen)], timeout=60, check=False, capture_output=True
+        )
+        ends.append(worker.returncode)
+        if worker.returncode != -signal.SIGKILL:
+            assert worker.returncode == 0, worker.stderr.decode()
+            break
+    handled = Counter(int(line.split()[1]) for line in seen.read_text().splitlines())
+    # Once before anybody could know, then as often as it may be tried.
+    assert ends == [-signal.SIGKILL] * 4 + [0]
+    [(which, said)] = dead(url, topic)
+    assert which == 251
+    assert said["silt.error"].startswith("its consumer ended")
+    assert handled.keys() == set(range(500))
+    assert handled[251] == 4
+    # Those before it came once more at most; what was counted on the way to it was committed.
+    assert max(times for i, times in handled.items() if i < 251) <= 2
+    assert all(handled[i] == 1 for i in range(252, 500))
+    assert committed(url, topic)[0] == 500
