@@ -18,6 +18,7 @@ from siltlog.consumers.groups import Groups
 from siltlog.consumers.http import INLINE_RECORDS_MAX, ReadLimits
 from siltlog.consumers.log_view import LogView
 from siltlog.consumers.media import chosen_media
+from siltlog.consumers.offset_reset import OffsetReset, ResetRequest
 from siltlog.consumers.replies import read_reply
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
@@ -32,6 +33,7 @@ _JSON = msgspec.json.Encoder()
 _member_decoder = msgspec.json.Decoder(MemberRequest)
 _poll_decoder = msgspec.json.Decoder(PollRequest)
 _commit_decoder = msgspec.json.Decoder(CommitRequest)
+_reset_decoder = msgspec.json.Decoder(ResetRequest)
 
 
 def routes(
@@ -45,6 +47,7 @@ def routes(
         Route("/v1/groups/{group}", calls.delete, methods=["DELETE"]),
         Route("/v1/groups/{group}/offsets", calls.offsets, methods=["GET"]),
         Route("/v1/groups/{group}/offsets", calls.commit, methods=["PUT"]),
+        Route("/v1/groups/{group}/offsets/reset", calls.reset, methods=["POST"]),
         Route(member, calls.heartbeat, methods=["PUT"]),
         Route(member, calls.leave, methods=["DELETE"]),
         Route(member + "/poll", calls.poll, methods=["POST"]),
@@ -56,6 +59,7 @@ class _GroupCalls:
         self._groups = groups
         self._log = log
         self._polls = GroupPoll(groups, fetcher)
+        self._reset = OffsetReset(groups, log, fetcher.lookup)
         self._clock = clock
         self._limits = limits
 
@@ -103,6 +107,12 @@ class _GroupCalls:
         body = decode(await body_of(request, BODY_BYTES_MAX), _commit_decoder)
         await self._groups.commit(_name(request, "group"), body, query.text("topic_id") or None)
         return Response(status_code=204)
+
+    async def reset(self, request: Request) -> Response:
+        Query(request, ())
+        body = decode(await body_of(request, BODY_BYTES_MAX), _reset_decoder)
+        moved = await self._reset.reset(_name(request, "group"), body)
+        return await _reply(request, {"offsets": [move._asdict() for move in moved]})
 
     async def list_groups(self, request: Request) -> Response:
         query = Query(request, ("prefix", "after", "limit"))

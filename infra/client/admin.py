@@ -91,6 +91,26 @@ class Admin:
         """Only while the group has no members."""
         self._run(calls.set_group_offsets(group, offsets))
 
+    def reset_group(
+        self,
+        group: str,
+        to: str,
+        *,
+        topics: Sequence[str] | None = None,
+        partitions: Sequence[TopicPartition] | None = None,
+        timestamp: TimeLike | None = None,
+        offset: int | None = None,
+        shift: int | None = None,
+        dry_run: bool = False,
+    ) -> list[Document]:
+        """Moves where the group goes on, in every partition of `topics` or in `partitions`; only without members.
+
+        `to` is `earliest`, `latest`, or the name of the argument that says more: `timestamp`, `offset`, `shift` (so
+        many records on, or back). Offsets are brought within what the log has. Gives topic, partition, `before` (None:
+        no offset) and `after` of each; with `dry_run` that is all.
+        """
+        return self._run(calls.reset_group(group, to, topics, partitions, timestamp, offset, shift, dry_run))
+
     def delete_group(self, group: str) -> None:
         self._run(calls.delete_group(group))
 

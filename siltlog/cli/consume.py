@@ -1,15 +1,15 @@
 """`silt consume`."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
 
+from siltlog.cli.place import EARLIEST, LATEST, Place, place
 from siltlog.cli.records import RecordPrinter
 from siltlog.cli.session import Session, client_options, pass_session
-from siltlog.infra.clock import format_us, parse_us
+from siltlog.infra.clock import format_us
 from siltlog.infra.errors import problem
 
 if TYPE_CHECKING:
@@ -17,38 +17,12 @@ if TYPE_CHECKING:
     from siltlog.consumers.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
 
-EARLIEST, LATEST = "earliest", "latest"
 EPILOG = """\b
 Examples:
   silt consume events
   silt consume events --from 2026-11-21T07:36:00Z --contains error --follow
   silt consume events --group reporting --output json | jq .value
   silt consume events --partition 0 --from 1000 --until 2000 --output value"""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in every partition: an offset, or the first record at or after a time."""
-
-    offset: int | None
-    time_us: int | None
-
-
-def _place(*words: str) -> Callable[[click.Context, click.Parameter, str | None], Place | str | None]:
-    """Reads an offset, an RFC 3339 time, or one of `words`."""
-
-    def read(_: click.Context, __: click.Parameter, text: str | None) -> Place | str | None:
-        if text is None or text in words:
-            return text
-        if text.isascii() and text.isdigit():
-            return Place(int(text), None)
-        try:
-            return Place(None, parse_us(text))
-        except ValueError:
-            there_are = ", ".join([*words, "an offset such as 1000", "a time such as 2026-11-21T07:36:00Z"])
-            raise click.BadParameter(f"{text!r} is none of: {there_are}") from None
-
-    return read
 
 
 @click.command(epilog=EPILOG)
@@ -61,7 +35,7 @@ def _place(*words: str) -> Callable[[click.Context, click.Parameter, str | None]
     "--from",
     "start",
     metavar=f"{EARLIEST}|{LATEST}|OFFSET|TIME",
-    callback=_place(EARLIEST, LATEST),
+    callback=place(EARLIEST, LATEST),
     default=EARLIEST,
     show_default=True,
     help="Where to begin. For a group: where it begins when it is new.",
@@ -70,7 +44,7 @@ def _place(*words: str) -> Callable[[click.Context, click.Parameter, str | None]
     "--until",
     "end",
     metavar="OFFSET|TIME",
-    callback=_place(),
+    callback=place(),
     help="Stop before this offset of each partition, or this time.",
 )
 @click.option("--max-records", "-n", type=click.IntRange(1), help="Stop after so many.")

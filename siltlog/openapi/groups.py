@@ -1,6 +1,7 @@
 """Consumer groups: what the document says of them."""
 
 from siltlog.consumers.group_requests import CommitRequest, MemberRequest, PollRequest
+from siltlog.consumers.offset_reset import ResetRequest
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import (
     GROUP,
@@ -75,6 +76,30 @@ OPERATIONS = (
         (GROUP, query("topic_id", "Refused when a topic is another than this.")),
         json_body(CommitRequest, {"offsets": [{"topic": "flights", "partition": 0, "offset": 100}]}),
         errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "unknown_group", "unknown_partition", "group_not_empty"),
+    ),
+    Operation(
+        "POST",
+        "/v1/groups/{group}/offsets/reset",
+        "resetGroupOffsets",
+        "Groups",
+        "Move where a group goes on",
+        "In every partition of `topics`, or in `partitions`, while the group has no members. `to` says where; "
+        "`timestamp`, `offset` and `shift` (so many records on, or back) come with a member of that name. Offsets are "
+        "brought within what the log has. What is answered outlives Redis; with `dry_run` nothing is "
+        "changed.",
+        {200: json_reply("Each partition before and after.", shapes.OffsetsMoved)},
+        (GROUP,),
+        json_body(ResetRequest, {"topics": ["flights"], "to": "timestamp", "timestamp": "2026-11-21T07:00:00Z"}),
+        errors=(
+            *_AWAY,
+            *_BODY_ERRORS,
+            "not_acceptable",
+            "unknown_group",
+            "unknown_topic",
+            "unknown_partition",
+            "group_not_empty",
+            "corrupt_data",
+        ),
     ),
     Operation(
         "PUT",

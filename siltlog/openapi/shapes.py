@@ -263,6 +263,15 @@ class GroupOffsets(msgspec.Struct):
     offsets: list[Committed]
 
 
+class OffsetMoved(HeldPartition):
+    before: Annotated[Whole | None, Meta(description="Null where the group had no offset")]
+    after: Whole
+
+
+class OffsetsMoved(msgspec.Struct):
+    offsets: list[OffsetMoved]
+
+
 class Health(msgspec.Struct):
     status: Literal["up"]
 
