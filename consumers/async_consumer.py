@@ -10,9 +10,11 @@ from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
+from siltlog.consumers.async_run import AsyncHandle, AsyncHandlerRun
 from siltlog.consumers.chunk import Chunk, records_in
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt, topic_names
 from siltlog.consumers.consumer_tasks import ConsumerTasks
+from siltlog.consumers.handling import HandlingOptions
 from siltlog.consumers.inbox import FETCH_RECORDS_MAX, Inbox
 from siltlog.consumers.lag import Lag
 from siltlog.consumers.positions import PartitionState, Run
@@ -142,6 +144,23 @@ class AsyncConsumer:
             if chunk is None:
                 raise StopAsyncIteration
         return chunk.hand_out()
+
+    async def run(
+        self,
+        handle: AsyncHandle,
+        *,
+        max_attempts: int = 5,
+        backoff_ms: int = 200,
+        backoff_ms_max: int = 30_000,
+        workers: int = 1,
+    ) -> None:
+        """As `Consumer.run`; what `handle` returns is awaited, and `workers` are how many run at a time.
+
+        Where this is cancelled the handlers that run are too, and what is done is committed.
+        """
+        options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
+        async with self._my_turn():
+            await AsyncHandlerRun(self._inbox, self._tasks, handle, options, self._clock).run()
 
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any task or thread."""

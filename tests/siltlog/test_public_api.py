@@ -60,6 +60,7 @@ METHODS = {
     "Consumer.seek_to_end": "topic",
     "Consumer.pause": "*partitions",
     "Consumer.resume": "*partitions",
+    "Consumer.run": "handle *max_attempts *backoff_ms *backoff_ms_max *workers",
     "Consumer.wakeup": "",
     "Consumer.close": "",
     "Admin.__init__": "url *retry_timeout_ms *clock *transport",
