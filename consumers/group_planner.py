@@ -1,6 +1,7 @@
 """Keeps the assignment of a group in step with its members and its topics."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -22,10 +23,12 @@ class GroupPlanner:
     changed since. Calls that come while one is computed share the next.
     """
 
-    def __init__(self, group: str, topics: GroupTopics, run: Run) -> None:
+    def __init__(self, group: str, topics: GroupTopics, run: Run, rebalances: Counter[str]) -> None:
+        """Counts in `rebalances` what it installs, by what had changed: `members` or `topics`."""
         self._group = group
         self._topics = topics
         self._run = run
+        self._rebalances = rebalances
         self._lock = asyncio.Lock()
         self._asked = 0
         self._answered = 0
@@ -45,10 +48,6 @@ class GroupPlanner:
                     break
             self._answered = covers
 
-    @property
-    def has_planned(self) -> bool:
-        return self._counts is not None
-
     def is_outdated(self) -> bool:
         """Whether topics came, went or grew since the last plan, or there was none yet."""
         return self._counts is None or self._counts != _counts(self._topics.subscribed(self._subscriptions))
@@ -63,7 +62,11 @@ class GroupPlanner:
         installed = await self._run("assign", self._group, request)
         if installed["status"] != "ok":
             return False
-        self._subscriptions, self._counts = subscriptions, _counts(subscribed)
+        counts = _counts(subscribed)
+        if installed["changed"]:
+            same_members = self._subscriptions == subscriptions
+            self._rebalances["topics" if same_members and self._counts != counts else "members"] += 1
+        self._subscriptions, self._counts = subscriptions, counts
         return True
 
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
+from siltlog.consumers.group_counts import GroupCounts
 from siltlog.consumers.group_planner import GroupPlanner
 from siltlog.consumers.group_scripts import GroupScripts, Key, Reply
 from siltlog.consumers.group_topics import GroupTopics
@@ -28,6 +29,8 @@ SCAN_PAGE = 1_000
 RESTORES_MAX = 4
 """How often one call puts back what Redis loses at once again."""
 
+T = TypeVar("T")
+
 
 class _Known:
     """What this server remembers of a group."""
@@ -35,9 +38,14 @@ class _Known:
     def __init__(self, planner: GroupPlanner) -> None:
         self.planner = planner
         self.generation = 0
+        self.members = 0
         self.due = math.inf
         """When its next session ends, on this server's clock; infinite while it has no members."""
         self.listed = False
+        self.followed = -1
+        """The state of the topics that its assignment was last compared with."""
+        self.holding = False
+        """Redis was restarted: nothing moves for now."""
         self.stale = False
         """Its assignment is not what its members and topics ask for."""
 
@@ -56,6 +64,7 @@ class GroupRunner:
         """Without `offsets` nothing is kept beside Redis."""
         self.snapshots = None if offsets is None else OffsetSnapshots(offsets, self._step, topics, redis)
         self.waiters = GroupWaiters()
+        self.counts = GroupCounts()
         self._redis = redis
         self._scripts = GroupScripts(redis)
         self._topics = topics
@@ -64,6 +73,8 @@ class GroupRunner:
         self._known: dict[str, _Known] = {}
         self._task: asyncio.Task[None] | None = None
         self._signature: tuple[tuple[str, str, int], ...] = ()
+        self._topics_state = 0
+        """How often the signature has changed."""
         self._gone: set[str] = set()
         """Deleted topics, `{topic}/{topic id}`, that groups may still have offsets of."""
         self._check_at = self._scan_at = clock.monotonic()
@@ -103,6 +114,7 @@ class GroupRunner:
         reply = await self._scripts.run(transition, group, request)
         if reply["status"] == "unrestored":
             return reply
+        self.counts.count(request, reply)
         if not reply["exists"]:
             self._known.pop(group, None)
             return reply
@@ -112,13 +124,19 @@ class GroupRunner:
         elif reply["changed"]:
             self.waiters.wake(group, reply["generation"], frozenset(reply["changed"]))
         known.generation = max(known.generation, reply["generation"])
+        known.members = reply["member_count"]
         known.stale = reply["plan"]
+        known.holding = reply["holding"]
         due_ms = reply["due_ms"]
         known.due = math.inf if due_ms < 0 else self._clock.monotonic() + due_ms / 1000
         if reply["created"] or not known.listed:
             await self._list(group)
             known.listed = True
         return reply
+
+    def members(self) -> list[int]:
+        """How many each group has, of those that this server has met."""
+        return [known.members for known in self._known.values()]
 
     async def plan(self, group: str) -> None:
         await self._known_of(group).planner.plan()
@@ -152,19 +170,20 @@ class GroupRunner:
 
     async def tick(self) -> None:
         """Does what is due by now. Raises Unavailable without Redis."""
-        now = self._clock.monotonic()
-        if now >= self._scan_at:
-            await self._scan()
-            self._scan_at = now + SCAN_S
-        for group, known in list(self._known.items()):
-            if known.due <= now:
-                await self.run("sweep", group, {})
-            if known.stale:
-                await self.plan(group)
-        await self._follow_topics()
-        if now >= self._check_at:
-            self._check_at = now + CHECK_S
-            await self._follow_others()
+        await self._each((self._scan, self._keep_up, self._follow_topics, self._follow_others), lambda step: step())
+
+    async def _each(self, things: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
+        """In a cluster the node of one group may be away while those of others are not: they do not wait for it."""
+        failure: Unavailable | None = None
+        for thing in list(things):
+            try:
+                await act(thing)
+            except Unavailable as error:
+                if not self._redis.is_cluster:
+                    raise
+                failure = error
+        if failure is not None:
+            raise failure
 
     async def _tick_for_ever(self) -> None:
         reachable = True
@@ -184,16 +203,44 @@ class GroupRunner:
             except Exception:
                 self._logger.exception("a look at the groups failed; the next follows")
 
+    async def _keep_up(self) -> None:
+        """Sessions end, and assignments follow."""
+
+        async def keep_up(group: str) -> None:
+            known = self._known_of(group)
+            if known.due <= self._clock.monotonic():
+                await self.run("sweep", group, {})
+            if known.stale:
+                await self.plan(group)
+
+        await self._each_known(keep_up)
+
+    async def _each_known(self, act: Callable[[str], Awaitable[None]]) -> None:
+        async def act_while_known(group: str) -> None:
+            if group in self._known:
+                await act(group)
+
+        await self._each(self._known, act_while_known)
+
     async def _follow_topics(self) -> None:
         """Plans anew where topics came, went or grew; what was committed in deleted ones goes."""
         signature = self._topics.signature()
-        moved = signature != self._signature
-        if moved:
+        if signature != self._signature:
             self._gone |= _topic_texts(self._signature) - _topic_texts(signature)
-        for group, known in list(self._known.items()):
-            if known.due < math.inf and (moved or not known.planner.has_planned) and known.planner.is_outdated():
+            self._signature = signature
+            self._topics_state += 1
+        state = self._topics_state
+
+        async def follow(group: str) -> None:
+            known = self._known_of(group)
+            if known.followed == state or not known.members or known.holding:
+                return
+            if known.planner.is_outdated():
                 await self.plan(group)
-        self._signature = signature
+            if not known.planner.is_outdated():
+                known.followed = state
+
+        await self._each_known(follow)
         if self._gone:
             # Only now: who held their partitions was told by the plan that they are no more.
             async for group in self.listed():
@@ -202,9 +249,17 @@ class GroupRunner:
 
     async def _follow_others(self) -> None:
         """Wakes the waiters of groups that another server has changed."""
-        groups = self.waiters.groups()
-        if not groups:
+        now = self._clock.monotonic()
+        if now < self._check_at:
             return
+        self._check_at = now + CHECK_S
+        groups = self.waiters.groups()
+        if self._redis.is_cluster:
+            await self._each(groups, lambda group: self._follow_generations([group]))
+        elif groups:
+            await self._follow_generations(groups)
+
+    async def _follow_generations(self, groups: Sequence[str]) -> None:
         stored = await self._redis.commands(
             [("HGET", names.group_key(group, "state"), "generation") for group in groups]
         )
@@ -215,9 +270,15 @@ class GroupRunner:
                 self.waiters.wake(group, known.generation)
 
     async def _scan(self) -> None:
-        async for group in self.listed():
-            if group not in self._known:
-                await self.run("sweep", group, {})
+        """Meets groups that only others have called."""
+        if self._clock.monotonic() < self._scan_at:
+            return
+
+        async def meet(group: str) -> None:
+            await self.run("sweep", group, {})
+
+        await self._each([group async for group in self.listed() if group not in self._known], meet)
+        self._scan_at = self._clock.monotonic() + SCAN_S
 
     async def listed(self) -> AsyncIterator[str]:
         """Every group there is."""
@@ -236,7 +297,7 @@ class GroupRunner:
     def _known_of(self, group: str) -> _Known:
         known = self._known.get(group)
         if known is None:
-            known = self._known[group] = _Known(GroupPlanner(group, self._topics, self.run))
+            known = self._known[group] = _Known(GroupPlanner(group, self._topics, self.run, self.counts.rebalances))
         return known
 
 

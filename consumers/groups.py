@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from siltlog.consumers.group_counts import GroupCounts
 from siltlog.consumers.group_lag import Lag
 from siltlog.consumers.group_requests import (
     OPEN_ATTEMPTS_MAX,
@@ -74,6 +75,15 @@ class Groups:
         await self._runner.close()
         if self._upkeep is not None:
             await self._upkeep.close()
+
+    @property
+    def counts(self) -> GroupCounts:
+        """What happened here since the start."""
+        return self._runner.counts
+
+    def members(self) -> Sequence[int]:
+        """How many each group has, of those that this server has met."""
+        return self._runner.members()
 
     def lags(self) -> Sequence[tuple[str, Key, Lag]]:
         """(group, partition, lag) for metrics: some seconds old, and not more than a scrape can bear."""

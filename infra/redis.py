@@ -52,6 +52,11 @@ class RedisConnection:
         self._free = asyncio.Semaphore(CONNECTIONS_MAX)
         """For a cluster, whose pools refuse where that of one Redis waits."""
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether what is stored is spread over several nodes; not known before the first call."""
+        return self._cluster is not None
+
     def script(self, text: str) -> "Script":
         return Script(self, text)
 

@@ -49,6 +49,7 @@ class Coordination:
         groups = Groups(redis, log, clock, logger, offsets, offsets_retention_ms=settings.offsets_retention_ms)
         self = cls(groups, redis, log, clock)
         self._show_lags(metrics)
+        self._show_counts(metrics)
         self._valkey = valkey
         if valkey is not None:
             self._watch = asyncio.create_task(valkey.watch())
@@ -84,6 +85,24 @@ class Coordination:
             labels,
             shown(lambda lag: lag.seconds),
         )
+
+    def _show_counts(self, metrics: Metrics) -> None:
+        groups, counts = self.groups, self.groups.counts
+        metrics.gauge(names.METRIC_GROUPS, "Groups this server has met", lambda: len(groups.members()))
+        metrics.gauge(names.METRIC_GROUP_MEMBERS, "Members of those groups", lambda: sum(groups.members()))
+        metrics.totals(
+            names.METRIC_GROUP_REBALANCES,
+            "Assignments that changed what a member reads, by what had changed",
+            "reason",
+            counts.rebalances.items,
+        )
+        metrics.totals(
+            names.METRIC_GROUP_EVICTIONS,
+            "Members that were expired or fenced, by why",
+            "reason",
+            counts.evictions.items,
+        )
+        metrics.totals(names.METRIC_GROUP_COMMITS, "Calls that commit", "outcome", counts.commits.items)
 
     async def answers(self) -> bool:
         """Whether groups are available right now."""

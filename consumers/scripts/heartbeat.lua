@@ -15,6 +15,7 @@ local function take_over(former, joining)
   local was = member_of(former)
   local parts = held_of(former).parts
   forget_member(former, true)
+  evicted.instance = 1
   for partition, part in pairs(parts) do
     if part[2] > 0 then
       -- It had to let go of this one, and nobody is left who reads it.

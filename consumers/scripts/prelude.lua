@@ -29,6 +29,7 @@ local created = false
 local state_dirty = false
 
 local held_cache, held_dirty, changed = {}, {}, {}
+local evicted = { session = 0, rebalance = 0, instance = 0 }
 
 local function int(number)
   return string.format('%.0f', number)
@@ -192,12 +193,14 @@ local function expire()
   end
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now))) do
     remove(member)
+    evicted.session = evicted.session + 1
     due = true
   end
   for _, partition in ipairs(redis.call('ZRANGEBYSCORE', REVOKED, '-inf', int(now))) do
     local owner = redis.call('HGET', OWNERS, partition)
     if owner then
       remove(owner)
+      evicted.rebalance = evicted.rebalance + 1
       due = true
     end
   end
@@ -336,6 +339,8 @@ local function finish(reply)
   reply.holding = holding()
   reply.plan = stale and not holding()
   reply.due_ms = due_ms()
+  reply.member_count = redis.call('ZCARD', SESSIONS)
+  reply.evicted = evicted
   reply.unsaved = redis.call('EXISTS', UNSAVED) == 1
   reply.urgent = tonumber(redis.call('HGET', STATE, 'urgent') or 0) > 0
   return cmsgpack.pack(reply)

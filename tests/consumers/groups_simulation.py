@@ -30,12 +30,14 @@ ANSWER_MS = 3_000
 LATE_MS = 6_000
 """How late a call that was sent twice arrives the second time."""
 DEAD_OWNER_MS = SESSION_MS + ANSWER_MS + LATE_MS + 3_000
-NO_OWNER_MS = 4_000
+NO_OWNER_MS = 6_000
+MOVING_MS = REBALANCE_MS + NO_OWNER_MS
 PARTITIONS = 6
 RECORDS = 10**9
 SERVERS = 2
 CLIENTS = 5
-TURNS_PER_STEP = 40
+TURNS_PER_STEP = (20, 30, 60)
+"""With few, calls last for several steps."""
 At = tuple[str, int]
 """`{topic}/{topic id}` and partition."""
 Call = Callable[[Groups], Coroutine[Any, Any, Any]]
@@ -170,6 +172,7 @@ class World:
         self.redis = SkewedRedis(url)
         self._url = url
         self._turns = Turns(self.rng)
+        self._turns_per_step = self.rng.choice(TURNS_PER_STEP)
         self.servers: list[Server] = []
         self.clients: list[Client] = []
         self.evictions = self.fenced_commits = self.losses = self.kills = 0
@@ -181,6 +184,8 @@ class World:
         self._commits: dict[At, list[str]] = {}
         """Who committed, in the order in which it took effect."""
         self._generation = 0
+        self._moving: dict[At, float] = {}
+        """Since when it is on its way."""
         self._owned_by: dict[At, tuple[str | None, float]] = {}
         """Owner in Redis, and since when it is nobody, or nobody who goes on."""
         self._stored: list[tuple[dict[str, bytes | None], dict[At, list[str]]]] = []
@@ -232,7 +237,7 @@ class World:
         for client in list(self.clients):
             self._act(client)
         await quiet()
-        for _ in range(self.rng.randrange(TURNS_PER_STEP // 2, TURNS_PER_STEP) if self._faults else 10_000):
+        for _ in range(self.rng.randrange(self._turns_per_step // 3, self._turns_per_step) if self._faults else 10_000):
             if not await self._turns.next():
                 break
         assert not self.broken, self.broken
@@ -455,11 +460,21 @@ class World:
         await self._store()
         owners, held = await self._owners(), await self._held()
         assert owners == {at: member for member, parts in held.items() for at in parts}, "one owner each"
+        settled = self._now_ms >= self._moves_again_at
+        moving = [_at(text.decode()) for text in await self.redis.command("HKEYS", names.group_key("g", "moves"))]
+        self._moving = {at: self._moving.get(at, self._now_ms) for at in moving if settled}
+        for at, since in self._moving.items():
+            assert self._now_ms - since <= MOVING_MS, f"{at} is on its way too long"
+        for client in self.clients:
+            if settled and client.name in held:
+                assert set(client.tenures) & self._partitions() <= held[client.name], (
+                    f"{client.name} reads what it does not hold"
+                )
         alive = {client.name for client in self.clients if self._now_ms >= client.stalled_until}
         for at in self._partitions():
             owner = owners.get(at)
             before, since = self._owned_by.get(at, (owner, self._now_ms))
-            if owner in alive or owner != before or self._now_ms < self._moves_again_at:
+            if owner in alive or owner != before or not settled:
                 since = self._now_ms
             self._owned_by[at] = (owner, since)
             allowed_ms = NO_OWNER_MS if owner is None else DEAD_OWNER_MS

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from siltlog.infra import names
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -87,6 +88,21 @@ def test_the_loop_of_a_member(api: Api) -> None:
     assert api.call("DELETE", "/v1/groups/loop") == (204, None)
     assert api.refused("GET", "/v1/groups/loop") == (404, "unknown_group")
     assert api.refused("GET", "/v1/groups/loop/offsets") == (404, "unknown_group")
+
+
+def test_metrics(api: Api) -> None:
+    told = api.ok("PUT", "/v1/groups/measured/members/a", {"topics": ["flights"]})
+    offsets = [{"topic": "flights", "partition": 0, "offset": 3}]
+    for member, status in (("a", 204), ("b", 409)):
+        body = {"member_id": member, "generation": told["generation"], "offsets": offsets}
+        assert api.call("PUT", "/v1/groups/measured/offsets", body)[0] == status
+    text = urllib3.request("GET", api.server.url + "/metrics").data.decode()
+    shown = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+    assert shown[names.METRIC_GROUPS] >= 1 and shown[names.METRIC_GROUP_MEMBERS] >= 1
+    assert shown[names.METRIC_GROUP_REBALANCES + '{reason="members"}'] >= 1
+    assert shown[names.METRIC_GROUP_EVICTIONS + '{reason="session"}'] == 0
+    assert shown[names.METRIC_GROUP_COMMITS + '{outcome="accepted"}'] >= 1
+    assert shown[names.METRIC_GROUP_COMMITS + '{outcome="fenced"}'] >= 1
 
 
 def test_poll(api: Api) -> None:
