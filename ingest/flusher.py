@@ -25,7 +25,7 @@ from siltlog.ingest.batcher import Load, due, due_at
 from siltlog.ingest.carry import carry_forward
 from siltlog.ingest.head import Chunk, load
 from siltlog.ingest.log import Log
-from siltlog.ingest.log_batch import file_columns
+from siltlog.ingest.log_batch import file_columns, joined
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.state_writer import StateWriter
 from siltlog.ingest.topic_log import TopicLog
@@ -270,7 +270,7 @@ class Flusher:
             self._log.store,
             topic.name,
             log.partition,
-            pa.concat_tables([file_columns(batch) for batch in batches]),
+            pa.concat_tables([file_columns(batch) for batch in joined(batches)]),
             compression=str(topic.config["compression"]),
             now_ms=self._clock.now_us() // 1000,
         )

@@ -28,6 +28,8 @@ _SCHEMAS = [pa.schema([f for i, f in enumerate(_FIELDS) if mask >> i & 1]) for m
 _MASKS = {tuple(schema.names): mask for mask, schema in enumerate(_SCHEMAS)}
 _SCHEMA_BYTES = [schema.serialize().size for schema in _SCHEMAS]
 _PREFIX_ALIGN = 64
+SMALL_BYTES_MAX = 64 * 1024
+"""A batch below it is joined with its neighbours before a file is made of them."""
 JOINED_BYTES_MAX = 64 * 1024
 """A message up to this size is made in one piece: writing it piece by piece would cost more than copying it."""
 
@@ -141,6 +143,24 @@ def concat(batches: Sequence[LogBatch]) -> LogBatch:
     table = pa.concat_batches([_with_columns(batch.columns, schema) for batch in batches])
     nbytes = sum(batch.nbytes for batch in batches)
     return LogBatch(batches[0].first_offset, table, nbytes, _concat_runs(batches))
+
+
+def joined(batches: Sequence[LogBatch]) -> list[LogBatch]:
+    """The same records in fewer batches: small neighbours become one, because each batch costs as much as a hundred
+    records when its columns are made."""
+    found: list[LogBatch] = []
+    small: list[LogBatch] = []
+    for batch in batches:
+        if batch.nbytes >= SMALL_BYTES_MAX:
+            if small:
+                found.append(concat(small))
+                small = []
+            found.append(batch)
+        else:
+            small.append(batch)
+    if small:
+        found.append(concat(small))
+    return found
 
 
 def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:

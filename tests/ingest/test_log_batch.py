@@ -15,6 +15,7 @@ from siltlog.ingest.log_batch import (
     ProducerRun,
     concat,
     file_columns,
+    joined,
     record_batch,
     record_columns,
 )
@@ -117,11 +118,27 @@ def test_joined_batches_are_their_records_in_order(
         for start, (batch, _) in zip(starts, parts, strict=True)
     ]
     rows = [row for _, own in parts for row in own]
-    joined = concat([written(batch) if data.draw(st.booleans()) else batch for batch in placed])
-    check(joined, rows)
-    check(written(joined), rows)
+    whole = concat([written(batch) if data.draw(st.booleans()) else batch for batch in placed])
+    check(whole, rows)
+    check(written(whole), rows)
     start = data.draw(st.integers(0, len(rows) - 1))
-    check(joined.slice(100 + start, joined.next_offset), rows[start:])
+    check(whole.slice(100 + start, whole.next_offset), rows[start:])
+
+
+@given(st.lists(batches(), min_size=1, max_size=6), st.integers(0, 600))
+def test_small_neighbours_become_one_batch(drawn: list[tuple[LogBatch, list[Row]]], small_bytes_max: int) -> None:
+    parts, first_offset = [], 100
+    for batch, rows in drawn:
+        parts.append(LogBatch(first_offset, batch.columns, batch.nbytes, batch.runs))
+        first_offset += len(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_batch, "SMALL_BYTES_MAX", small_bytes_max)
+        found = joined(parts)
+    large = [batch for batch in parts if batch.nbytes >= small_bytes_max]
+    assert all(any(batch is kept for kept in found) for batch in large)
+    assert len(found) <= 2 * len(large) + 1
+    check(concat(found), [row for _, rows in drawn for row in rows])
+    assert found[0].first_offset == 100 and found[-1].next_offset == first_offset
 
 
 @settings(max_examples=50, deadline=None)
