@@ -138,10 +138,7 @@ async def _begin(fetcher: Fetcher, topic: TopicView, partition: int, query: Quer
     view = find_partition(topic, partition)
     timestamp_us = query.time_us("timestamp")
     if timestamp_us is not None:
-        return min(
-            await fetcher.lookup.offset_at(topic, view, timestamp_us),
-            visible_end(view.bounds(), isolation),
-        )
+        return await fetcher.lookup.offset_at(topic, view, timestamp_us)
     if query.choice("offset", PLACES, "latest") == "earliest":
         return _start(topic, partition)
     return visible_end(view.bounds(), isolation)
