@@ -2,58 +2,17 @@
 
 import random
 import threading
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
 import pytest
 from evidence import check, read_api, read_once, read_table
 from failure_rig import MIB, StartServer
 from publishers import Ledger, Wire, start_publishers
-
-from siltlog.infra.clock import SystemClock
-from siltlog.infra.data_file import DataFile, read_data_file, write_data_file
-from siltlog.infra.errors import Fenced
-from siltlog.infra.schema import FILE_SCHEMA
-from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.table import TopicTable
+from rewriter import Rewriter
 
 PARTITIONS = 2
 SECONDS = 8.0
-
-
-class Rewriter:
-    """Merges runs of neighbouring files as file compaction does, without Spark; old files stay for open readers."""
-
-    def __init__(self, root: str, topic: str, rng: random.Random) -> None:
-        self._store: ObjectStore = open_store(root)
-        self._topic = topic
-        self._rng = rng
-        self.landed = 0
-        self.refused = 0
-
-    def once(self) -> None:
-        clock = SystemClock()
-        table = TopicTable.open(self._store, self._topic, clock)
-        partition = self._rng.randrange(PARTITIONS)
-        files = table.snapshot.files_of(partition)
-        if len(files) < 4:
-            return
-        at = self._rng.randrange(len(files) - 3)
-        removes = files[at : at + self._rng.randint(2, 12)]
-        try:
-            table.rewrite(table.snapshot.version, removes, [self._merged(removes)], str(uuid.uuid4()))
-            self.landed += 1
-        except Fenced:
-            self.refused += 1
-
-    def _merged(self, files: tuple[DataFile, ...] | list[DataFile]) -> DataFile:
-        columns = FILE_SCHEMA.names
-        tables = [read_data_file(self._store, self._topic, file, columns=columns, first_offset=0) for file in files]
-        merged = pa.concat_tables(tables).select(columns).cast(FILE_SCHEMA)
-        now_ms = SystemClock().now_us() // 1000
-        return write_data_file(self._store, self._topic, files[0].partition, merged, compression="zstd", now_ms=now_ms)
 
 
 @pytest.mark.slow
@@ -63,7 +22,7 @@ def test_followers_see_every_offset_once(make_server: StartServer, rng: random.R
     wire = Wire(server.url)
     wire.create("logs", PARTITIONS)
     ledger = Ledger()
-    rewriter = Rewriter(server.root, "logs", rng)
+    rewriter = Rewriter(server.root, "logs", PARTITIONS, rng)
     stopping = threading.Event()
     ends: list[int] = []
 
