@@ -21,6 +21,9 @@ ADDED = (
     names.RECORD_HEADER_FAILED_AT,
 )
 
+_WHOLE = frozenset((names.RECORD_HEADER_PARTITION, names.RECORD_HEADER_OFFSET, names.RECORD_HEADER_ATTEMPTS))
+Headers = tuple[tuple[str, bytes | None], ...]
+
 
 class Stored(NamedTuple):
     """A record as it is in the log."""
@@ -29,7 +32,7 @@ class Stored(NamedTuple):
     timestamp_us: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
 
 
 class Failure(NamedTuple):
@@ -85,18 +88,29 @@ class Origin(NamedTuple):
     """As it was before it was given up: without what was said about it, and of its own time."""
 
 
-def origin(dead: Stored) -> Origin:
-    """Raises CorruptData where the headers of a dead letter are not at the end of its own."""
-    own, added = dead.headers[: -len(ADDED)], dead.headers[-len(ADDED) :]
+def said_of(headers: Headers) -> dict[str, str | int] | None:
+    """What is said about a dead letter, by the names without `silt.`; None where its headers do not end with that."""
+    added = headers[-len(ADDED) :]
     if tuple(name for name, _ in added) != ADDED:
+        return None
+    said: dict[str, str | int] = {}
+    for name, value in added:
+        text = (value or b"").decode("utf-8", "replace")
+        said[name.partition(".")[2]] = int(text) if name in _WHOLE and text.isdigit() else text
+    return said
+
+
+def origin(dead: Stored) -> Origin:
+    """Raises CorruptData where what is said about it is not at the end of its headers."""
+    said = said_of(dead.headers)
+    if said is None or not isinstance(said["partition"], int):
         raise _no_dead_letter(dead)
-    said = {name: (value or b"").decode() for name, value in added}
     try:
-        partition = int(said[names.RECORD_HEADER_PARTITION])
-        timestamp_us = parse_us(said[names.RECORD_HEADER_TIMESTAMP])
+        timestamp_us = parse_us(str(said["timestamp"]))
     except ValueError:
         raise _no_dead_letter(dead) from None
-    return Origin(partition, NewRecord(dead.key, dead.value, own, timestamp_us))
+    own = dead.headers[: -len(ADDED)]
+    return Origin(said["partition"], NewRecord(dead.key, dead.value, own, timestamp_us))
 
 
 def _no_dead_letter(dead: Stored) -> SiltlogError:

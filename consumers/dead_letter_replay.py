@@ -17,7 +17,7 @@ from siltlog.consumers.log_view import LogView, TopicView
 from siltlog.consumers.system_log import SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.new_record import NewRecord
 from siltlog.infra.partitioner import partition_of
 from siltlog.infra.topic_config import UNLIMITED, TopicConfig
@@ -68,11 +68,16 @@ class Replay:
         """
         async with self._lock:
             target = self._log.topic(topic)
-            dead = self._log.topic(names.dead_letter_topic(topic))
+            done = Replayed()
+            try:
+                dead = self._log.topic(names.dead_letter_topic(topic))
+            except UnknownTopic:
+                if request.offsets:
+                    raise problem("not_found", f"the topic {topic} has no dead letters; nothing was replayed") from None
+                return done
             chosen = _chosen(request.offsets)
             self._check_unused(topic, request.replay_id, chosen)
             wanted = self._wanted(dead, request.offsets)
-            done = Replayed()
             for partition, offsets in sorted(wanted.items()):
                 producer_id = names.replay_producer(request.replay_id, chosen, dead.topic_id, partition)
                 await self._replay(dead, partition, offsets, target, producer_id, done)

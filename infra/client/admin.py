@@ -1,6 +1,6 @@
 """Topics, groups and the cluster, from Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -75,6 +75,16 @@ class Admin:
         A log start that is there already stays. Raises UnknownTopic, OffsetOutOfRange above the high watermark.
         """
         return self._run(calls.delete_records(topic, partition, before_offset))
+
+    def replay_dead_letters(
+        self, topic: str, replay_id: str, offsets: Iterable[tuple[int, int]] | None = None
+    ) -> Document:
+        """Publishes the dead letters of a topic, or those at (partition, offset), to it again, as they were.
+
+        Each once for a `replay_id`, which stands for one call: repeated with the same it brings what is missing. Gives
+        how many were `replayed`, and how many `duplicates` had gone back before.
+        """
+        return self._run(calls.replay_dead_letters(topic, replay_id, offsets))
 
     # --- groups -------------------------------------------------------------------------------------------
     def groups(self, prefix: str | None = None) -> list[Document]:

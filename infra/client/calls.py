@@ -3,7 +3,7 @@
 `Caller.run` and `AsyncCaller.run` drive one. A call that is told of a refusal gets the SiltlogError thrown in.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -18,6 +18,8 @@ Document = dict[str, Any]
 """A JSON object of the HTTP API."""
 
 PAGE = 1_000
+REPLAY_TIMEOUT_MS = 600_000
+"""It takes as long as it has dead letters."""
 
 
 # --- topics -----------------------------------------------------------------------------------------------
@@ -135,6 +137,16 @@ def bury(record: GroupRecord, error: str) -> Call[Document]:
     path = f"{group_path(record.group)}/dead_letters"
     document = {**record.document(), "error": error}
     reply = yield json_request("POST", path, document, repeatable=True, retry_timeout_ms=0)
+    found: Document = reply.json()
+    return found
+
+
+def replay_dead_letters(topic: str, replay_id: str, offsets: Iterable[tuple[int, int]] | None) -> Call[Document]:
+    document: Document = {"replay_id": replay_id}
+    if offsets is not None:
+        document["offsets"] = [{"partition": partition, "offset": offset} for partition, offset in offsets]
+    path = f"{topic_path(topic)}/dlq/replay"
+    reply = yield json_request("POST", path, document, read_timeout_ms=REPLAY_TIMEOUT_MS, repeatable=True)
     found: Document = reply.json()
     return found
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "publish": "publish:publish",
     "consume": "consume:consume",
     "group": "group:group",
+    "dlq": "dlq:dlq",
     "compact": "pipelines:compact",
     "retain": "pipelines:retain",
     "vacuum": "pipelines:vacuum",

@@ -55,7 +55,7 @@ OPERATIONS = (
             *("shutting_down", "topic_unavailable", "overloaded", "wal_full", "disk_full"),
             *_BODY_ERRORS,
             *("unknown_topic", "unknown_partition", *_READ_ERRORS),
-            *("idempotency_key_reused", "record_too_large", "invalid_record"),
+            *("not_found", "idempotency_key_reused", "record_too_large", "invalid_record"),
         ),
     ),
 )

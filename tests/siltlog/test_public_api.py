@@ -71,6 +71,7 @@ METHODS = {
     "Admin.delete_topic": "name",
     "Admin.offsets": "topic timestamp",
     "Admin.delete_records": "topic partition before_offset",
+    "Admin.replay_dead_letters": "topic replay_id offsets",
     "Admin.groups": "prefix",
     "Admin.group": "group",
     "Admin.group_offsets": "group",
