@@ -8,12 +8,13 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.errors import KINDS
-from siltlog.openapi import dead_letters, groups, node, publishing, reading, shapes, topics
+from siltlog.openapi import dead_letters, groups, node, publishing, push, reading, shapes, topics
 from siltlog.openapi.operation import Content, Operation, Parameter, Reply
 
 OPERATIONS: tuple[Operation, ...] = (
     *publishing.OPERATIONS,
     *reading.OPERATIONS,
+    *push.OPERATIONS,
     *topics.OPERATIONS,
     *groups.OPERATIONS,
     *dead_letters.OPERATIONS,
@@ -22,6 +23,7 @@ OPERATIONS: tuple[Operation, ...] = (
 TAGS = {
     "Publish": "Records in, acknowledged, exactly once where asked for.",
     "Read": "Records out, from the newest to the oldest.",
+    "Push": "Records as they come, for browsers and curl, and over WebSockets.",
     "Topics": "Each is a Delta table.",
     "Groups": "The server assigns partitions; heartbeats carry the assignment.",
     "Node": "Health, metrics, limits.",
