@@ -24,6 +24,16 @@ from siltlog.infra.telemetry import logger
 QUIET = logger("critical", "console")
 
 
+class LaterClock(SystemClock):
+    """The same, so many milliseconds later."""
+
+    def __init__(self) -> None:
+        self.later_ms = 0
+
+    def now_us(self) -> int:
+        return super().now_us() + self.later_ms * 1_000
+
+
 class FakeSystem:
     """Appends to a log in memory; `refusing` makes it say no, `between` runs when records are about to be appended."""
 
@@ -61,6 +71,12 @@ class Server:
     log: FakeLog
     system: FakeSystem
     offsets: OffsetLog
+    clock: LaterClock
+
+    async def pass_ms(self, milliseconds: int) -> None:
+        """For this server and for Redis."""
+        self.clock.later_ms += milliseconds
+        await self.redis.pass_ms(milliseconds)
 
     async def tick(self) -> None:
         """What is done in the background, all of it, as if much time had passed."""
@@ -103,11 +119,12 @@ async def server(
     system = FakeSystem(log)
     row_groups = RowGroups(log.store)
     offsets = OffsetLog(log, system, row_groups, cluster_id=cluster_id, interval_ms=1_000)
-    groups = Groups(redis, log, SystemClock(), QUIET, offsets, offsets_retention_ms=retention_ms)
+    clock = LaterClock()
+    groups = Groups(redis, log, clock, QUIET, offsets, offsets_retention_ms=retention_ms)
     if loaded:
         await offsets.load()
     try:
-        yield Server(groups, redis, log, system, offsets)
+        yield Server(groups, redis, log, system, offsets, clock)
     finally:
         await groups.close()
         await redis.close()

@@ -306,11 +306,13 @@ def test_offsets_of_a_deleted_topic_do_not_come_back(url: str, tmp_path: Path) -
 
 def test_a_group_that_nobody_uses_is_forgotten_and_one_with_members_is_not(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with server(url, log_with(tmp_path, t=1), retention_ms=50) as r:
+        async with server(url, log_with(tmp_path, t=1), retention_ms=3_600_000) as r:
             await r.commit({0: 1}, group="old")
             await r.commit({0: 1}, group="held")
-            await r.join("m", "t", group="held", session_timeout_ms=60_000)
-            await asyncio.sleep(0.1)
+            told = await r.join("m", "t", group="held", session_timeout_ms=3_600_000)
+            await r.pass_ms(3_000_000)
+            await r.groups.heartbeat("held", "m", _beat(told))
+            await r.pass_ms(3_000_000)
             await r.commit({0: 1}, group="new")
             await r.tick()
             assert r.offsets.table.groups() == ["held", "new"]
