@@ -462,6 +462,7 @@ class Inbox:
         if not offsets:
             return
         identity, request = member.commit(offsets, delivered or {}, retry_timeout_ms)
+        self.positions.committing(offsets)
         try:
             yield request
         except Fenced:

@@ -30,7 +30,8 @@ class PartitionState:
     def __init__(self, at: TopicPartition, offset: int, delivered: int | None = None) -> None:
         self.at = at
         self.paused = False
-        self.committed = offset
+        self.committed: int | None = offset
+        """None while it is not known: a commit whose answer was lost may have changed it."""
         self.bounds: Bounds | None = None
         """As last seen."""
         self.delivered = delivered
@@ -206,6 +207,10 @@ class Positions:
             if offset != state.committed and (reached := readable(state, offset)) != state.committed:
                 found[at] = reached
         return found
+
+    def committing(self, offsets: Iterable[TopicPartition]) -> None:
+        for at in offsets:
+            self.states[at].committed = None
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         for at, offset in offsets.items():

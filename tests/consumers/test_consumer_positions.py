@@ -129,6 +129,44 @@ def test_a_problem_is_told_with_the_bounds() -> None:
     assert found.fetched.bounds == (3, 5, 90)
 
 
+def test_a_gap_behind_the_last_record_is_passed_with_it() -> None:
+    positions = Positions()
+    positions.assign(A, 0)
+    land(positions, depart(positions), reply_of({A: ([0, 1], 2)}))
+    land(positions, depart(positions), reply_of({A: ([], 20)}))
+    assert positions.states[A].position == 0
+    assert offsets_of(drain(positions, size=1)) == {A: [0, 1]}
+    assert positions.states[A].position == 20
+    assert positions.finished({A: 20})
+
+
+def test_a_commit_whose_answer_was_lost_is_made_again() -> None:
+    positions = Positions()
+    positions.assign(A, 8)
+    positions.seek(A, 0)
+    assert positions.uncommitted() == {A: 0}
+    positions.committing([A])
+    positions.states[A].done = 8
+    assert positions.uncommitted() == {A: 8}
+
+
+def test_what_is_paused_is_fetched_again_where_its_room_is_needed() -> None:
+    positions = Positions()
+    for at in (A, B):
+        positions.assign(at, 0)
+    land(positions, depart(positions), reply_of({A: ([0, 1], 2), B: ([0, 1], 2)}))
+    positions.states[A].paused = True
+    assert not positions.all_paused
+    drain(positions)
+    assert positions.all_paused and positions.buffered_bytes > 0
+    positions.forget_paused()
+    assert positions.buffered_bytes == 0 and positions.states[A].asked == 0
+    positions.states[A].paused = False
+    late = depart(positions)
+    land(positions, late, reply_of({A: ([0, 1], 2), B: ([], 2)}))
+    assert offsets_of(drain(positions)) == {A: [0, 1]}
+
+
 def test_marks_end_a_partition_even_inside_a_gap() -> None:
     positions = Positions()
     positions.assign(A, 0)
