@@ -1,8 +1,11 @@
-"""Reading 1,000,000 records of 100 B by one client: from the head, and from the table after a restart."""
+"""Reading 1,000,000 records of 100 B by one client: from the head, from the table after a restart, from the files."""
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -11,10 +14,11 @@ import pyarrow.parquet as pq
 import urllib3
 
 from benchmarks.bench import TOPIC, Bench, Server
-from benchmarks.child import bare_server
+from benchmarks.child import bare_server, valkey_server
 from benchmarks.figure import Figure
 from benchmarks.posting import post
-from benchmarks.records import arrow_body, table
+from benchmarks.records import arrow_body, json_record, table
+from benchmarks.stream_reader import StreamReader
 from siltlog import Consumer, TopicPartition
 from siltlog.infra import names
 
@@ -22,7 +26,13 @@ RECORDS = 1_000_000
 RECORD_BYTES = 100
 BODY_RECORDS = 10_000
 JSON_RECORDS = 10_000
+POLL_RECORDS = 10_000
 TARGET = 2_000_000.0
+ARROW_TARGET = 3_500_000.0
+OBJECTS_TARGET = 600_000.0
+FILES_TARGET = 4_000_000.0
+STREAM_PIPELINE = 500
+STREAM_CONNECTIONS = 4
 HEAD_BYTES = 512 * 1024 * 1024
 COPY = "an HTTP server that sends the same bytes at once"
 FILES = "the table's files read by pyarrow in this process"
@@ -54,8 +64,9 @@ def read(bench: Bench) -> Iterator[Figure]:
         yield _timed("head, Arrow, replies of 16 MiB", records, lambda: _arrow(server, path, records), COPY, TARGET)
         yield _timed("head, Arrow, replies of 64 MiB", records, lambda: _arrow(server, path, records, large), COPY)
         yield _timed("head, JSON, replies of 10,000", records, lambda: _json(server, path, records))
-        yield _timed("head, Consumer.poll_arrow", records, lambda: _poll_arrow(server.url, records), COPY, TARGET)
-        yield _timed("head, Consumer.poll(10,000)", records, lambda: _poll(server.url, records))
+        yield _timed("head, Consumer.poll_arrow", records, lambda: _poll_arrow(server.url, records), COPY, ARROW_TARGET)
+        yield _timed("head, Consumer.poll(10,000)", records, lambda: _poll(server.url, records), "", OBJECTS_TARGET)
+        yield _timed("head, for record in consumer", records, lambda: _iterate(server.url, records), "", OBJECTS_TARGET)
         reply = server.pool.urlopen("GET", path, headers={"Accept": names.MEDIA_ARROW}).data
         yield _copy(reply, records)
         server.process.restart()
@@ -65,7 +76,15 @@ def read(bench: Bench) -> Iterator[Figure]:
         yield _timed("table, Consumer.poll_arrow, first read", records, lambda: _poll_arrow(server.url, records), FILES)
         server.process.restart()
         yield _timed("table, JSON, first read", records, lambda: _json(server, path, records))
+        yield _timed(
+            'the files themselves, Consumer.poll_arrow with read="table"',
+            records,
+            lambda: _poll_arrow(server.url, records, read="table"),
+            FILES,
+            FILES_TARGET,
+        )
         yield _files(server)
+    yield from _stream(bench, records)
 
 
 def _timed(label: str, records: int, run: Callable[[], int], limit: str = "", target: float | None = None) -> Figure:
@@ -97,9 +116,9 @@ def _json(server: Server, path: str, records: int) -> int:
     return offset
 
 
-def _poll_arrow(url: str, records: int) -> int:
+def _poll_arrow(url: str, records: int, read: Literal["server", "table"] = "server") -> int:
     count = 0
-    with Consumer(url, assign=[TopicPartition(TOPIC, 0)]) as consumer:
+    with Consumer(url, assign=[TopicPartition(TOPIC, 0)], read=read) as consumer:
         while count < records:
             rows = consumer.poll_arrow(timeout_ms=10_000).num_rows
             assert rows, "no record came in 10 s"
@@ -111,9 +130,44 @@ def _poll(url: str, records: int) -> int:
     count = 0
     with Consumer(url, assign=[TopicPartition(TOPIC, 0)]) as consumer:
         while count < records:
-            rows = len(consumer.poll(10_000, timeout_ms=10_000))
+            rows = len(consumer.poll(POLL_RECORDS, timeout_ms=10_000))
             assert rows, "no record came in 10 s"
             count += rows
+    return count
+
+
+def _iterate(url: str, records: int) -> int:
+    with Consumer(url, assign=[TopicPartition(TOPIC, 0)], stop_at="latest") as consumer:
+        return sum(record.offset >= 0 for record in consumer)
+
+
+def _stream(bench: Bench, records: int) -> Iterator[Figure]:
+    """A Valkey stream of the same many records, read by a group; the reader makes no more of them than their bytes."""
+    with valkey_server(bench.scratch / "valkey") as valkey:
+        added = 0
+        while added < records:
+            seconds = 0.5 if bench.quick else 2.0
+            pipelines = bench.load_stream(
+                valkey.port,
+                json_record(RECORD_BYTES),
+                STREAM_CONNECTIONS,
+                pipeline=STREAM_PIPELINE,
+                seconds=seconds,
+                warmup_seconds=0.0,
+            )
+            added += pipelines.replies_in_all * STREAM_PIPELINE
+        for acknowledging, label in ((True, "XREADGROUP and XACK"), (False, "XREADGROUP with NOACK")):
+            group = f"reader-{acknowledging}"
+            reader = StreamReader(valkey.port, group, RECORD_BYTES, acknowledging=acknowledging)
+            figure = _timed(f"Valkey stream, {label}, 10,000 at once", records, partial(_read_stream, reader, records))
+            reader.close()
+            yield replace(figure, kind="peer")
+
+
+def _read_stream(reader: StreamReader, records: int) -> int:
+    count = 0
+    while count < records:
+        count += len(reader.read(min(POLL_RECORDS, records - count), 1_000))
     return count
 
 
