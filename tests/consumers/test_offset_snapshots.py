@@ -147,6 +147,7 @@ def test_a_commit_is_answered_without_waiting_for_a_snapshot(url: str, tmp_path:
             assert r.system.appends == appends + 1 and r.saved() == {0: 49}
             await r.tick()
             assert r.system.appends == appends + 1, "nothing was committed since"
+            assert not await r.redis.command("EXISTS", names.group_key("g", "unsaved"))
 
     run(scenario())
 

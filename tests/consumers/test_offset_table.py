@@ -1,0 +1,67 @@
+"""Records of `_offsets`, and what they say together."""
+
+from fake_log import record_batch
+from hypothesis import given
+from hypothesis import strategies as st
+from pytest import mark, raises
+
+from siltlog.consumers.group_scripts import Key
+from siltlog.consumers.offset_table import OffsetTable, SavedOffset, forgotten_record, saved_record
+from siltlog.infra.new_record import NewRecord
+
+IDS = ("0b8e3c1e-0000-4000-8000-000000000001", "0b8e3c1e-0000-4000-8000-000000000002")
+groups = st.sampled_from(["g", "reporting.eu", "a-b_c"])
+keys = st.builds(Key, st.just("t"), st.sampled_from(IDS), st.integers(0, 2))
+entries = st.builds(
+    SavedOffset, keys, st.integers(0, 2**53 - 1), st.just(0), st.text(max_size=20), st.integers(0, 2**53 - 1)
+)
+events = st.lists(st.tuples(groups, entries, st.booleans()), max_size=40)
+
+
+def batches(records: list[NewRecord], sizes: list[int]) -> list[object]:
+    found, at = [], 0
+    for size in [*sizes, len(records)]:
+        part = records[at : at + size]
+        if part:
+            found.append(record_batch(0, at, [one.value for one in part], keys=[one.key for one in part]))
+        at += size
+    return found
+
+
+@given(events, st.lists(st.integers(1, 10), max_size=5))
+def test_the_last_of_each_key_counts_however_the_records_are_cut(
+    happened: list[tuple[str, SavedOffset, bool]], sizes: list[int]
+) -> None:
+    expected: dict[tuple[str, str, int], SavedOffset] = {}
+    records = []
+    for version, (group, entry, gone) in enumerate(happened, 1):
+        entry = entry._replace(version=version)
+        place = (group, entry.key.topic_id, entry.key.partition)
+        if gone:
+            expected.pop(place, None)
+            records.append(forgotten_record(group, entry.key))
+        else:
+            expected[place] = entry
+            records.append(saved_record(group, entry))
+    table = OffsetTable()
+    table.fold(batches(records, sizes))
+    assert {(g, e.key.topic_id, e.key.partition): e for g, e in table.entries()} == expected
+    assert table.groups() == sorted({group for group, _, _ in expected})
+
+
+@given(st.permutations(range(1, 6)))
+def test_of_two_the_higher_version_wins(versions: list[int]) -> None:
+    table = OffsetTable()
+    key = Key("t", IDS[0], 0)
+    for version in versions:
+        table.put("g", SavedOffset(key, version * 10, version, "", 0))
+    assert table.of("g") == [SavedOffset(key, 50, 5, "", 0)]
+    assert table.version("g", key) == 5 and table.version("h", key) == 0
+
+
+@mark.parametrize(
+    ("key", "value"), [(b"g/x", b"{}"), (b"g/x/0", b"{}"), (b"g/x/0", b"no JSON"), (None, b"{}")], ids=repr
+)
+def test_what_is_no_offset_is_not_passed_over(key: bytes | None, value: bytes) -> None:
+    with raises(ValueError):
+        OffsetTable().fold([record_batch(0, 0, [value], keys=[key])])
