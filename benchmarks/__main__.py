@@ -24,6 +24,7 @@ from benchmarks.figure import Figure, Summary, summaries
 from benchmarks.flights import flights_as_json
 from benchmarks.flushing import flushing
 from benchmarks.freshness import freshness
+from benchmarks.groups import groups
 from benchmarks.growth import growth
 from benchmarks.json_bodies import json_bodies
 from benchmarks.latency import latency
@@ -62,6 +63,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "latency": (latency, "from sending a record until a live consumer has it, 1,000 records/s"),
     "sharing": (sharing, "a group keeps up with 200,000 records/s of 100 B"),
     "rebalance": (rebalance, "a member joins a group and leaves it, while records come"),
+    "groups": (groups, "members over HTTP until a large group rests; processor time while they wait"),
     "flights": (flights_as_json, "real flights of about 300 B"),
     "memory": (memory, "a large flow through a small server, read at the same time"),
 }
