@@ -31,6 +31,7 @@ class ConsumerOptions:
     auto_commit: bool
     auto_commit_interval_ms: int
     isolation: Isolation
+    read: Read
     stop_at: StopAt | None
     idle_timeout_ms: int | None
     buffer_bytes: int
@@ -43,7 +44,6 @@ class ConsumerOptions:
     on_assigned: OnPartitions | None
     on_revoked: OnPartitions | None
     on_lost: OnPartitions | None
-    read: Read = "server"
 
     def __post_init__(self) -> None:
         """Raises ConfigError that names the argument."""

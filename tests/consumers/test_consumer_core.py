@@ -188,9 +188,9 @@ class Member:
         self.inbox = Inbox(
             ConsumerOptions(
                 group="g", topics=["t"], topic_pattern=None, assign=[], auto_offset_reset="earliest",
-                auto_commit=world.chosen.random() < 0.7, auto_commit_interval_ms=700, isolation="wal", stop_at=None,
-                idle_timeout_ms=None, buffer_bytes=64 * 1024, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=9_000,
-                max_poll_interval_ms=3_000, retry_timeout_ms=10**9, client_id=f"m{number}", instance_id=None,
+                auto_commit=world.chosen.random() < 0.7, auto_commit_interval_ms=700, isolation="wal", read="auto",
+                stop_at=None, idle_timeout_ms=None, buffer_bytes=64 * 1024, session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=9_000, max_poll_interval_ms=3_000, retry_timeout_ms=10**9, client_id=f"m{number}", instance_id=None,
                 on_assigned=lambda _: None, on_revoked=lambda _: None, on_lost=lambda _: None,
             ),
             world.clock,

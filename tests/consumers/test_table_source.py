@@ -1,17 +1,20 @@
 """A consumer that reads the table's files by itself, beside all that others do to them."""
 
 import asyncio
+import io
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pyarrow as pa
 import pytest
 from fake_log import FakeLog, FakePartition
 from fake_world import World
+from s3_server import S3Server
 
-from siltlog.consumers import table_source
+from siltlog.consumers import table_root, table_source
 from siltlog.consumers.far_behind import TABLE
 from siltlog.consumers.fetch import FetchPosition
 from siltlog.consumers.file_lister import FileLister
@@ -24,9 +27,10 @@ from siltlog.infra.client.core import Endpoints, Request, Response
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import ConfigError, CorruptData, OffsetOutOfRange, UnknownTopic
+from siltlog.infra.errors import ConfigError, CorruptData, OffsetOutOfRange, Unavailable, UnknownTopic
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.schema import FETCH_SCHEMA
+from siltlog.infra.store import ObjectStore, open_store
 
 CLUSTER = "6a9d7a0e-4a5e-4d35-9d8e-3a0d7f3b1c55"
 
@@ -70,15 +74,14 @@ class Listings:
 
 
 class Rig:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log = FakeLog(LocalStore(str(folder)))
+    def __init__(self, store: ObjectStore, s3: S3Address | None = None) -> None:
+        self.log = FakeLog(store)
         self.log.store.put(names.CLUSTER_ID_OBJECT, CLUSTER.encode())
         self.topic = self.log.create("flights", 4)
         self.clock = ManualClock()
         self.listings = Listings(self.log)
         caller = Caller(Endpoints("http://127.0.0.1:1"), self.listings, self.clock, retry_timeout_ms=0)
-        self.source = TableSource(caller, self.clock, S3Address())
+        self.source = TableSource(caller, self.clock, s3 or S3Address())
 
     def read(
         self, *wanted: Wanted, records_max: int = 1 << 40, bytes_max: int = 1 << 40, wait_ms: int = 0
@@ -94,12 +97,13 @@ class Rig:
         return view
 
     def path(self, partition: int, number: int) -> Path:
-        return self.folder / names.topic_path("flights") / self.topic.snapshot.files_of(partition)[number].path
+        path = f"{names.topic_path('flights')}/{self.topic.snapshot.files_of(partition)[number].path}"
+        return Path(unquote(urlsplit(self.log.store.uri(path)).path))
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(tmp_path)
+    rig = Rig(LocalStore(str(tmp_path)))
     yield rig
     rig.source.close()
 
@@ -313,6 +317,57 @@ class TestReach:
         rig.log.store.root_uri = "file:///nowhere/at/all"
         with pytest.raises(ConfigError, match="file:///nowhere/at/all cannot be read from here"):
             rig.read(wanted(0))
+
+    @pytest.mark.s3
+    def test_on_s3(self, s3_server: S3Server, tmp_path: Path) -> None:
+        s3 = S3Address(s3_server.endpoint, s3_server.region)
+        root = s3_server.root_uri(f"files of/{tmp_path.name}")
+        rig = Rig(open_store(root, s3_endpoint=s3.endpoint, s3_region=s3.region), s3)
+        view = rig.fill(0, 5, rows=100)
+        (found,) = rig.read(wanted(0), records_max=250)
+        view.rewrite(rig.topic.snapshot.files_of(0)[2:], vacuum=True)
+        seen, offset = offsets(found), found.next_offset
+        while offset < 500:
+            (found,) = rig.read(wanted(0, offset))
+            assert found.error is None
+            seen += offsets(found)
+            offset = found.next_offset
+        assert seen == [*range(500)]
+        rig.topic.delete_objects(rig.topic.snapshot.files_of(0)[:1])
+        (found,) = rig.read(wanted(0))
+        assert isinstance(found.error, CorruptData)
+        rig.source.close()
+
+    def test_a_store_that_fails_is_not_damage(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        rig.fill(0, 2)
+        (found,) = rig.read(wanted(0), records_max=3)
+
+        class Lost(io.RawIOBase):
+            def readable(self) -> bool:
+                return True
+
+            def seekable(self) -> bool:
+                return True
+
+            def seek(self, offset: int, whence: int = 0) -> int:
+                raise OSError("When reading information for key: AWS Error NETWORK_CONNECTION during HeadObject")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(table_root.TableRoot, "open", lambda self, path: pa.PythonFile(Lost(), mode="r"))
+            (failed,) = rig.read(wanted(0, 7))
+            assert isinstance(failed.error, Unavailable)
+            assert (failed.error.retryable, failed.next_offset) == ("yes", 7)
+        (found,) = rig.read(wanted(0, 7))
+        assert offsets(found) == [*range(7, 20)]
+
+    def test_an_s3_that_is_away(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(table_root, "ATTEMPTS_MAX", 1)
+        rig = Rig(LocalStore(str(tmp_path)), S3Address("http://127.0.0.1:1", "us-east-1"))
+        rig.fill(0, 1)
+        rig.log.store.root_uri = "s3://bucket/lake"
+        with pytest.raises(ConfigError, match="the tables at s3://bucket/lake cannot be read from here"):
+            rig.read(wanted(0))
+        rig.source.close()
 
     def test_a_location_that_is_neither(self, rig: Rig) -> None:
         rig.log.store.root_uri = "gs://bucket/lake"
