@@ -3,6 +3,7 @@
 import builtins
 import errno
 import os
+import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +20,8 @@ from siltlog.infra.store import ObjectInfo
 
 PENDING_PREFIX = ".pending-"
 """Names of objects that are still being written; never listed."""
+_STAGED = re.compile(r"#\d+$")
+"""Names of objects that deltalake is still writing."""
 _SYNC_THREADS = 8
 _SYNC_THREADS_FROM = 16
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -133,6 +136,17 @@ class LocalStore:
             for folder, _, file_names in os.walk(self.path(prefix)):
                 for name in file_names:
                     if not name.startswith(PENDING_PREFIX):
+                        info = self.info((Path(folder) / name).relative_to(self._root).as_posix())
+                        if info is not None:
+                            found.append(info)
+        return sorted(found)
+
+    def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        with translated(prefix):
+            for folder, _, file_names in os.walk(self.path(prefix)):
+                for name in file_names:
+                    if name.startswith(PENDING_PREFIX) or _STAGED.search(name):
                         info = self.info((Path(folder) / name).relative_to(self._root).as_posix())
                         if info is not None:
                             found.append(info)

@@ -140,6 +140,10 @@ class S3Store:
                 ]
         return sorted(found)
 
+    def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """An object is there whole or not at all."""
+        return []
+
     def folders(self, prefix: str) -> builtins.list[str]:
         with translated(prefix):
             return sorted(

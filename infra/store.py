@@ -58,6 +58,9 @@ class ObjectStore(Protocol):
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         """Every object below the folder `prefix`, in the order of their paths."""
 
+    def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """What is being written below the folder `prefix`, and what a process that was killed left of its writing."""
+
     def folders(self, prefix: str) -> builtins.list[str]:
         """The names (not paths) of the direct sub-folders of `prefix`, sorted."""
 

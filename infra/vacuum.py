@@ -1,4 +1,4 @@
-"""Vacuum: removes the files of a topic that no snapshot of its period names, and orphans older than that.
+"""Vacuum: removes the files of a topic that no snapshot of its period names, and what crashes left that is older.
 
 It needs no Spark. What a running flush or rewrite has written and not yet committed looks like an orphan; only its age
 tells them apart, so the period must exceed the longest job and the longest outage together.
@@ -19,6 +19,7 @@ from siltlog.infra.delta_log import (
     read_entry,
 )
 from siltlog.infra.errors import problem
+from siltlog.infra.state_objects import superseded_objects
 from siltlog.infra.store import ObjectInfo, ObjectStore
 from siltlog.infra.table import TopicTable
 
@@ -47,22 +48,22 @@ def vacuum(
     cutoff_ms = now_ms - retention_ms
     # The snapshot comes before the listing: what is removed from the log after it is still live here, and what is
     # added after it is younger than the period.
-    live = TopicTable.open(store, topic, clock).snapshot.files
+    snapshot = TopicTable.open(store, topic, clock).snapshot
     topic_path = names.topic_path(topic)
     listed = store.list(topic_path)
-    kept = live.keys() | _removed_since(store, topic, listed, cutoff_ms)
-    doomed = [
+    kept = snapshot.files.keys() | _removed_since(store, topic, listed, cutoff_ms)
+    needless = {
         info
         for info in listed
-        if info.modified_ms < cutoff_ms
-        and not (path := info.path.removeprefix(f"{topic_path}/")).startswith("_")
-        and path not in kept
-    ]
+        if not (path := info.path.removeprefix(f"{topic_path}/")).startswith("_") and path not in kept
+    }
+    needless.update(superseded_objects(listed, topic, snapshot), store.unfinished(topic_path))
+    doomed = sorted(info for info in needless if info.modified_ms < cutoff_ms)
     if not dry_run:
         for info in doomed:
             store.delete(info.path)
         for folder in dict.fromkeys(info.path.rpartition("/")[0] for info in doomed):
-            if folder.startswith(f"{topic_path}/{names.REWRITE_PREFIX}"):
+            if folder.startswith((f"{topic_path}/{names.REWRITE_PREFIX}", f"{topic_path}/{names.STATE_FOLDER}/")):
                 store.prune(folder)
     return doomed
 

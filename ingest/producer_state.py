@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from siltlog.infra import names
 from siltlog.infra.data_file import read_data_file
+from siltlog.infra.state_objects import OBJECTS_KEPT
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.ingest.claims import Claims, ClaimState

@@ -12,6 +12,7 @@ from siltlog.infra.delta_log import HOUR_MS, JOB_MS_MAX, OUTAGE_MS_MAX
 from siltlog.infra.errors import CorruptData, Refused, UnknownTopic
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
+from siltlog.infra.table_retention import move_starts, start_move
 from siltlog.infra.vacuum import PERIOD_MS_MAX, PERIOD_MS_MIN, vacuum
 
 TOPIC = "t"
@@ -122,6 +123,65 @@ def test_log_and_state_are_never_touched(store: ObjectStore) -> None:
     before = everything(store)
     assert vacuumed(store, later_ms=100 * DAY_MS) == set()
     assert everything(store) == before
+
+
+def test_superseded_producer_state_goes(store: ObjectStore) -> None:
+    table = claimed(store, TOPIC)
+    append(store, table, {0: 20, 1: 5})
+
+    def put(*paths: str) -> list[str]:
+        for path in paths:
+            store.put(f"{TOPIC_PATH}/{path}", b"state")
+        return list(paths)
+
+    ours = table.topic_id
+    kept = put(
+        *(names.state_object(ours, 0, offset) for offset in (10, 20, 30, 40)),
+        names.state_object(ours, 1, 3),
+        names.claims_object(ours, 9),
+        f"{names.STATE_FOLDER}/{ours}/0/something else",
+    )
+    old = put(
+        *(names.state_object(ours, 0, offset) for offset in (2, 9)),
+        names.claims_object(ours, 8),
+        names.state_object("former", 0, 50),
+        names.claims_object("former", 3),
+    )
+    assert vacuumed(store, later_ms=HOUR_MS) == set()
+    assert vacuumed(store) == set(old)
+    assert everything(store) >= set(kept)
+    assert store.folders(f"{TOPIC_PATH}/{names.STATE_FOLDER}") == [ours]
+    table.delete(new_id())
+    assert vacuumed(store) >= {*kept[:-1]}
+
+
+def test_what_killed_processes_were_writing_goes(store: ObjectStore) -> None:
+    claimed(store, TOPIC)
+    paths = [
+        "partition=0/.pending-1f",
+        "_delta_log/00000000000000000009.json#1",
+        "_delta_log/.pending-2f",
+        f"{names.STATE_FOLDER}/id/0/.pending-3f",
+    ]
+    for path in paths:
+        store.put(f"{TOPIC_PATH}/{path}", b"half")
+    before = everything(store)
+    assert vacuumed(store, later_ms=HOUR_MS) == set()
+    assert vacuumed(store, dry_run=True) == set(paths)
+    assert vacuumed(store) == set(paths)
+    assert vacuumed(store) == set()
+    assert everything(store) == before - set(paths)
+    TopicTable.open(store, TOPIC, CLOCK)
+
+
+def test_what_retention_removed_stays_for_its_readers_and_then_goes(store: ObjectStore) -> None:
+    table = claimed(store, TOPIC)
+    files = [append(store, table, {0: 5})[0] for _ in range(3)]
+    plan = table.snapshot
+    move_starts(table, plan.version, {0: start_move(plan, 0, 12)}, new_id(), now_ms=now_ms())
+    assert vacuumed(store, later_ms=DAY_MS - HOUR_MS) == set()
+    assert read_data_file(store, TOPIC, files[0], columns=["offset"]).num_rows == 5
+    assert vacuumed(store) == {file.path for file in files[:2]}
 
 
 def test_files_of_a_deleted_topic_go_and_its_successor_stays(store: ObjectStore) -> None:

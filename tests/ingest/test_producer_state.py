@@ -11,6 +11,7 @@ from record_tables import CLOCK, claimed, new_id, records
 
 from siltlog.infra import names
 from siltlog.infra.data_file import write_data_file
+from siltlog.infra.state_objects import OBJECTS_KEPT
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
@@ -153,7 +154,7 @@ def test_older_objects_go_and_those_above_the_table_are_not_believed(tmp_path: P
         left |= save(store, table, offset, sequencer, left)
     folder = f"{names.topic_path(table.topic)}/{names.STATE_FOLDER}/{table.snapshot.topic_id}/0"
     assert [info.path for info in store.list(folder + "/")] == left[0]
-    assert len(left[0]) == producer_state.OBJECTS_KEPT
+    assert len(left[0]) == OBJECTS_KEPT
     stranger = producer_state.StateObject(0, 9, {"stranger": sequencer.producers["p"]})
     producer_state.write(store, table.topic, table.snapshot.topic_id, [stranger], {})
     found = producer_state.read(store, table.topic, table.snapshot, 0)
