@@ -293,6 +293,40 @@ def test_a_delayed_heartbeat_changes_nothing(valkey_url: str) -> None:
     run(scenario())
 
 
+def test_what_was_told_in_a_reply_that_was_lost_is_told_again(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights")
+            b = await r.join("g", "b", "flights")
+            lost = await r.beat("g", "a", a.generation)
+            told = await r.beat("g", "a", a.generation)
+            assert told == lost and told.releasing
+            # The heartbeat that lets go arrives, its answer does not: once more changes nothing.
+            for _ in range(2):
+                await r.beat("g", "a", told.generation, owned=held(told))
+                assert held(await r.beat("g", "b", b.generation)) == sorted(set(EVERY) - set(held(told)))
+            # Nor does it when the one that lost something comes back to what it knew.
+            again = await r.beat("g", "a", a.generation, owned=EVERY)
+            assert held(again) == held(told)
+            assert held(await r.beat("g", "b", b.generation)) == sorted(set(EVERY) - set(held(told)))
+
+    run(scenario())
+
+
+def test_a_lost_heartbeat_costs_nothing_while_the_session_lasts(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            a = await r.join("g", "a", "flights", session_timeout_ms=9_000)
+            # One a third of the session: two in a row may get lost.
+            for _ in range(3):
+                await r.redis.pass_ms(8_900)
+                await r.tick()
+                assert (await r.beat("g", "a", a.generation)).assignment is None
+            await commit(r, "a", a.generation, ("flights", 0, 1))
+
+    run(scenario())
+
+
 def test_waiting_ends_with_a_change_and_costs_nothing_before(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=4)) as r:

@@ -87,6 +87,48 @@ def test_after_a_restart_nothing_moves_for_one_session_timeout(valkey: EmbeddedV
     run(scenario())
 
 
+def test_what_a_topic_gained_meanwhile_is_read_once_things_move_again(valkey: EmbeddedValkey) -> None:
+    async def scenario() -> None:
+        log = FakeLog(flights=2)
+        async with rig(valkey.start(), log) as r:
+            a = await r.join("g", "a", "flights", session_timeout_ms=10_000)
+            await r.tick()
+            await kill(r)
+            valkey._run()
+            log.create("flights", 3).topic_id = log.topic("flights").topic_id
+            for _ in range(2):
+                await r.tick()
+                assert (await r.beat("g", "a", a.generation)).assignment is None
+            await r.redis.pass_ms(9_000)
+            await r.beat("g", "a", a.generation)
+            await r.redis.pass_ms(2_000)
+            await r.tick()
+            assert len(held(await r.beat("g", "a", a.generation))) == 3
+
+    run(scenario())
+
+
+def test_an_instance_that_comes_back_meanwhile_takes_its_place(valkey: EmbeddedValkey) -> None:
+    async def scenario() -> None:
+        async with rig(valkey.start(), FakeLog(flights=4)) as r:
+            await r.join("g", "a", "flights", instance_id="i")
+            b = await r.join("g", "b", "flights")
+            told = await r.beat("g", "a", 1)
+            await kill(r)
+            valkey._run()
+            back = await r.join("g", "a2", "flights", instance_id="i")
+            assert held(back) == held(told)
+            assert held(await r.beat("g", "b", 1)) == [], "not even what the former one had to let go"
+            await r.redis.pass_ms(40_000)
+            for member in ("a2", "b"):
+                await r.beat("g", member, b.generation)
+            await r.redis.pass_ms(6_000)
+            await r.tick()
+            assert held(await r.beat("g", "b", 1)) == sorted(set(EVERY) - set(held(told)))
+
+    run(scenario())
+
+
 def test_a_redis_without_its_last_second(valkey: EmbeddedValkey) -> None:
     """What was issued and forgotten is never issued again, and holds nothing."""
 
