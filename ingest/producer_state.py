@@ -21,7 +21,6 @@ from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.ingest.claims import Claims, ClaimState
 from siltlog.ingest.sequencer import ProducerBatch, ProducerState, Sequencer, StateBytes
 
-OBJECTS_KEPT = 2
 PUTS_AT_ONCE = 8
 _COLUMNS = ("offset", "timestamp", "producer_id", "producer_epoch", "sequence")
 _decode = msgspec.msgpack.Decoder(dict[str, ProducerState]).decode
