@@ -35,6 +35,8 @@ OTHER: dict[str, Any] = {
     "record_bytes_max": 7,
     "connections_max": 7,
     "request_timeout_ms": 700,
+    "offsets_snapshot_ms": 70,
+    "offsets_retention_ms": -1,
     "drain_ms": 0,
     "auto_create_partitions": 7,
     "cors_origins": "https://a.example,https://b.example",

@@ -76,6 +76,7 @@ METHODS = {
     "Admin.group": "group",
     "Admin.group_offsets": "group",
     "Admin.set_group_offsets": "group offsets",
+    "Admin.reset_group": "group to *topics *partitions *timestamp *offset *shift *dry_run",
     "Admin.delete_group": "group",
     "Admin.cluster": "",
     "Admin.close": "",
