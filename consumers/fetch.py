@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -150,7 +151,7 @@ class Fetcher:
                 if wait is None:
                     if wait_ms <= 0:
                         return result
-                    wait = self._begin_wait(parts, wait_ms)
+                    wait = self._begin_wait(parts, wait_ms, cast(Isolation, isolation))
                     # What moved while the partitions were read, before they were watched.
                     turn = [index for index in order if self._has_more(parts[index], cast(Isolation, isolation))]
                     if turn:
@@ -168,11 +169,13 @@ class Fetcher:
         self._turn = (self._turn + GOLDEN_RATIO) % 1
         return int(self._turn * count)
 
-    def _begin_wait(self, parts: Sequence[PartitionFetch], wait_ms: int) -> Wait:
+    def _begin_wait(self, parts: Sequence[PartitionFetch], wait_ms: int, isolation: Isolation) -> Wait:
         wait = self.waits.begin(wait_ms)
         for index, part in enumerate(parts):
+            # What is published is at once more to read, but is not in the table yet.
+            worth = partial(self._has_more, part, isolation) if isolation == "table" else None
             try:
-                wait.watch(index, self._find(part)[1])
+                wait.watch(index, self._find(part)[1], worth)
             except SiltlogError as error:
                 part.error = error
         return wait

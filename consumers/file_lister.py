@@ -6,11 +6,12 @@ stays there for longer than anybody uses a list; who finds one gone asks again f
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 
 from siltlog.consumers.checked_files import CheckedFiles
 from siltlog.consumers.fetch import FetchPosition, find_partition, find_topic
 from siltlog.consumers.file_list import FileLists, ListedFile, PartitionFiles
-from siltlog.consumers.log_view import LogView
+from siltlog.consumers.log_view import LogView, PartitionView, TopicView
 from siltlog.consumers.reader import check_range, last_offset_of
 from siltlog.consumers.waiting import Wait, Waits
 from siltlog.infra.errors import SiltlogError, problem_document
@@ -37,37 +38,28 @@ class FileLister:
                 lists = self._lists(positions, max_files)
                 if any(part.error or part.next_offset > part_offset for part, part_offset in _paired(lists, positions)):
                     return lists
-                if wait is None:
-                    if wait_ms <= 0:
-                        return lists
+                if wait is None and wait_ms > 0:
                     wait = self._waits.begin(wait_ms)
                     for index, at in enumerate(positions):
-                        wait.watch(index, find_partition(find_topic(self._log, at.topic, at.topic_id), at.partition))
-                    # What moved before it was watched.
-                    continue
-                if not await self._moved(wait, positions):
-                    return self._lists(positions, max_files)
+                        wait.watch(index, self._find(at)[1], partial(self._has_more, at))
+                if wait is None or wait.over or self._log.draining:
+                    return lists
+                await wait.moved()
         finally:
             if wait is not None:
                 wait.close()
 
-    async def _moved(self, wait: Wait, positions: Sequence[FetchPosition]) -> bool:
-        """True once one of them is worth another look, False when the wait is over.
+    def _has_more(self, at: FetchPosition) -> bool:
+        """Whether the table holds something from there on, or a problem is to be told."""
+        try:
+            start, table_offset, _ = self._find(at)[1].bounds()
+        except SiltlogError:
+            return True
+        return not start <= at.offset or at.offset < table_offset
 
-        Every publish wakes who waits, and hardly any moves the table.
-        """
-        while not (wait.over or self._log.draining):
-            for index in await wait.moved():
-                at = positions[index]
-                try:
-                    topic = find_topic(self._log, at.topic, at.topic_id)
-                    view = find_partition(topic, at.partition)
-                except SiltlogError:
-                    return True
-                start, table_offset, _ = view.bounds()
-                if not start <= at.offset or at.offset < table_offset:
-                    return True
-        return False
+    def _find(self, at: FetchPosition) -> tuple[TopicView, PartitionView]:
+        topic = find_topic(self._log, at.topic, at.topic_id)
+        return topic, find_partition(topic, at.partition)
 
     def _lists(self, positions: Sequence[FetchPosition], max_files: int) -> FileLists:
         parts = []
@@ -81,8 +73,7 @@ class FileLister:
     def _part(self, at: FetchPosition, max_files: int) -> PartitionFiles:
         part = PartitionFiles(at.topic, at.partition, None, at.offset, None, None, None, None)
         try:
-            topic = find_topic(self._log, at.topic, at.topic_id)
-            view = find_partition(topic, at.partition)
+            topic, view = self._find(at)
             bounds, snapshot = view.bounds(), topic.snapshot
             bounds = bounds._replace(
                 log_start_offset=max(bounds.log_start_offset, snapshot.starts.get(at.partition, 0))

@@ -20,9 +20,12 @@ class Wait:
         """The time is up, or the server wants its polls back."""
         self._timer = None if self.over else self._loop.call_later(wait_ms / 1000, self.end)
 
-    def watch(self, index: int, view: PartitionView) -> None:
-        """From now on a move of `view` makes `moved()` return `index`."""
-        callback = partial(self._wake, index)
+    def watch(self, index: int, view: PartitionView, worth: Callable[[], bool] | None = None) -> None:
+        """From now on a move of `view` makes `moved()` return `index`; with `worth`, only one after which it is true.
+
+        Every publish to a partition moves it: who waits for less often must not be woken by each.
+        """
+        callback = partial(self._wake, index, worth)
         view.subscribe(callback)
         self._watched.append((view, callback))
 
@@ -50,9 +53,10 @@ class Wait:
         if self._waits is not None:
             self._waits.open.discard(self)
 
-    def _wake(self, index: int) -> None:
-        self._moved.add(index)
-        self._complete()
+    def _wake(self, index: int, worth: Callable[[], bool] | None) -> None:
+        if worth is None or worth():
+            self._moved.add(index)
+            self._complete()
 
     def _complete(self) -> None:
         if self._future is not None and not self._future.done():
