@@ -28,3 +28,9 @@ class RecordFilter:
             if wanted is not None and batch.num_rows:
                 batch = batch.filter(matches(batch.column(name), wanted), null_selection_behavior="drop")
         return batch
+
+    def takes(self, key: bytes | None, value: bytes | None) -> bool:
+        """Whether one record is wanted, for who gets them one by one."""
+        if self.key is not None and key != self.key:
+            return False
+        return self.contains is None or (value is not None and self.contains in value)

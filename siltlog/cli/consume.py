@@ -15,8 +15,11 @@ from siltlog.infra.errors import problem
 if TYPE_CHECKING:
     from siltlog.consumers.consumer import Consumer
     from siltlog.consumers.record import ConsumerRecord
+    from siltlog.consumers.record_filter import RecordFilter
     from siltlog.infra.client.admin import Admin
 
+POLL_RECORDS = 100_000
+POLL_MS = 1_000
 EPILOG = """\b
 Examples:
   silt consume events
@@ -76,15 +79,21 @@ def consume(
         raise click.UsageError("--follow never ends, and --until says where to end; choose one")
     if start == LATEST and not follow and group is None:
         raise click.UsageError("nothing comes after the latest record unless you wait for it: add --follow")
-    consumer, ends = _opened(session, topic, group, partitions, start, end, follow)
-    if consumer is None:
+    opened = _opened(session, topic, group, partitions, start, end, follow)
+    if opened is None:
         return
+    consumer, ends = opened
+    wanted = _filter(key, contains)
     printer = RecordPrinter(session.format)
     # What is committed must have been seen, and a follower must see it now; all else is faster in large writes.
     flush_each = follow or group is not None or sys.stdout.isatty()
     with consumer:
-        wanted = _matching(_before(consumer, ends), key, contains)
-        for count, record in enumerate(wanted, 1):
+        found: Iterator[ConsumerRecord]
+        if group is not None:
+            found = (record for record in consumer if wanted.takes(record.key, record.value))
+        else:
+            found = _found(consumer, topic, ends, wanted, max_records)
+        for count, record in enumerate(found, 1):
             printer.print(record)
             if flush_each:
                 printer.flush()
@@ -92,6 +101,15 @@ def consume(
                 if group is not None:
                     consumer.commit(record)  # nothing after it is asked for, so it is not yet done
                 break
+
+
+def _filter(key: str | None, contains: str | None) -> "RecordFilter":
+    from siltlog.consumers.record_filter import RecordFilter
+
+    return RecordFilter(
+        None if key is None else key.encode(),
+        None if contains is None else contains.encode(),
+    )
 
 
 def _opened(
@@ -102,8 +120,8 @@ def _opened(
     start: Place | str,
     end: Place | None,
     follow: bool,
-) -> "tuple[Consumer | None, Mapping[int, int] | None]":
-    """The consumer at its places, and where each partition ends if that was said; None: nothing to read."""
+) -> "tuple[Consumer, Mapping[int, int] | None] | None":
+    """The consumer at its places, and where each partition ends, where this says it; None: nothing to read."""
     from siltlog.infra.client.record import TopicPartition
 
     with session.admin() as admin:
@@ -113,28 +131,27 @@ def _opened(
             raise problem(
                 "unknown_partition", f"{topic} has no partition {unknown[0]}; it has {len(bounds)}, numbered from 0"
             )
-        stop_at = None if follow else "latest"
         if group is not None:
+            stop_at = None if follow else LATEST
             return session.consumer(group=group, topics=[topic], auto_offset_reset=start, stop_at=stop_at), None
         places = {partition: bounds[partition] for partition in sorted(set(chosen)) or bounds}
         starts = {} if isinstance(start, str) else _offsets(admin, topic, start)
-        ends = None if end is None else _offsets(admin, topic, end)
-    if ends is not None:
-        places = {
-            partition: bound
-            for partition, bound in places.items()
-            if max(starts.get(partition, 0), bound["log_start_offset"]) < ends[partition]
-        }
+        untils = {} if end is None else _offsets(admin, topic, end)
+    ends = None
+    if not follow:
+        ends = {p: min(untils.get(p, bound["high_watermark"]), bound["high_watermark"]) for p, bound in places.items()}
+        ends = {p: at for p, at in ends.items() if max(starts.get(p, 0), places[p]["log_start_offset"]) < at}
+        places = {partition: places[partition] for partition in ends}
     if not places:
-        return None, ends
+        return None
     assign = [TopicPartition(topic, partition) for partition in places]
     reset = start if isinstance(start, str) else EARLIEST
-    consumer = session.consumer(assign=assign, auto_offset_reset=reset, stop_at=stop_at)
+    consumer = session.consumer(assign=assign, auto_offset_reset=reset)
     for partition, bound in places.items():
         if partition in starts:
             offset = min(max(starts[partition], bound["log_start_offset"]), bound["high_watermark"])
             consumer.seek(topic, partition, offset=offset)
-    return consumer, ends if ends is None else {partition: ends[partition] for partition in places}
+    return consumer, ends
 
 
 def _offsets(admin: "Admin", topic: str, place: Place) -> dict[int, int]:
@@ -145,27 +162,23 @@ def _offsets(admin: "Admin", topic: str, place: Place) -> dict[int, int]:
     return {entry["partition"]: entry["offset"] for entry in admin.offsets(topic, format_us(place.time_us))}
 
 
-def _before(consumer: "Consumer", ends: Mapping[int, int] | None) -> "Iterator[ConsumerRecord]":
-    """The records below the end of their partition, until every partition is there."""
-    if ends is None:
-        yield from consumer
-        return
-    left = set(ends)
-    for record in consumer:
-        if record.offset < ends[record.partition]:
-            yield record
-        if record.offset >= ends[record.partition] - 1:
-            left.discard(record.partition)
-            if not left:
-                return
+def _found(
+    consumer: "Consumer", topic: str, ends: Mapping[int, int] | None, wanted: "RecordFilter", max_records: int | None
+) -> "Iterator[ConsumerRecord]":
+    """The wanted records below the ends, until every partition is there; without ends for ever."""
+    import numpy as np
+    import pyarrow as pa
 
+    from siltlog.consumers.record import records_of
+    from siltlog.infra.arrow_arrays import numbers_of
 
-def _matching(records: "Iterator[ConsumerRecord]", key: str | None, contains: str | None) -> "Iterator[ConsumerRecord]":
-    wanted_key = None if key is None else key.encode()
-    wanted_text = None if contains is None else contains.encode()
-    for record in records:
-        if wanted_key is not None and record.key != wanted_key:
-            continue
-        if wanted_text is not None and (record.value is None or wanted_text not in record.value):
-            continue
-        yield record
+    # What is looked through comes in large pieces.
+    at_once = max_records if max_records is not None and not wanted else POLL_RECORDS
+    while ends is None or any(consumer.position(topic, partition) < end for partition, end in ends.items()):
+        # Each of these batches is of one partition.
+        for batch in consumer.poll_arrow(min(at_once, POLL_RECORDS), POLL_MS).to_batches():
+            partition = batch.column("partition")[0].as_py()
+            if ends is not None:
+                offsets = numbers_of(batch.column("offset"), np.int64)
+                batch = batch.slice(0, int(np.searchsorted(offsets, ends[partition])))
+            yield from records_of(topic, partition, pa.Table.from_batches([wanted.of(batch)]))

@@ -14,13 +14,17 @@ def test_it_keeps_what_a_loop_over_the_records_would(
     records: list[tuple[bytes | None, bytes | None]], key: bytes | None, contains: bytes | None, cut: int
 ) -> None:
     batch = record_batch(3, 10, [value for _, value in records], keys=[key for key, _ in records]).slice(cut)
-    found = RecordFilter(key, contains).of(batch)
+    wanted = RecordFilter(key, contains)
+    found = wanted.of(batch)
     assert found.schema == batch.schema
     assert found.column("offset").to_pylist() == [
         10 + cut + index
         for index, (of_key, value) in enumerate(records[cut:])
         if (key is None or of_key == key) and (contains is None or (value is not None and contains in value))
     ]
+    one_by_one = [wanted.takes(*record) for record in records[cut:]]
+    assert found.num_rows == sum(one_by_one)
+    assert found.column("offset").to_pylist() == [10 + cut + n for n, takes in enumerate(one_by_one) if takes]
 
 
 def test_one_that_wants_all_copies_nothing() -> None:
