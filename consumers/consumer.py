@@ -5,7 +5,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -134,9 +134,9 @@ class Consumer:
             tables = [run.rows for run in self._take(max_records, timeout_ms)]
             return pa.concat_tables(tables) if tables else FETCH_SCHEMA.empty_table()
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> Iterator[ConsumerRecord]:
         self._inbox.begin_iteration()
-        return self
+        return self._records()
 
     def __next__(self) -> ConsumerRecord:
         if self._inbox.closing:
@@ -179,6 +179,12 @@ class Consumer:
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any thread."""
         self._threads.wake()
+
+    def _records(self) -> Iterator[ConsumerRecord]:
+        with suppress(StopIteration):
+            while True:
+                yield next(self)
+                yield from self._inbox.rest_of_chunk()
 
     def _take(self, max_records: int, timeout_ms: int) -> list[Run]:
         if max_records < 1:

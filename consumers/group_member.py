@@ -92,6 +92,8 @@ class GroupMember:
         self.last_error: SiltlogError | None = None
         self.polled = now
         """When the consumer last asked for a record."""
+        self.has_news = False
+        """Whether there is something to `take`."""
         self._options = options
         self._path = group_path(options.group)
         self._identity = Identity()
@@ -106,11 +108,6 @@ class GroupMember:
         self._polling = False
         self._left = False
         self._ended = False
-
-    @property
-    def has_news(self) -> bool:
-        news = self._news
-        return news.lost or news.assignment is not None or news.error is not None or self._replaced is not None
 
     @property
     def member_id(self) -> str:
@@ -128,6 +125,7 @@ class GroupMember:
     def take(self) -> News:
         """What has come; the consumer acts on it now."""
         news, self._news = self._news, News()
+        self.has_news = self._replaced is not None
         if self._replaced is not None:
             news.error = self._replaced
         self._applied = self._identity
@@ -171,6 +169,7 @@ class GroupMember:
         identity.generation = answer["generation"]
         identity.joined = True
         if answer["assignment"] is not None:
+            self.has_news = True
             self._news.assignment = {
                 TopicPartition(one["topic"], one["partition"]): Place(one["offset"], one.get("delivered"))
                 for one in answer["assignment"]
@@ -213,7 +212,7 @@ class GroupMember:
         """The group has dropped this membership: all it held is another's, and a new one begins."""
         if identity is self._identity:
             self._identity = Identity()
-            self._news = News(lost=True)
+            self._news, self.has_news = News(lost=True), True
 
     def rejoin(self) -> Request:
         """Drops everything and joins anew, as when the group had dropped this member; how to tell the group."""
@@ -265,7 +264,7 @@ class GroupMember:
             self.lost(identity)
             return
         if error.retryable == "no":
-            self._news.error = error
+            self._news.error, self.has_news = error, True
         else:
             self.last_error = error
             self._failing_since = self._failing_since or now

@@ -14,7 +14,7 @@ then follow, as with iteration. `watchers` are told of partitions before the use
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from siltlog.consumers.chunk import CHUNK_RECORDS, Chunk
@@ -103,7 +103,8 @@ class Inbox:
         self._untold: list[TopicPartition] = []
         self._release_is_due = False
         self._rejoin_at = -math.inf
-        self._commit_at = math.inf
+        self.commit_at = math.inf
+        """When what is done is to be committed (monotonic seconds)."""
         self._put_off_commit()
 
     # --- from beside the consumer -------------------------------------------------------------------------
@@ -158,14 +159,14 @@ class Inbox:
     def wait_until(self, deadline: float) -> float:
         """When to look again (monotonic seconds), unless something arrives before."""
         now = self._clock.monotonic()
-        until = min(deadline, now + WAIT_S_MAX, self._commit_at)
+        until = min(deadline, now + WAIT_S_MAX, self.commit_at)
         for state in self.positions.states.values():
             if now < state.rests_until < until:
                 until = state.rests_until
         return until
 
     def commit_due(self, now: float) -> bool:
-        return now >= self._commit_at
+        return now >= self.commit_at
 
     def ended(self) -> bool:
         """Whether a poll or an iteration is to return now; being woken counts once."""
@@ -174,7 +175,7 @@ class Inbox:
 
     def _put_off_commit(self) -> None:
         if self.options.commits_by_itself:
-            self._commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
+            self.commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
 
     # --- fetching -----------------------------------------------------------------------------------------
     def _wanted(self, state: PartitionState) -> Wanted:
@@ -387,7 +388,7 @@ class Inbox:
     def chunk_on(self, now: float) -> Chunk | None:
         """The chunk to hand out the next record of, which makes what came before done; None when `attend` is due."""
         chunk, member = self._chunk, self.member
-        if chunk is None or not chunk.left or self.woken or self.closing or now >= self._commit_at:
+        if chunk is None or not chunk.left or self.woken or self.closing or now >= self.commit_at:
             return None
         if member is not None:
             if member.has_news:
@@ -396,6 +397,28 @@ class Inbox:
         if not self.done_is_said:
             chunk.state.done = chunk.state.position
         return chunk
+
+    def rest_of_chunk(self) -> Iterator[ConsumerRecord]:
+        """What `chunk_on` and `hand_out` give, record by record, for as long as nothing else is due; but for the last.
+
+        A generator with everything at hand: this is what an iteration does a million times.
+        """
+        chunk, member, monotonic = self._chunk, self.member, self._clock.monotonic
+        if chunk is None or self.done_is_said:
+            return
+        state, records = chunk.state, chunk.records
+        while chunk.left > 1 and self._chunk is chunk and not (self.woken or self.closing):
+            if member is not None:
+                now = monotonic()
+                if member.has_news or now >= self.commit_at:
+                    return
+                member.polled = now
+            record = records[chunk.next]
+            chunk.next += 1
+            chunk.left -= 1
+            state.done = state.position
+            state.position = record.offset + 1
+            yield record
 
     def _give_back_chunk(self) -> None:
         chunk, self._chunk = self._chunk, None

@@ -12,6 +12,8 @@ from siltlog.infra.arrow_arrays import numbers_of
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.client.record import TopicPartition
 
+CHUNKS_MAX = 4
+"""Rows in more pieces are joined before they are split: each split would go through all pieces."""
 Marks = Mapping[TopicPartition, int]
 """Offsets at which reading ends; partitions that are absent are not read."""
 
@@ -231,6 +233,8 @@ def readable(state: PartitionState, offset: int) -> int:
 
 def _split(run: Run, count: int) -> tuple[Run, Run]:
     """The first `count` rows, and the rest; their bytes are shared by count."""
+    if run.rows["offset"].num_chunks > CHUNKS_MAX:
+        run = run._replace(rows=run.rows.combine_chunks())
     rest = run.rows.slice(count)
     nbytes = run.nbytes * count // run.rows.num_rows
     after: int = rest["offset"][0].as_py()

@@ -1,6 +1,6 @@
 """A record as the Python library gives it, and many of them from Arrow columns."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltlog.infra.arrow_arrays import binary_values, numbers_of
-from siltlog.infra.client.record import Headers
+from siltlog.infra.client.record import EPOCH, Headers
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -38,12 +38,13 @@ def records_of(topic: str, partition: int, rows: pa.Table) -> list[ConsumerRecor
 
 
 def _of_batch(topic: str, partition: int, batch: pa.RecordBatch) -> list[ConsumerRecord]:
-    moments = numbers_of(batch.column("timestamp"), np.int64).view("datetime64[us]")
+    # Adding to an aware datetime is fifteen times as fast as making a naive one aware.
+    ages = numbers_of(batch.column("timestamp"), np.int64).view("timedelta64[us]")
     return [
-        ConsumerRecord(topic, partition, offset, moment.replace(tzinfo=UTC), key, value, pairs)
-        for offset, moment, key, value, pairs in zip(
+        ConsumerRecord(topic, partition, offset, EPOCH + age, key, value, pairs)
+        for offset, age, key, value, pairs in zip(
             numbers_of(batch.column("offset"), np.int64).tolist(),
-            moments.tolist(),
+            ages.tolist(),
             binary_values(batch.column("key")),
             binary_values(batch.column("value")),
             _headers(batch.column("headers")),
