@@ -34,6 +34,7 @@ from benchmarks.publish import publish
 from benchmarks.reading import read
 from benchmarks.rebalance import rebalance
 from benchmarks.report import machine, markdown, sentences, tables
+from benchmarks.retention import retention
 from benchmarks.shared import shared
 from benchmarks.sharing import sharing
 from benchmarks.sizes import sizes
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "freshness": (freshness, "seconds from a publish until its record is in a new Delta snapshot"),
     "growth": (growth, "the same rate of single publishes, on more and more partitions"),
     "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
+    "retention": (retention, "a table of 100,000 files, of which most have expired"),
     "exactly_once": (exactly_once, "the same publishes plain, by a producer id, by an idempotency key"),
     "compression": (compression, "the same flights with and without compression"),
     "sizes": (sizes, "one record a request, of more and more bytes, 16 connections"),

@@ -24,7 +24,7 @@ from siltlog.pipelines.topics import chosen_topics, store_of, unknown_topic
 Progress = Callable[[str, int, int], None]
 """Called with the topic, the files done and the files planned."""
 
-COMMIT_FILES_MAX = 10_000
+COMMIT_FILES_MAX = 25_000
 """One commit removes at most so many files: each is an entry in the log that every reader of it takes in."""
 RACES_MAX = 5
 """So many plans in a row may be overtaken by others before a topic is left for the next run."""
