@@ -25,7 +25,7 @@ from siltlog.infra.errors import ConfigError, Fenced, SiltlogError, problem
 
 CHUNK_RECORDS = 500
 """How many records of a partition are taken at a time."""
-AHEAD_OFFSETS = 500
+AHEAD_OFFSETS = 1_500
 """The group is told so far ahead, so that records that come one by one do not cost a call each."""
 LANES_PER_WORKER = 4
 ERROR_CHARS_MAX = 1_000
@@ -127,9 +127,10 @@ class Handling:
             self._put_off_commit()
             yield from self._try_to_commit(self._inbox.positions.uncommitted(), 0)
         self._fill()
-        for lane in list(self._lanes.values()):
-            if not (lane.busy or lane.rests_until > now):
-                yield from self._advance(lane)
+        due = [lane for lane in self._lanes.values() if not (lane.busy or lane.rests_until > now)]
+        yield from self._tell_ahead(due)
+        for lane in due:
+            yield from self._advance(lane)
 
     def stop(self, partitions: Iterable[TopicPartition] | None = None) -> list[Lane]:
         """No further record of them (None: of any) is begun; those lanes that are busy."""
@@ -233,6 +234,23 @@ class Handling:
             lane.state.paused = lane.holds_back = False
 
     # --- what the group is told ---------------------------------------------------------------------------
+    def _tell_ahead(self, lanes: Iterable[Lane]) -> Program[None]:
+        """One commit says of all of them what is handed out; where it fails each lane does so for itself."""
+        beginning = [lane for lane in lanes if lane.step == "begin" and self._is_beyond(lane)]
+        if len(beginning) > 1:
+            offsets = {lane.at: readable(lane.state, lane.done) for lane in beginning}
+            told = {lane.at: max(offsets[lane.at], lane.after + AHEAD_OFFSETS) for lane in beginning}
+            try:
+                yield from self._inbox.commit(offsets, 0, told)
+            except SiltlogError as error:
+                _log.debug("what is handed out could not be told at once: %s", error)
+            else:
+                self._told |= told
+
+    def _is_beyond(self, lane: Lane) -> bool:
+        """Whether the group does not know yet that the lane's records are handed out."""
+        return not self._is_suspect(lane) and lane.after > self._told.get(lane.at, 0)
+
     def _advance(self, lane: Lane) -> Program[None]:
         """Goes on until a worker may have the lane, or it has to rest."""
         while lane.step != "ready" and self._lanes.get(lane.at) is lane:
@@ -256,7 +274,7 @@ class Handling:
             if self._is_suspect(lane):
                 yield from self._count_before(lane)
                 return
-            if lane.after > self._told.get(lane.at, 0):
+            if self._is_beyond(lane):
                 yield from self._commit(lane, lane.after + AHEAD_OFFSETS)
             lane.step = "ready"
         elif lane.step == "failed":

@@ -10,6 +10,8 @@ from siltlog.infra.clock import Clock
 
 SLICE_S = 0.1
 """How long a worker stays with one partition while others wait."""
+LOOK_S = 0.002
+"""How often it is asked, between two records, whether there is something else to do."""
 
 Step = Literal["begin", "ready", "failed", "bury"]
 """What is next for a lane: the group is told of it; the handler; the failure is counted; the record is given up."""
@@ -79,15 +81,21 @@ def work(
 ) -> BaseException | None:
     """Handles records of a lane until one fails, its time is over, or it is to stop; what the handler raised."""
     now = clock.monotonic()
-    ends = now + SLICE_S
-    while not (lane.finished or lane.stopping):
-        lane.started = now
-        try:
-            handle(lane.record)
-        except BaseException as error:
-            return error
-        lane.passed()
-        now = clock.monotonic()
-        if lane.single or now >= ends or interrupted():
-            break
+    ends, looks_at = now + SLICE_S, now + LOOK_S
+    try:
+        for record in lane.records[lane.index :]:
+            if lane.stopping:
+                break
+            lane.started = now
+            handle(record)
+            lane.passed()
+            now = clock.monotonic()
+            if lane.single or now >= ends:
+                break
+            if now >= looks_at:
+                if interrupted():
+                    break
+                looks_at = now + LOOK_S
+    except BaseException as error:
+        return error
     return None
