@@ -1,0 +1,100 @@
+"""Groups whose next records were removed, against a real server with its embedded Valkey."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from siltlog.consumers.consumer import Consumer
+from siltlog.consumers.consumer_options import Reset
+from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.producer import Producer
+from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.errors import OffsetOutOfRange
+from siltlog.testing import running_server
+
+RECORDS = 10
+COMMITTED = 2
+START = 6
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running_server(flush_ms=100) as server:
+        yield server.url
+
+
+@pytest.fixture
+def group(url: str) -> str:
+    """A group, and a topic of its name, whose committed offset lies below the log start."""
+    name = f"below-{uuid.uuid4()}"
+    with Admin(url) as admin, Producer(url) as producer:
+        admin.create_topic(name)
+        for number in range(RECORDS):
+            producer.send(name, b"%d" % number)
+        producer.flush()
+        admin.set_group_offsets(name, {TopicPartition(name, 0): COMMITTED})
+        assert admin.delete_records(name, 0, START)["log_start_offset"] == START
+    return name
+
+
+def poll(url: str, group: str, reset: str) -> dict[str, Any]:
+    body = {"generation": 0, "topics": [group], "auto_offset_reset": reset, "wait_ms": 1_000}
+    path = f"{url}/v1/groups/{group}/members/{uuid.uuid4()}/poll"
+    reply = urllib3.request("POST", path, body=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert reply.status == 200, reply.data
+    document: dict[str, Any] = reply.json()
+    return document
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_consumer_goes_on_with_what_is_there(url: str, group: str, reset: Reset) -> None:
+    with Consumer(url, group=group, topics=[group], auto_offset_reset=reset, stop_at="latest") as consumer:
+        found = [record.offset for record in consumer]
+    assert found == list(range(START, RECORDS)), "the policy `latest` skips nothing that a group has not read"
+    with Admin(url) as admin:
+        assert admin.group_offsets(group) == {TopicPartition(group, 0): RECORDS}
+
+
+def test_with_the_policy_error_it_is_an_error(url: str, group: str) -> None:
+    with (
+        Consumer(url, group=group, topics=[group], auto_offset_reset="error") as consumer,
+        pytest.raises(OffsetOutOfRange, match=f"{START} \\(log start\\)"),
+    ):
+        for _ in range(10):
+            consumer.poll(timeout_ms=2_000)
+
+
+def test_a_poll_over_http(url: str, group: str) -> None:
+    assert [record["offset"] for record in poll(url, group, "earliest")["records"]] == list(range(START, RECORDS))
+
+
+def test_a_poll_over_http_with_the_policy_error(url: str, group: str) -> None:
+    document = poll(url, group, "error")
+    (partition,) = document["partitions"]
+    assert not document["records"] and partition["log_start_offset"] == START
+    assert partition["error"]["error_code"] == "offset_out_of_range"
+
+
+def test_lag_counts_what_can_be_read(url: str, group: str) -> None:
+    with Admin(url) as admin:
+        (partition,) = admin.group(group)["partitions"]
+    assert partition["lag"] == RECORDS - START
+
+
+def test_a_consumer_that_is_overtaken_goes_on_at_the_log_start(url: str, group: str) -> None:
+    with Admin(url) as admin, Consumer(url, group=group, topics=[group]) as consumer:
+        first = consumer.poll(max_records=1, timeout_ms=10_000)
+        assert [record.offset for record in first] == [START]
+        admin.delete_records(group, 0, "latest")
+        with Producer(url) as producer:
+            producer.send(group, b"new")
+        found: list[int] = []
+        for _ in range(20):
+            found += [record.offset for record in consumer.poll(timeout_ms=1_000)]
+            if RECORDS in found:
+                break
+    assert found[-1] == RECORDS and found == sorted(found), "what had been fetched before may still be handed out"
