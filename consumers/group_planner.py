@@ -54,7 +54,7 @@ class GroupPlanner:
 
     async def _attempt(self) -> bool:
         inputs = await self._run("inputs", self._group, {})
-        if not inputs["members"] or inputs["holding"]:
+        if inputs["status"] == "foreign" or not inputs["members"] or inputs["holding"]:
             return True
         subscriptions = {member: Subscription.of(topics, pattern) for member, topics, pattern in inputs["members"]}
         subscribed = self._topics.subscribed(subscriptions)

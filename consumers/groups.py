@@ -286,6 +286,12 @@ class Groups:
                 f"instance_id: the member {member} of the group {group} joined with another or without one; "
                 "a member keeps it for life: join under a new member id",
             )
+        if status == "foreign":
+            raise problem(
+                "group_not_empty",
+                f"the group {group} has members that read another log, whose server uses the same Redis: take another "
+                "name for the group, or give each log a Redis of its own",
+            )
         if status == "fenced_commits":
             keys = _keys(reply["partitions"])
             raise problem(

@@ -224,7 +224,7 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, restored/{cluster id}
+    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, log, restored/{cluster id}
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)

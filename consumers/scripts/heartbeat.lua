@@ -3,8 +3,8 @@
 -- request: member, generation (of the last reply, 0 to join), join (all fields of a new member; absent where it may
 -- not join), fields (those that were sent), instance_id (absent: not sent), owned (absent: unchanged), poll (what was
 -- revoked by `generation` counts as let go), commits.
--- reply: status ok | fenced_member | fenced_instance | unknown_member | other_instance | fenced_commits; assignment of
--- {partition, offset} (absent: unchanged since `generation`) and delivered of {partition, offset} for those with records
+-- reply: status ok | fenced_member | fenced_instance | unknown_member | other_instance | foreign | fenced_commits;
+-- assignment of {partition, offset} (absent: unchanged since `generation`) and delivered of {partition, offset} for those with records
 -- that were handed out and never committed, releasing (something revoked is still held), the member's reset policy and
 -- timeout.
 
@@ -46,6 +46,10 @@ if refusal then
   return finish({ status = refusal })
 end
 
+if is_foreign() then
+  return finish({ status = 'foreign' })
+end
+
 local member = member_of(id)
 if not member and not request.join then
   return finish({ status = 'unknown_member' })
@@ -65,6 +69,9 @@ end
 local joined = not member
 if joined then
   create()
+  if request.log then
+    redis.call('HSET', STATE, 'log', request.log)
+  end
   member = request.join
   member.seen = 0
   redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))

@@ -1,7 +1,11 @@
 -- What an assignment is computed from.
 --
--- reply: revision, members of {id, topics, topic_pattern}, current of {partition, member} (who is to hold it as things
+-- reply: status ok | foreign; revision, members of {id, topics, topic_pattern}, current of {partition, member} (who is to hold it as things
 -- stand), unresolved: partitions that are held and have no offset yet.
+
+if is_foreign() then
+  return finish({ status = 'foreign' })
+end
 
 local members = {}
 local packed = redis.call('HGETALL', MEMBERS)

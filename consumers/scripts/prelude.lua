@@ -60,6 +60,12 @@ local function held_of(member)
   return held
 end
 
+-- Whether the group's members read another log than this call's server has.
+local function is_foreign()
+  local log = redis.call('HGET', STATE, 'log')
+  return request.log and log and log ~= request.log and redis.call('ZCARD', SESSIONS) > 0
+end
+
 -- What `member` may read has changed, in this generation.
 local function change(member)
   raise_generation()

@@ -108,11 +108,12 @@ OPERATIONS = (
         "Groups",
         "Join, or stay",
         "`generation` 0 joins; later ones are heartbeats, and may wait for a change with `wait_ms`. What is left out "
-        "stays as it is.",
+        "stays as it is. A join with the `instance_id` of a member that is there takes its place, with its partitions; "
+        "that member is fenced (`fenced_by`: `instance_id`).",
         {200: json_reply("What the member holds.", shapes.Assignment)},
         (GROUP, MEMBER),
         json_body(MemberRequest, _JOIN),
-        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "not_acceptable"),
+        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "group_not_empty", "not_acceptable"),
     ),
     Operation(
         "DELETE",
@@ -136,6 +137,14 @@ OPERATIONS = (
         {200: json_reply("Records.", shapes.Polled)},
         (GROUP, MEMBER),
         json_body(PollRequest, {**_JOIN, "wait_ms": 1000}),
-        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "not_acceptable", "corrupt_data", "topic_unavailable"),
+        errors=(
+            *_AWAY,
+            *_BODY_ERRORS,
+            *_MEMBER_ERRORS,
+            "group_not_empty",
+            "not_acceptable",
+            "corrupt_data",
+            "topic_unavailable",
+        ),
     ),
 )

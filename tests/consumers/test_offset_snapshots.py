@@ -364,6 +364,7 @@ def test_two_servers_on_one_redis_do_not_undo_each_others_work(url: str, tmp_pat
             # Whoever is asked first puts back its own; what the other has waits for the other.
             assert {at.key.topic: at.offset for at in (await a.join("m", "t")).assignment or ()} == {"t": 50}
             assert {entry.key.topic: entry.offset for entry in (await b.groups.describe("g")).offsets} == {"u": 60}
+            await a.groups.leave("g", "m")
             told = await b.join("n", "u", auto_offset_reset="latest")
             assert {at.key.topic: at.offset for at in told.assignment or ()} == {"u": 60}
 
