@@ -14,8 +14,9 @@ from siltlog.consumers.async_run import AsyncHandle, AsyncHandlerRun
 from siltlog.consumers.chunk import Chunk, records_in
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt, topic_names
 from siltlog.consumers.consumer_tasks import ConsumerTasks
+from siltlog.consumers.flights import FETCH_RECORDS_MAX
 from siltlog.consumers.handling import HandlingOptions
-from siltlog.consumers.inbox import FETCH_RECORDS_MAX, Inbox
+from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.lag import Lag
 from siltlog.consumers.positions import PartitionState, Run
 from siltlog.consumers.record import ConsumerRecord

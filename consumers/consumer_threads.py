@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from siltlog.consumers.group_member import Beat, Goodbye, GroupMember, Rest
-from siltlog.consumers.inbox import Inbox, Program, Tell
+from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.positions import Flight
+from siltlog.consumers.program import Program, Tell
 from siltlog.consumers.row_source import Source
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock

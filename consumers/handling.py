@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from siltlog.consumers.inbox import LAST_COMMIT_MS, Inbox, Program
+from siltlog.consumers.inbox import LAST_COMMIT_MS, Inbox
 from siltlog.consumers.lane import Lane
 from siltlog.consumers.positions import readable
+from siltlog.consumers.program import Program
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import BACKOFF_MS_MAX
 from siltlog.infra.client.record import TopicPartition

@@ -13,59 +13,32 @@ then follow, as with iteration. `watchers` are told of partitions before the use
 
 import logging
 import math
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from siltlog.consumers.chunk import CHUNK_RECORDS, Chunk
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions
+from siltlog.consumers.flights import Answer, Flights
 from siltlog.consumers.group_member import GroupMember, MemberOptions, Place
-from siltlog.consumers.lag import Lag
-from siltlog.consumers.positions import FetchProblem, Flight, PartitionState, Positions, Run, readable, timestamp_us
+from siltlog.consumers.lag import Lag, lag_of
+from siltlog.consumers.positions import FetchProblem, Flight, PartitionState, Positions, Run, readable
+from siltlog.consumers.program import Program, tell
 from siltlog.consumers.record import ConsumerRecord
-from siltlog.consumers.row_source import (
-    SERVER,
-    Choose,
-    Fetched,
-    FetchPlan,
-    Wanted,
-    fetch_request,
-    fetched_of,
-    from_server,
-)
+from siltlog.consumers.row_source import Choose, from_server
+from siltlog.consumers.topic_bounds import TopicBounds
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import BACKOFF_MS_MAX, Request
 from siltlog.infra.client.record import TimeLike, TopicPartition
-from siltlog.infra.clock import MICROS_PER_SECOND, Clock
+from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, Fenced, OffsetOutOfRange, SiltlogError, Unavailable, problem
 
-FETCH_WAIT_MS = 500
-"""How long the server holds a fetch."""
-MERGE_MS = 50
-"""A second fetch of a source ends so long before the first one, so that they become one again."""
-FETCHES_MAX = 2
-"""Of one source at a time; the second is for partitions that came while the first one waits."""
-FETCH_RECORDS_MAX = 100_000
-FETCH_BYTES_MAX = 16 * 1024 * 1024
 LAST_COMMIT_MS = 10_000
 """How long a commit is tried before partitions are let go."""
 WAIT_S_MAX = 1.0
 """A wait is looked at this often, whatever it waits for."""
 GONE_CODES = frozenset(("unknown_topic", "unknown_partition"))
 _log = logging.getLogger("siltlog.consumer")
-
-T = TypeVar("T")
-
-
-class Tell(NamedTuple):
-    """Call it with them, and go on once it returned."""
-
-    callback: OnPartitions
-    partitions: list[TopicPartition]
-
-
-Program = Generator[Request | Tell, Any, T]
 
 
 class Watcher(NamedTuple):
@@ -88,17 +61,14 @@ class Inbox:
         self.watchers = [Watcher(options.on_assigned, options.on_revoked, options.on_lost)]
         self.options = options
         self._clock = clock
-        self._choose = choose
-        self._fetch_bytes = min(FETCH_BYTES_MAX, options.buffer_bytes // 2)
         if options.group is not None:
             self.member = GroupMember(_member_options(options), clock.monotonic())
-        self._topic_ids: dict[str, str] = {}
+        self._topics = TopicBounds(options.sees)
+        self._flights = Flights(options, self.positions, self._topics, choose)
         self._chunk: Chunk | None = None
         self._marks: dict[TopicPartition, int] | None = None
         self._marked: set[str] = set()
         self._begun = self.member is not None
-        self._flights: list[Flight] = []
-        self._landed: deque[tuple[Flight, Sequence[Fetched] | SiltlogError]] = deque()
         self._unlearned: set[str] = set()
         self._untold: list[TopicPartition] = []
         self._release_is_due = False
@@ -108,13 +78,14 @@ class Inbox:
         self._put_off_commit()
 
     # --- from beside the consumer -------------------------------------------------------------------------
-    def arrive(self, flight: Flight, answer: Sequence[Fetched] | SiltlogError) -> None:
+    def arrive(self, flight: Flight, answer: Answer) -> None:
         """What came of a fetch; taken by the next `attend`."""
-        self._landed.append((flight, answer))
+        self._flights.arrive(flight, answer)
 
     @property
     def has_news(self) -> bool:
-        return bool(self._landed) or self.woken or self.closing or (self.member is not None and self.member.has_news)
+        told = self.member is not None and self.member.has_news
+        return told or self._flights.has_landed or self.woken or self.closing
 
     # --- between two records ------------------------------------------------------------------------------
     def attend(self) -> Program[None]:
@@ -123,8 +94,8 @@ class Inbox:
             yield from self._place_assigned()
         if self.member is not None:
             yield from self._take_news(self.member)
-        while self._landed:
-            yield from self._land(*self._landed.popleft())
+        while (landed := self._flights.take()) is not None:
+            yield from self._land(*landed)
         if self.commit_due(self._clock.monotonic()):
             self._put_off_commit()
             yield from self._commit_done(self.positions.uncommitted(), 0)
@@ -146,15 +117,7 @@ class Inbox:
         """The fetches to make now, while the records at hand are handled; each must `arrive`."""
         if self.closing or self._unlearned:
             return []
-        now = self._clock.monotonic()
-        wanted = self.positions.wanted(self._marks, now)
-        if not wanted:
-            return []
-        by_source: dict[str, list[PartitionState]] = {}
-        for state in wanted:
-            by_source.setdefault(self._choose(self._wanted(state), self.options.sees), []).append(state)
-        flights = [self._flight(source, states, now) for source, states in by_source.items()]
-        return [flight for flight in flights if flight is not None]
+        return self._flights.depart(self._marks, self._clock.monotonic())
 
     def wait_until(self, deadline: float) -> float:
         """When to look again (monotonic seconds), unless something arrives before."""
@@ -178,39 +141,7 @@ class Inbox:
             self.commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
 
     # --- fetching -----------------------------------------------------------------------------------------
-    def _wanted(self, state: PartitionState) -> Wanted:
-        return Wanted(state.at, state.asked, self._topic_ids.get(state.at.topic), state.bounds)
-
-    def _flight(self, source: str, states: Sequence[PartitionState], now: float) -> Flight | None:
-        out = [flight for flight in self._flights if flight.plan.source == source]
-        wait_ms = FETCH_WAIT_MS
-        if out:
-            wait_ms = min(wait_ms, int((out[0].waits_until - now) * 1000) - MERGE_MS)
-        if len(out) >= FETCHES_MAX or wait_ms <= 0 or not self._has_room():
-            return None
-        plan = FetchPlan(
-            source,
-            tuple(self._wanted(state) for state in states),
-            self.options.sees,
-            FETCH_RECORDS_MAX,
-            self._fetch_bytes,
-            wait_ms,
-        )
-        flight = Flight(plan, states, now + wait_ms / 1000)
-        for state in states:
-            state.flight = flight
-        self._flights.append(flight)
-        return flight
-
-    def _has_room(self) -> bool:
-        under_way = sum(flight.plan.bytes_max for flight in self._flights)
-        room = self.options.buffer_bytes - under_way
-        if self.positions.buffered_bytes + self._fetch_bytes > room and self.positions.all_paused:
-            self.positions.forget_paused()
-        return self.positions.buffered_bytes + self._fetch_bytes <= room
-
-    def _land(self, flight: Flight, answer: Sequence[Fetched] | SiltlogError) -> Program[None]:
-        self._flights = [other for other in self._flights if other is not flight]
+    def _land(self, flight: Flight, answer: Answer) -> Program[None]:
         if isinstance(answer, SiltlogError):
             self.positions.release(flight)
             raise answer
@@ -223,7 +154,7 @@ class Inbox:
         assert error is not None
         bounds, reset = found.fetched.bounds, self.options.auto_offset_reset
         if isinstance(error, OffsetOutOfRange) and reset != "error" and bounds is not None:
-            to = bounds.log_start_offset if reset == "earliest" else self._end(bounds)
+            to = bounds.log_start_offset if reset == "earliest" else self._topics.end(bounds)
             _log.warning("%s: %s; going on at %d (auto_offset_reset=%s)", state.at, error, to, reset)
             self.positions.seek(state.at, to)
             return
@@ -274,7 +205,7 @@ class Inbox:
         self._give_back_chunk()
         self.positions.revoke(gone)
         for watcher in self.watchers:
-            yield from _tell(watcher.lost, gone)
+            yield from tell(watcher.lost, gone)
 
     def _reassign(self, member: GroupMember, assignment: Mapping[TopicPartition, Place]) -> Program[None]:
         states = self.positions.states
@@ -285,7 +216,7 @@ class Inbox:
                 done = self.positions.uncommitted() if self.options.commits_by_itself else {}
                 yield from self._commit_done({at: done[at] for at in revoked if at in done}, LAST_COMMIT_MS)
                 for watcher in self.watchers:
-                    yield from _tell(watcher.revoked, revoked)
+                    yield from tell(watcher.revoked, revoked)
         finally:
             # Also when a callback raised: the partitions are another's from now on.
             self.positions.revoke([at for at in revoked if at in states])
@@ -311,21 +242,21 @@ class Inbox:
         yield from self._learn_topics()
         untold, self._untold = self._untold, []
         for watcher in self.watchers:
-            yield from _tell(watcher.assigned, untold)
+            yield from tell(watcher.assigned, untold)
 
     def _place_assigned(self) -> Program[None]:
         """Gives the partitions of a consumer without a group their first positions."""
         options = self.options
         bounds = {}
         for topic in sorted({at.topic for at in options.assign}):
-            bounds[topic] = yield from self.offsets(topic)
+            bounds[topic] = yield from self._topics.ask(topic)
         for at in options.assign:
             found = bounds[at.topic].get(at.partition)
             if found is None:
                 self.positions.revoke(list(self.positions.states))
                 raise problem("unknown_partition", f"{at.topic} has no partition {at.partition}")
             latest = options.auto_offset_reset == "latest"
-            self.positions.assign(at, self._end(found[0]) if latest else found[0].log_start_offset)
+            self.positions.assign(at, self._topics.end(found[0]) if latest else found[0].log_start_offset)
             self.positions.states[at].bounds = found[0]
             self.positions.states[at].placed = options.auto_offset_reset != "error"
         self.assigned = self._begun = True
@@ -334,9 +265,9 @@ class Inbox:
         """Which topic a name stands for now: a fetch must not go on in a successor of the same name."""
         while self._unlearned:
             topic = min(self._unlearned)
-            self._topic_ids.pop(topic, None)
+            self._topics.forget(topic)
             try:
-                found = yield from self.offsets(topic)
+                found = yield from self._topics.ask(topic)
             except SiltlogError as error:
                 found = {}
                 _log.warning("the id of topic %s is not known: %s", topic, error)
@@ -344,20 +275,6 @@ class Inbox:
                 if at.topic == topic and at.partition in found:
                     state.bounds = found[at.partition][0]
             self._unlearned.discard(topic)
-
-    def offsets(self, topic: str, timestamp: TimeLike | None = None) -> Program[dict[int, tuple[Bounds, int]]]:
-        """Of every partition the bounds and, with `timestamp`, the lowest offset at or after it."""
-        reply = yield from calls.offsets(topic, timestamp)
-        if "topic_id" in reply:
-            self._topic_ids.setdefault(topic, reply["topic_id"])
-        return {
-            entry["partition"]: (Bounds(*(entry[name] for name in Bounds._fields)), entry.get("offset", 0))
-            for entry in reply["partitions"]
-        }
-
-    def _end(self, bounds: Bounds) -> int:
-        """Where reading ends at present."""
-        return bounds.table_offset if self.options.sees == "table" else bounds.high_watermark
 
     # --- handing out --------------------------------------------------------------------------------------
     def ask(self) -> None:
@@ -435,8 +352,8 @@ class Inbox:
             return
         names = {*self.options.topics, *(at.topic for at in self.positions.states)}
         for topic in sorted(names - self._marked):
-            found = yield from self.offsets(topic)
-            marks = {TopicPartition(topic, p): self._end(bounds) for p, (bounds, _) in found.items()}
+            found = yield from self._topics.ask(topic)
+            marks = {TopicPartition(topic, p): self._topics.end(bounds) for p, (bounds, _) in found.items()}
             self._marks = (self._marks or {}) | marks
             self._marked.add(topic)
         if self.assigned and self._marks is None:
@@ -535,7 +452,7 @@ class Inbox:
         self, topic: str, to: Callable[[Bounds, int], int], timestamp: TimeLike | None = None
     ) -> Program[None]:
         """Every partition of the topic to what `to` makes of its bounds and the offset of `timestamp`."""
-        found = yield from self.offsets(topic, timestamp)
+        found = yield from self._topics.ask(topic, timestamp)
         for at, state in list(self.positions.states.items()):
             if at.topic == topic:
                 self.seek(state, to(*found[at.partition]))
@@ -543,35 +460,10 @@ class Inbox:
     def lag(self) -> Program[dict[TopicPartition, Lag]]:
         """Of every assigned partition."""
         self._give_back_chunk()
-        behind: dict[TopicPartition, int] = {}
-        for topic in sorted({at.topic for at in self.positions.states}):
-            found = yield from self.offsets(topic)
-            for at, state in self.positions.states.items():
-                if at.topic == topic and at.partition in found:
-                    state.bounds = found[at.partition][0]
-                    behind[at] = max(0, self._end(state.bounds) - readable(state, state.position))
-        ages = yield from self._ages([self.positions.states[at] for at in behind if behind[at]])
-        return {at: Lag(behind[at], ages.get(at, 0.0)) for at in sorted(behind)}
-
-    def _ages(self, states: Sequence[PartitionState]) -> Program[dict[TopicPartition, float]]:
-        """Of the next record of each partition, in seconds; what is not buffered is asked for."""
-        found = {state.at: self.positions.next_timestamp_us(state) for state in states}
-        unknown = [state for state in states if found[state.at] is None]
-        while unknown:
-            wanted = tuple(
-                Wanted(state.at, readable(state, state.position), self._topic_ids.get(state.at.topic), None)
-                for state in unknown
-            )
-            plan = FetchPlan(SERVER, wanted, self.options.sees, len(wanted), self._fetch_bytes, 0)
-            parts = fetched_of((yield fetch_request(plan, partition_bytes_max=1)))
-            told = {part.at: timestamp_us(part.rows) for part in parts if part.rows is not None}
-            found |= told
-            unknown = [state for state in unknown if state.at not in told] if told else []
-        now_us = self._clock.now_us()
-        return {at: max(0, now_us - us) / MICROS_PER_SECOND for at, us in found.items() if us is not None}
+        return lag_of(self.positions, self._topics, self.options.sees, self._clock)
 
     def end_of(self, bounds: Bounds, _: int) -> int:
-        return self._end(bounds)
+        return self._topics.end(bounds)
 
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         states = [self.state(at.topic, at.partition) for at in partitions]
@@ -579,11 +471,6 @@ class Inbox:
             self._give_back_chunk()
         for state in states:
             state.paused = paused
-
-
-def _tell(callback: OnPartitions | None, partitions: Sequence[TopicPartition]) -> Program[None]:
-    if callback is not None and partitions:
-        yield Tell(callback, list(partitions))
 
 
 def _member_options(options: ConsumerOptions) -> MemberOptions:

@@ -164,14 +164,13 @@ def test_waking_closing_and_other_tasks(server: FakeServer) -> None:
 
 
 def test_it_belongs_to_one_loop(server: FakeServer) -> None:
-    consumer = AsyncConsumer(server.url, assign=ALL)
+    async def test() -> None:
+        async with AsyncConsumer(server.url, assign=ALL) as consumer:
+            assert await consumer.poll(max_records=1, timeout_ms=5_000)
+            with pytest.raises(errors.Refused, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, consumer.poll())
 
-    async def read() -> None:
-        await consumer.poll(max_records=1, timeout_ms=5_000)
-
-    asyncio.run(read())
-    with pytest.raises(errors.Refused, match="another event loop"):
-        asyncio.run(read())
+    in_loop(test)
 
 
 def test_a_server_that_stays_away_is_an_error(server: FakeServer) -> None:

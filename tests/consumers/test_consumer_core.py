@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from siltlog.consumers.consumer_options import ConsumerOptions
 from siltlog.consumers.group_member import Beat, Goodbye
-from siltlog.consumers.inbox import Inbox, Program, Tell
+from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.positions import Flight, PartitionState
+from siltlog.consumers.program import Program, Tell
 from siltlog.consumers.row_source import SERVER, Fetched
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.client.core import Request, Response
