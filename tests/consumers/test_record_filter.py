@@ -23,7 +23,6 @@ def test_it_keeps_what_a_loop_over_the_records_would(
         if (key is None or of_key == key) and (contains is None or (value is not None and contains in value))
     ]
     one_by_one = [wanted.takes(*record) for record in records[cut:]]
-    assert found.num_rows == sum(one_by_one)
     assert found.column("offset").to_pylist() == [10 + cut + n for n, takes in enumerate(one_by_one) if takes]
 
 

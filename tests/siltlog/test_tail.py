@@ -16,6 +16,8 @@ from siltlog.infra import names
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
+MIB = 1024 * 1024
+
 
 @pytest.fixture
 def topic(http: Http) -> str:
@@ -279,6 +281,39 @@ def test_a_crowded_server_asks_browsers_to_come_back(own_server: ServerProcess) 
     finally:
         for connection in crowd:
             connection.close()
+
+
+def test_many_that_take_nothing_leave_room_for_others() -> None:
+    """All of them together have the memory of all requests, and who stands still in it is ended."""
+    slow_ones = 40
+    limits = {"head_bytes_max": MIB, "request_bytes_max": MIB, "request_timeout_ms": 1_000}
+    with running_server(redis_url=NO_REDIS, flush_ms=50, **limits) as server:
+        http = Http(server.url)
+        http.create("flood")
+        value = "x" * 200_000
+        for _ in range(15):
+            http.publish("flood", *({"value": value} for _ in range(4)))
+        bound = 4 * MIB
+        crowd = []
+        try:
+            for _ in range(slow_ones):
+                connection = http.connect()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(f"GET {tail('flood')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                crowd.append(connection)
+            deadline = time.monotonic() + 60
+            while metric(http, "silt_streams"):
+                assert metric(http, "silt_in_flight_bytes") <= bound
+                assert http.publish("flood", {"value": "small"}).status == 200
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            assert too_slow(http, "events") == slow_ones
+            assert metric(http, "silt_in_flight_bytes") < bound / 10
+        finally:
+            for connection in crowd:
+                connection.close()
+        with tailing(server.url, tail("flood")) as stream:
+            assert len(stream.records(60)) == 60
 
 
 def test_open_streams_are_counted(http: Http, topic: str) -> None:
