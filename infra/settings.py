@@ -37,7 +37,7 @@ class ServerSettings(BaseSettings):
     root: str = ""
     """Where the tables are: file:///path or s3://bucket/prefix. Unset: the folder `lake` of the data directory."""
     redis_url: str = ""
-    """The Redis or Valkey that keeps consumer groups. Unset: one of its own, under the data directory."""
+    """The Redis or Valkey, or any node of a Redis Cluster, that keeps consumer groups. Unset: one of its own."""
     node_id: str = "node-0"
     """The name of this node."""
     advertise_url: str = ""

@@ -4,9 +4,9 @@
 -- not join), fields (those that were sent), instance_id (absent: not sent), owned (absent: unchanged), poll (what was
 -- revoked by `generation` counts as let go), commits.
 -- reply: status ok | fenced_member | fenced_instance | unknown_member | other_instance | foreign | fenced_commits;
--- assignment of {partition, offset} (absent: unchanged since `generation`) and delivered of {partition, offset} for those with records
--- that were handed out and never committed, releasing (something revoked is still held), the member's reset policy and
--- timeout.
+-- assignment of {partition, offset} (absent: unchanged since `generation`) and delivered of {partition, offset} for
+-- those with records that were handed out and never committed, releasing (something revoked is still held), the
+-- member's reset policy and timeout.
 
 local id, sent = request.member, request.generation
 

@@ -1,7 +1,7 @@
 -- What an assignment is computed from.
 --
--- reply: status ok | foreign; revision, members of {id, topics, topic_pattern}, current of {partition, member} (who is to hold it as things
--- stand), unresolved: partitions that are held and have no offset yet.
+-- reply: status ok | foreign; revision, members of {id, topics, topic_pattern}, current of {partition, member} (who is
+-- to hold it as things stand), unresolved: partitions that are held and have no offset yet.
 
 if is_foreign() then
   return finish({ status = 'foreign' })

@@ -27,7 +27,7 @@ SESSION_MS = 10_000
 REBALANCE_MS = 12_000
 ANSWER_MS = 3_000
 """After which a client gives a call up; it may still take effect."""
-LATE_MS = 6_000
+LATE_MS = 15_000
 """How late a call that was sent twice arrives the second time."""
 DEAD_OWNER_MS = SESSION_MS + ANSWER_MS + LATE_MS + 3_000
 NO_OWNER_MS = 6_000

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -118,6 +119,39 @@ def test_poll(api: Api) -> None:
     second = api.ok("POST", path, {"generation": first["generation"], "commit": commit, "wait_ms": 50})
     assert second["records"] == [] and second["generation"] == first["generation"]
     assert [entry["offset"] for entry in api.ok("GET", "/v1/groups/polled/offsets")["offsets"]] == [5, 5]
+
+
+def test_a_pattern_takes_up_what_is_created_and_what_grows_while_its_member_waits(api: Api) -> None:
+    member = "/v1/groups/follows/members/a"
+    told = api.ok("PUT", member, {"topic_pattern": "followed[.].*"})
+    assert told["assignment"] == []
+    changes: list[tuple[str, str, Any, int]] = [
+        ("POST", "/v1/topics", {"name": "followed.one", "partitions": 2}, 2),
+        ("POST", "/v1/topics", {"name": "followed.two", "partitions": 1}, 3),
+        ("PATCH", "/v1/topics/followed.one", {"partitions": 4}, 5),
+        ("DELETE", "/v1/topics/followed.two", None, 4),
+    ]
+    with ThreadPoolExecutor(1) as threads:
+        for method, path, change, count in changes:
+            body = {"generation": told["generation"], "wait_ms": 15_000}
+            waiting = threads.submit(api.ok, "PUT", member, body)
+            api.ok(method, path, change)
+            told = waiting.result(30)
+            assert told["assignment"] is not None and len(told["assignment"]) == count
+            owned = [{"topic": at["topic"], "partition": at["partition"]} for at in told["assignment"]]
+            told = api.ok("PUT", member, {"generation": told["generation"], "owned": owned})
+
+
+def test_an_instance_comes_back_over_http(api: Api) -> None:
+    join = {"topics": ["flights"], "instance_id": "one"}
+    first = api.ok("PUT", "/v1/groups/static/members/a", join)
+    second = api.ok("PUT", "/v1/groups/static/members/b", join)
+    assert second["assignment"] == first["assignment"] and second["generation"] > first["generation"]
+    status, refused = api.call("PUT", "/v1/groups/static/members/a", {"generation": first["generation"]})
+    assert (status, refused["error_code"], refused["fenced_by"]) == (409, "fenced_member", "instance_id")
+    (member,) = api.ok("GET", "/v1/groups/static")["members"]
+    assert (member["member_id"], member["instance_id"]) == ("b", "one")
+    assert api.refused("POST", "/v1/groups/static/members/b/poll", {**join, "instance_id": "two"})[0] == 422
 
 
 def test_lists(api: Api) -> None:
