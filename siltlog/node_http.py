@@ -23,6 +23,8 @@ FEATURES = (
     "acks.wal",
     "acks.table",
     "groups",
+    "server-sent-events",
+    "web-sockets",
     "idempotent-producer",
     "producer-claims",
     "sequence-mode.increasing",

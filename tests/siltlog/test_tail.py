@@ -285,7 +285,7 @@ def test_a_crowded_server_asks_browsers_to_come_back(own_server: ServerProcess) 
 
 def test_many_that_take_nothing_leave_room_for_others() -> None:
     """All of them together have the memory of all requests, and who stands still in it is ended."""
-    slow_ones = 40
+    slow_ones = 16
     limits = {"head_bytes_max": MIB, "request_bytes_max": MIB, "request_timeout_ms": 1_000}
     with running_server(redis_url=NO_REDIS, flush_ms=50, **limits) as server:
         http = Http(server.url)
