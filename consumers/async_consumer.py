@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
+from siltlog.consumers.async_row_source import AsyncServerSource, AsyncSource, InThread
 from siltlog.consumers.async_run import AsyncHandle, AsyncHandlerRun
 from siltlog.consumers.chunk import Chunk, records_in
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt, topic_names
@@ -20,7 +21,7 @@ from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.lag import Lag
 from siltlog.consumers.positions import PartitionState, Run
 from siltlog.consumers.record import ConsumerRecord
-from siltlog.consumers.row_source import SERVER, AsyncServerSource, AsyncSource, InThread, Isolation
+from siltlog.consumers.row_source import SERVER, Isolation
 from siltlog.consumers.table_reading import Read, TableReading
 from siltlog.infra.client.async_transport import AsyncCaller, AsyncHttpTransport, AsyncTransport
 from siltlog.infra.client.core import Endpoints

@@ -9,11 +9,11 @@ import random
 from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
+from siltlog.consumers.async_row_source import AsyncSource
 from siltlog.consumers.group_member import Beat, Goodbye, GroupMember, Rest
 from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.positions import Flight
 from siltlog.consumers.program import Program, Tell
-from siltlog.consumers.row_source import AsyncSource
 from siltlog.infra.client.async_transport import AsyncCaller
 from siltlog.infra.client.core import Request
 from siltlog.infra.clock import Clock

@@ -2,16 +2,15 @@
 
 The inbox says what is wanted as a `FetchPlan`, all of it from one source, which `choose` named for each partition. A
 source answers with a `Fetched` for each partition it has something to say of, or raises SiltlogError for all of them.
-`ServerSource` and `AsyncServerSource` ask `POST /v1/fetch`; another one is added under its name to the `sources` of
-ConsumerThreads and ConsumerTasks, and `choose` given to the Inbox. Each source has fetches of its own under way, so a
-slow one holds up no other. A source that blocks is wrapped for asyncio by `InThread`.
+`ServerSource` asks `POST /v1/fetch`; another one is added under its name to the `sources` of ConsumerThreads and
+ConsumerTasks, and `choose` given to the Inbox. Each source has fetches of its own under way, so a slow one holds up no
+other. For asyncio there is `async_row_source.py`, which also wraps a source that blocks.
 
 What a source must keep: rows of a partition rise by offset from the wanted one on, `next_offset` says how far the
 answer reaches (gaps included), and a plan it cannot serve at all is an error, never an answer without progress for
 ever.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,7 +23,6 @@ import pyarrow as pa
 from siltlog.infra import names
 from siltlog.infra.arrow_arrays import numbers_of
 from siltlog.infra.bounds import Bounds
-from siltlog.infra.client.async_transport import AsyncCaller
 from siltlog.infra.client.core import Request, Response, json_request
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.client.transport import Caller
@@ -81,34 +79,12 @@ class Source(Protocol):
         """On a thread for fetches, one of several at a time."""
 
 
-class AsyncSource(Protocol):
-    async def read(self, plan: FetchPlan) -> Sequence[Fetched]: ...
-
-
 class ServerSource:
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     def read(self, plan: FetchPlan) -> Sequence[Fetched]:
         return fetched_of(self._caller.call(fetch_request(plan)))
-
-
-class AsyncServerSource:
-    def __init__(self, caller: AsyncCaller) -> None:
-        self._caller = caller
-
-    async def read(self, plan: FetchPlan) -> Sequence[Fetched]:
-        return fetched_of(await self._caller.call(fetch_request(plan)))
-
-
-class InThread:
-    """A source that blocks, for asyncio."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    async def read(self, plan: FetchPlan) -> Sequence[Fetched]:
-        return await asyncio.to_thread(self._source.read, plan)
 
 
 def from_server(wanted: Wanted, isolation: Isolation) -> str:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pyarrow as pa
+from fake_server import Stored, fake_server
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -226,8 +227,32 @@ def test_records_have_bytes_as_stored() -> None:
     assert second.headers == () and second.json() is None and second.text() is None
 
 
+def test_a_program_that_polls_loads_only_what_that_takes() -> None:
+    """Pandas alone takes half a second; it is installed here, and many functions of pyarrow import it."""
+    script = """
+import sys
+from siltlog import Consumer, TopicPartition
+
+with Consumer(sys.argv[1], assign=[TopicPartition("t", 0), TopicPartition("t", 1)], stop_at="latest") as consumer:
+    assert consumer.poll(max_records=2, timeout_ms=20_000)
+    assert consumer.poll_arrow(max_records=2, timeout_ms=20_000).num_rows
+    assert next(consumer).text() == "v"
+    assert len(list(consumer)) > 10
+    assert {lag.records for lag in consumer.lag().values()} == {0}
+heavy = {
+    "pandas", "redis", "deltalake", "starlette", "aiohttp", "asyncio", "boto3", "fsspec", "pydantic", "pyspark",
+    "uvicorn",
+}
+assert not heavy & {name.partition(".")[0] for name in sys.modules}, heavy & set(sys.modules)
+"""
+    with fake_server() as server:
+        server.topic("t", 2)
+        for partition in (0, 1):
+            server.topics["t"].partitions[partition] += [Stored(b"v", b"k", None, MOMENT) for _ in range(10)]
+        subprocess.run([sys.executable, "-c", script, server.url], check=True, timeout=60)
+
+
 def test_sorting_a_reply_imports_no_pandas() -> None:
-    """Which takes half a second, at the first poll of every program."""
     script = """
 import sys
 import numpy as np
