@@ -14,7 +14,9 @@ from siltlog.infra import names
 
 ANSWERS = "CONFORMANCE_ANSWERS"
 """Names the file that gets a line for each answer: operation id and status."""
-TOPIC = "flights"
+TOPIC, EMPTIED_TOPIC = "flights", "emptied"
+MOVED_GROUP, UNUSED_GROUP = "moved", "unused"
+"""Groups without members, one to be reset and one to be deleted."""
 PARTITIONS_MAX = 16
 _noting = threading.Lock()
 
@@ -70,6 +72,14 @@ def _made_possible(case: Any) -> None:
     body = case.body
     if case.media_type in (names.MEDIA_BYTES, names.MEDIA_NDJSON):
         case.query, case.headers = {}, {}
+    elif case.method == "DELETE" and case.path.endswith("/records"):
+        case.path_parameters |= {"topic": EMPTIED_TOPIC, "partition": 0}
+        case.query = {"before_offset": "latest"}
+    elif case.method == "DELETE" and case.path == "/v1/groups/{group}":
+        case.path_parameters["group"] = UNUSED_GROUP
+    elif isinstance(body, dict) and "to" in body:
+        case.path_parameters["group"] = MOVED_GROUP
+        case.body = {"topics": [TOPIC], "to": "latest", "dry_run": bool(body.get("dry_run"))}
     elif isinstance(body, dict) and "topics" in body:
         body |= {"topics": [TOPIC], "topic_pattern": None, "generation": 0, "auto_offset_reset": "earliest"}
         body.pop("commit", None)
