@@ -71,6 +71,8 @@ class Handling:
         self._strays: list[Lane] = []
         """Still busy, of partitions that are another's or came anew meanwhile."""
         self._outcomes: deque[tuple[Lane, BaseException | None]] = deque()
+        self._suspect: Lane | None = None
+        """Whose record was counted because it may end the consumer; no other is until that is settled and committed."""
         self._told: dict[TopicPartition, int] = {}
         """Up to where the group was told that records are handed out."""
         self._commit_at = math.inf
@@ -81,7 +83,9 @@ class Handling:
         """The next lane for a worker that is free; from now on it is busy."""
         now = self._clock.monotonic()
         away = {lane.at for lane in self._strays}
-        for lane in self._lanes.values():
+        # A suspect first: whatever else ends the consumer meanwhile is held against it.
+        first = [] if self._suspect is None else [self._suspect]
+        for lane in (*first, *self._lanes.values()):
             if lane.step == "ready" and not lane.busy and lane.rests_until <= now and lane.at not in away:
                 lane.busy = True
                 lane.single = self._is_suspect(lane)
@@ -128,10 +132,12 @@ class Handling:
             self._put_off_commit()
             yield from self._try_to_commit(self._inbox.positions.uncommitted(), 0)
         self._fill()
-        due = [lane for lane in self._lanes.values() if not (lane.busy or lane.rests_until > now)]
-        yield from self._tell_ahead(due)
-        for lane in due:
-            yield from self._advance(lane)
+        yield from self._tell_ahead(
+            [lane for lane in self._lanes.values() if not (lane.busy or lane.rests_until > now)]
+        )
+        while due := [lane for lane in self._lanes.values() if self._is_due(lane)]:
+            for lane in due:
+                yield from self._advance(lane)
 
     def stop(self, partitions: Iterable[TopicPartition] | None = None) -> list[Lane]:
         """No further record of them (None: of any) is begun; those lanes that are busy."""
@@ -157,6 +163,9 @@ class Handling:
                 continue
             done = readable(state, state.done)
             told = self._told.pop(at, 0)
+            if lane is not None and lane.step == "bury":
+                # It may be a dead letter already, and passed.
+                continue
             if lane is not None and lane.busy:
                 offsets[at] = done
             elif done != state.committed or told > done:
@@ -178,6 +187,8 @@ class Handling:
             return
         lane.stopping = True
         self._hold_back(lane, False)
+        if self._suspect is lane:
+            self._suspect = None
         if lane.busy:
             self._strays.append(lane)
         if not lane.finished and self._inbox.positions.states.get(at) is lane.state:
@@ -197,7 +208,7 @@ class Handling:
                 raise error
             if error is not None:
                 self._failed(lane, error)
-            elif lane.finished:
+            elif lane.finished and lane is not self._suspect:
                 self._leave(lane)
             else:
                 lane.step = "begin"
@@ -252,9 +263,16 @@ class Handling:
         """Whether the group does not know yet that the lane's records are handed out."""
         return not self._is_suspect(lane) and lane.after > self._told.get(lane.at, 0)
 
+    def _is_due(self, lane: Lane) -> bool:
+        """Whether there is something to tell the group before a worker may have it."""
+        if lane.busy or lane.step == "ready" or lane.rests_until > self._clock.monotonic():
+            return False
+        waits = lane.step == "begin" and self._suspect not in (None, lane) and self._is_suspect(lane)
+        return self._lanes.get(lane.at) is lane and not waits
+
     def _advance(self, lane: Lane) -> Program[None]:
-        """Goes on until a worker may have the lane, or it has to rest."""
-        while lane.step != "ready" and self._lanes.get(lane.at) is lane:
+        """Goes on until a worker may have the lane, or it has to wait."""
+        while self._is_due(lane):
             try:
                 yield from self._tell(lane)
             except Fenced as error:
@@ -267,20 +285,25 @@ class Handling:
                 self._put_off(lane, error)
                 return
             lane.troubled_since = None
-            if lane.rests_until > self._clock.monotonic():
-                return
 
     def _tell(self, lane: Lane) -> Program[None]:
         if lane.step == "begin":
-            if self._is_suspect(lane):
+            if self._suspect is lane:
+                yield from self._commit(lane, max(lane.after, lane.state.delivered or 0))
+                self._suspect = None
+            elif lane.finished:
+                self._leave(lane)
+            elif self._is_suspect(lane):
                 yield from self._count_before(lane)
-                return
-            if self._is_beyond(lane):
-                yield from self._commit(lane, lane.after + AHEAD_OFFSETS)
-            lane.step = "ready"
+            else:
+                if self._is_beyond(lane):
+                    yield from self._commit(lane, lane.after + AHEAD_OFFSETS)
+                lane.step = "ready"
         elif lane.step == "failed":
             if not self._is_suspect(lane):
                 lane.attempts = yield from self._count(lane)
+            if self._suspect is lane:
+                self._suspect = None
             if lane.attempts >= self._options.max_attempts:
                 lane.step = "bury"
             else:
@@ -295,8 +318,9 @@ class Handling:
         if lane.done != lane.state.committed:
             yield from self._commit(lane, max(lane.after, lane.state.delivered or 0))
         lane.attempts = yield from self._count(lane)
-        lane.step = "ready"
-        if lane.attempts > self._options.max_attempts:
+        if lane.attempts <= self._options.max_attempts:
+            self._suspect, lane.step = lane, "ready"
+        else:
             lane.error = lane.error or "its consumer ended, or lost the partition, while it was handled"
             lane.step = "bury"
 
@@ -310,8 +334,9 @@ class Handling:
 
     def _bury(self, lane: Lane) -> Program[None]:
         record = lane.record
-        # What was begun before it must not be open any more.
-        yield from self._commit(lane, max(lane.after, self._told.get(lane.at, 0)))
+        if lane.done != lane.state.committed:
+            # What was begun before it must not be open any more.
+            yield from self._commit(lane, max(lane.after, self._told.get(lane.at, 0)))
         try:
             yield from calls.bury(self._named(lane), lane.error)
             _log.error("%s offset %d is a dead letter: %s", lane.at, record.offset, lane.error)

@@ -1,0 +1,294 @@
+"""Retries and dead letters against a model of the server: crashes, partitions that move, calls that fail."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from siltlog.consumers.consumer_options import ConsumerOptions
+from siltlog.consumers.group_member import Beat
+from siltlog.consumers.handling import Handling, HandlingOptions
+from siltlog.consumers.inbox import Inbox, Watcher
+from siltlog.consumers.lane import Lane, work
+from siltlog.consumers.positions import Flight
+from siltlog.consumers.program import Program, Tell
+from siltlog.consumers.record import ConsumerRecord
+from siltlog.consumers.row_source import Fetched
+from siltlog.infra.bounds import Bounds
+from siltlog.infra.client.core import Request, Response
+from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable, problem
+from siltlog.infra.schema import FETCH_SCHEMA
+
+PARTITIONS = 3
+RECORDS = 60
+MAX_ATTEMPTS = 4
+CRASHES_MAX = 2
+LIVES_MAX = 40
+STEPS_MAX = 4_000
+Place = tuple[int, int]
+"""Partition, offset."""
+
+
+class Crash(BaseException):
+    """The process of the consumer ends."""
+
+
+class ManualClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def now_us(self) -> int:
+        return int(self.now * 1e6)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Model:
+    """What the server keeps; refuses what it must, and checks that nothing is passed that was not handled."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.committed = [0] * PARTITIONS
+        self.delivered = [0] * PARTITIONS
+        self.open: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
+        self.settled: set[Place] = set()
+        self.dead: list[Place] = []
+        self.generation = 0
+        self.owned: set[int] = set()
+        self.told = 0
+
+    def joined(self) -> None:
+        """Another consumer has everything."""
+        self.move(range(PARTITIONS))
+
+    def move(self, owned: Sequence[int]) -> None:
+        self.owned = set(owned)
+        self.generation += 1
+
+    def answer(self, request: Request, *, faults: bool = True) -> Response:
+        """Performs a call; some are refused, and of some the reply is lost."""
+        if faults and self.rng.random() < 0.05:
+            raise Unavailable("not now")
+        document = msgspec.json.decode(request.body[0]) if request.body else {}
+        reply = self._perform(request, document)
+        if faults and request.repeatable and self.rng.random() < 0.05:
+            raise OutcomeUnknown("lost")
+        return Response(200, {}, msgspec.json.encode(reply))
+
+    def _perform(self, request: Request, document: dict[str, Any]) -> Any:
+        if request.path.startswith("/v1/topics/"):
+            return {"topic_id": "t", "partitions": [_bounds(number) for number in range(PARTITIONS)]}
+        if "/members/" in request.path:
+            return self._heartbeat(document)
+        if request.path.endswith("/offsets"):
+            return self._commit(document)
+        partition, offset = document["partition"], document["offset"]
+        self._check(document["generation"], partition)
+        if request.path.endswith("/attempts"):
+            assert offset >= self.committed[partition], "what is done is not tried"
+            self.open[partition][offset] = self.open[partition].get(offset, 0) + 1
+            return {"attempts": self.open[partition][offset]}
+        assert request.path.endswith("/dead_letters")
+        assert not [lower for lower in self.open[partition] if self.committed[partition] <= lower < offset]
+        if (partition, offset) not in self.dead:
+            self.dead.append((partition, offset))
+        self.settled.add((partition, offset))
+        self._pass(partition, max(offset + 1, self.committed[partition]), None)
+        return {}
+
+    def _heartbeat(self, document: dict[str, Any]) -> Any:
+        changed = document["generation"] < self.generation
+        places = [
+            {"topic": "t", "partition": p, "offset": self.committed[p]}
+            | ({"delivered": self.delivered[p]} if self.delivered[p] else {})
+            for p in sorted(self.owned)
+        ]
+        return {"generation": self.generation, "assignment": places if changed else None}
+
+    def _commit(self, document: dict[str, Any]) -> Any:
+        for at in document["offsets"]:
+            self._check(document["generation"], at["partition"])
+        for at in document["offsets"]:
+            self._pass(at["partition"], at["offset"], at.get("delivered"))
+        return {}
+
+    def _check(self, generation: int, partition: int) -> None:
+        # Who is about to learn that a partition goes may still commit there.
+        if generation < self.generation - 1 and partition not in self.owned:
+            raise problem("fenced_member", "not yours", partitions=[])
+
+    def _pass(self, partition: int, offset: int, delivered: int | None) -> None:
+        for passed in range(self.committed[partition], offset):
+            assert (partition, passed) in self.settled, "a commit passed what was not handled"
+        assert offset >= self.committed[partition]
+        self.committed[partition] = offset
+        self.open[partition] = {at: count for at, count in self.open[partition].items() if at >= offset}
+        to = self.delivered[partition] if delivered is None else delivered
+        self.delivered[partition] = to if to > offset else 0
+
+
+def _bounds(partition: int) -> dict[str, int]:
+    return {"partition": partition, "log_start_offset": 0, "table_offset": 0, "high_watermark": RECORDS}
+
+
+class Life:
+    """One consumer from its start to its end, or its crash."""
+
+    def __init__(self, model: Model, rng: random.Random, clock: ManualClock, kinds: Mapping[Place, str]) -> None:
+        self.model, self.rng, self.clock, self.kinds = model, rng, clock, kinds
+        options = ConsumerOptions(
+            group="g",
+            topics=["t"],
+            topic_pattern=None,
+            assign=[],
+            auto_offset_reset="earliest",
+            auto_commit=rng.random() < 0.5,
+            auto_commit_interval_ms=50,
+            isolation="wal",
+            read="server",
+            stop_at=None,
+            idle_timeout_ms=None,
+            buffer_bytes=64 * 1024,
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            max_poll_interval_ms=3_600_000,
+            retry_timeout_ms=3_600_000,
+            client_id=None,
+            instance_id=None,
+            on_assigned=None,
+            on_revoked=None,
+            on_lost=None,
+        )
+        self.inbox = Inbox(options, clock)
+        handling = HandlingOptions(MAX_ATTEMPTS, 10, 100, 2)
+        self.handling = Handling(self.inbox, handling, clock, rng.random)
+        self.inbox.done_is_said = True
+        self.inbox.watchers.insert(0, Watcher(None, self.revoked, self.handling.drop))
+        self.busy: list[Lane] = []
+
+    def drive(self, program: Program[Any]) -> None:
+        answer: Any = None
+        raised: BaseException | None = None
+        while True:
+            try:
+                step = program.send(answer) if raised is None else program.throw(raised)
+            except StopIteration:
+                return
+            answer = raised = None
+            try:
+                answer = step.callback(step.partitions) if isinstance(step, Tell) else self.model.answer(step)
+            except SiltlogError as error:
+                raised = error
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        for lane in self.handling.stop(partitions):
+            if self.rng.random() < 0.5:
+                self.work(lane)
+        self.drive(self.handling.release(partitions))
+
+    def work(self, lane: Lane) -> None:
+        self.busy.remove(lane)
+        error = work(lane, self.handle, self.clock, lambda: self.rng.random() < 0.2)
+        if isinstance(error, Crash):
+            raise error
+        self.handling.finished(lane, error)
+
+    def handle(self, record: ConsumerRecord) -> None:
+        self.clock.now += 0.003
+        place = record.partition, record.offset
+        assert all((place[0], lower) in self.model.settled for lower in range(place[1])), "order is kept"
+        kind = self.kinds.get(place, "")
+        seen[place] += 1
+        if kind == "kills":
+            raise Crash
+        if kind == "fails" or (kind == "fails once" and seen[place] == 1):
+            raise ValueError(kind)
+        self.model.settled.add(place)
+
+    def step(self) -> None:
+        self.clock.now += self.rng.choice((0.001, 0.01, 0.05))
+        assert self.inbox.member is not None
+        beat = self.inbox.member.next_step(self.clock.now)
+        if isinstance(beat, Beat):
+            try:
+                answer: Any = self.model.answer(beat.request).json()
+            except SiltlogError as error:
+                answer = error
+            self.inbox.member.heard(beat, answer, self.clock.now, 0.5)
+        self.drive(self.handling.attend())
+        for flight in self.inbox.depart():
+            self.inbox.arrive(flight, self.read(flight))
+        while len(self.busy) < 2 and (lane := self.handling.startable()) is not None:
+            assert lane.at not in {other.at for other in self.busy}, "one at a time in a partition"
+            self.busy.append(lane)
+        for lane in list(self.busy):
+            if self.rng.random() < 0.6:
+                self.work(lane)
+
+    def read(self, flight: Flight) -> list[Fetched]:
+        found = []
+        for wanted in flight.plan.wanted:
+            count = self.rng.randrange(1, 40)
+            offsets = range(wanted.offset, min(wanted.offset + count, RECORDS))
+            rows = [
+                {"topic": "t", "partition": wanted.at.partition, "offset": offset, "timestamp": 0, "value": b"x"}
+                for offset in offsets
+            ]
+            table = pa.Table.from_pylist(rows, FETCH_SCHEMA) if rows else None
+            found.append(Fetched(wanted.at, wanted.offset + len(rows), table, Bounds(0, 0, RECORDS)))
+        return found
+
+
+seen: Counter[Place] = Counter()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_record_is_handled_or_given_up_alone(seed: int) -> None:
+    rng = random.Random(seed)
+    seen.clear()
+    kinds: dict[Place, str] = {}
+    for kind in ("kills", "fails", "fails once", "fails once"):
+        for _ in range(rng.randrange(3)):
+            kinds[rng.randrange(PARTITIONS), rng.randrange(RECORDS)] = kind
+    poison = {place for place, kind in kinds.items() if kind != "fails once"}
+    every = {(partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS)}
+    model, clock = Model(rng), ManualClock()
+    crashes = 0
+    for _ in range(LIVES_MAX):
+        model.joined()
+        life = Life(model, rng, clock, kinds)
+        try:
+            for _ in range(STEPS_MAX):
+                life.step()
+                if model.settled == every and life.handling.idle:
+                    break
+                if crashes < CRASHES_MAX and rng.random() < 0.005:
+                    crashes += 1
+                    raise Crash
+                if rng.random() < 0.02:
+                    model.move([p for p in range(PARTITIONS) if rng.random() < 0.7])
+                elif rng.random() < 0.2:
+                    model.joined() if len(model.owned) < PARTITIONS else None
+            else:
+                pytest.fail("it does not get on")
+        except Crash:
+            continue
+        life.drive(life.handling.release(sorted(life.inbox.positions.states)))
+        break
+    assert model.settled == every
+    assert Counter(model.dead) == Counter(poison)
+    # Once before anybody could know, then as often as it may be tried.
+    assert all(seen[place] <= MAX_ATTEMPTS + 1 for place, kind in kinds.items() if kind == "kills")
+    by_kind = defaultdict(list)
+    for place, kind in kinds.items():
+        by_kind[kind].append(seen[place])
+    assert all(times >= MAX_ATTEMPTS - CRASHES_MAX for times in by_kind["fails"])
