@@ -57,15 +57,17 @@ class Budget:
         self.spent = False
         """Nothing more may be taken for this reply."""
 
-    def take(self, batch: pa.RecordBatch, share: "Share") -> pa.RecordBatch:
+    def take(self, batch: pa.RecordBatch, share: "Share", ends: npt.NDArray[np.int64] | None = None) -> pa.RecordBatch:
         """The longest prefix of `batch` that fits; when that is not all of it, the share or the budget is spent.
 
+        `ends` are its `record_ends`, where they are known already.
         Raises Unavailable `overloaded` when there is no memory even for one record.
         """
         wanted = min(batch.num_rows, self.records_left)
         if wanted == 0:
             return batch.slice(0, 0)
-        ends = record_ends(batch)
+        if ends is None:
+            ends = record_ends(batch)
         room = self.bytes_left if share.bytes_left is None else min(share.bytes_left, self.bytes_left)
         if self._in_flight is not None:
             room = min(room, max(self._in_flight.room(), SMALL_BYTES) // REPLY_COPIES)

@@ -128,8 +128,8 @@ class Reader:
             position = max(read.next_offset, file.first_offset)
             self._ahead(topic.name, files, at, position, budget.records_left)
             group = await self._row_groups.at(topic.name, file, position)
-            rows = group.between(position, covered_end)
-            taken = budget.take(rows, share)
+            rows, ends = group.between(position, covered_end)
+            taken = budget.take(rows, share, ends)
             if taken.num_rows:
                 read.batches.append(taken)
                 read.next_offset = taken.column("offset")[-1].as_py() + 1

@@ -16,8 +16,9 @@ COMPRESS_BYTES_MIN = 1024
 THREAD_BYTES_MIN = 64 * 1024
 """From this size on compressing leaves the event loop."""
 
-SENT_BYTES = 1024 * 1024
-"""Sent at once: a client that does not take its reply keeps the rest of it counted as under way."""
+SENT_BYTES = 256 * 1024
+"""Sent at once, then others have their turn on the event loop. What a client does not take of its reply stays counted as
+under way."""
 
 _LEVELS = {"zstd": 1, "gzip": 1}
 
@@ -38,6 +39,8 @@ class PiecesResponse(Response):
                 for at in range(0, len(view), SENT_BYTES):
                     part = view[at : at + SENT_BYTES]
                     await send({"type": "http.response.body", "body": part, "more_body": True})
+                    # A socket that takes megabytes at once would have the loop for as long as that lasts.
+                    await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from siltlog.consumers.budget import record_ends
 from siltlog.infra.data_file import DataFile, read_row_group
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.store import ObjectStore
@@ -33,15 +34,18 @@ class RowGroup:
     batch: pa.RecordBatch
     """RECORD_SCHEMA."""
     offsets: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    """Bytes of the first 1, 2, ... records, as a Budget counts them: taken here, on the thread that read them."""
     nbytes: int
 
     def covers(self, offset: int) -> bool:
         return self.first_offset <= offset < self.next_offset
 
-    def between(self, offset: int, end: int) -> pa.RecordBatch:
-        """The rows in [offset, end)."""
+    def between(self, offset: int, end: int) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """The rows in [offset, end), and the bytes of the first 1, 2, ... of them."""
         start, stop = (int(at) for at in np.searchsorted(self.offsets, (offset, end)))
-        return self.batch.slice(start, stop - start)
+        before = self.ends[start - 1] if start else 0
+        return self.batch.slice(start, stop - start), self.ends[start:stop] - before
 
     def is_past_middle(self, offset: int) -> bool:
         return 2 * (offset - self.first_offset) > self.next_offset - self.first_offset
@@ -143,10 +147,10 @@ def _load(store: ObjectStore, topic: str, file: DataFile, offset: int) -> RowGro
     table = read_row_group(store, topic, file, columns=RECORD_SCHEMA.names, offset=offset)
     batches = table.combine_chunks().to_batches()
     if not batches:
-        return RowGroup(
-            offset, file.last_offset + 1, RECORD_SCHEMA.empty_table().to_batches()[0], np.empty(0, np.int64), 0
-        )
+        none, empty = np.empty(0, np.int64), RECORD_SCHEMA.empty_table().to_batches()[0]
+        return RowGroup(offset, file.last_offset + 1, empty, none, none, 0)
     batch = batches[0]
     offsets = batch.column("offset").to_numpy()
     first, last = int(offsets[0]), int(offsets[-1])
-    return RowGroup(min(first, offset), last + 1, batch, offsets, batch.get_total_buffer_size())
+    ends = record_ends(batch)
+    return RowGroup(min(first, offset), last + 1, batch, offsets, ends, batch.get_total_buffer_size() + ends.nbytes)
