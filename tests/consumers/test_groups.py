@@ -147,7 +147,9 @@ def test_a_session_expires_and_its_partitions_move(valkey_url: str) -> None:
             await r.tick()
             assert held(await r.beat("g", "b", b.generation)) == EVERY
             assert (await refusal(r.beat("g", "a", 1))).error_code == "fenced_member"
-            await r.redis.pass_ms(86_400_000)
+            await r.redis.pass_ms(86_000_000)
+            assert (await refusal(r.beat("g", "a", 1))).error_code == "fenced_member"
+            await r.redis.pass_ms(400_000)
             assert (await refusal(r.beat("g", "a", 1))).error_code == "unknown_member"
 
     run(scenario())
@@ -337,6 +339,33 @@ def test_waiting_ends_with_a_change_and_costs_nothing_before(valkey_url: str) ->
             await r.join("g", "b", "flights")
             told = await waiting
             assert len(held(told)) == 2 and told.releasing
+
+    run(scenario())
+
+
+def test_nothing_runs_for_those_who_wait(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("siltlog.consumers.group_runner.TICK_S", 0.01)
+
+    async def scripts_run(r: Rig) -> int:
+        stats = await r.redis.command("INFO", "commandstats")
+        return int(stats["cmdstat_evalsha"]["calls"])
+
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=4)) as r:
+            r.groups.start()
+            generations = {
+                f"g{number}": (await r.join(f"g{number}", "m", "flights")).generation for number in range(50)
+            }
+            waiting = [
+                asyncio.create_task(r.beat(group, "m", generation, wait_ms=15_000))
+                for group, generation in generations.items()
+            ]
+            await asyncio.sleep(0.3)
+            before = await scripts_run(r)
+            await asyncio.sleep(0.3)
+            assert await scripts_run(r) == before and not any(task.done() for task in waiting)
+            await r.groups.close()
+            await asyncio.gather(*waiting)
 
     run(scenario())
 
