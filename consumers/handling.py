@@ -61,6 +61,8 @@ class Handling:
         """Raises Refused `invalid_request` for a consumer without a group."""
         if inbox.member is None:
             raise problem("invalid_request", "only a consumer of a group has retries: give group= and topics=")
+        if inbox.done_is_said:
+            raise problem("invalid_request", "this consumer is running already; a handler cannot run it once more")
         self._inbox = inbox
         self._member = inbox.member
         self._options = options

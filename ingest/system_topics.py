@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from siltlog.infra import names
+from siltlog.infra.http import INTEGER_MAX
 from siltlog.infra.new_record import NewRecord
 from siltlog.infra.topic_config import UNLIMITED, Value
 from siltlog.ingest.acknowledgement import acknowledged
 from siltlog.ingest.body import Body, Rows, from_rows, record_bytes
-from siltlog.ingest.log import SYSTEM_RECORD_BYTES_EXTRA, Log
+from siltlog.ingest.log import Log
 from siltlog.ingest.producer_check import Producer
 from siltlog.ingest.publish_reply import count, positions_of
 from siltlog.ingest.topic_log import TopicLog
@@ -30,8 +31,8 @@ class SystemTopics:
     async def dead_letters(self, topic: str) -> TopicLog:
         source = self._log.topic(topic)
         config: dict[str, Value] = {
-            # Every record of the topic fits with what is said about it, and stays until somebody has looked at it.
-            "max.record.bytes": source.config.integer("max.record.bytes") + SYSTEM_RECORD_BYTES_EXTRA,
+            # Every record of the topic fits, whatever its limit becomes, and stays until somebody has looked at it.
+            "max.record.bytes": INTEGER_MAX,
             "retention.ms": UNLIMITED,
         }
         return await self.ensure(names.dead_letter_topic(topic), len(source.partitions), config)

@@ -23,6 +23,7 @@ FEATURES = (
     "acks.wal",
     "acks.table",
     "groups",
+    "dead-letters",
     "server-sent-events",
     "web-sockets",
     "idempotent-producer",

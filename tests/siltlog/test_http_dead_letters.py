@@ -1,6 +1,7 @@
 """Attempts, dead letters and their way back, from a real server."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -286,3 +287,36 @@ def test_attempts_and_dead_letters_are_counted(http: Http) -> None:
     text = http.get("/metrics").body.decode()
     assert 'silt_attempts_total{topic="counted"} 2.0' in text
     assert 'silt_dead_letters_total{topic="counted"} 1.0' in text
+
+
+def test_requests_for_one_record_at_the_same_time_make_one_dead_letter(http: Http) -> None:
+    filled(http, "race")
+    member = Member(http, "race", "race")
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: member.bury(3), range(16)))
+    assert {reply["offset"] for reply in replies} == {0}
+    assert [reply["duplicate"] for reply in replies].count(False) == 1
+    assert http.end("race.dlq") == 1
+    assert committed(http, "race") == {0: 4}
+
+
+def test_a_record_at_the_limit_is_given_up_too_also_after_the_limit_was_raised(http: Http) -> None:
+    http.create("large", max_record_bytes=1_000)
+    for size in (1_000, 100_000):
+        assert http.json("PATCH", "/v1/topics/large", {"config": {"max.record.bytes": size}}).status == 200
+        assert http.publish("large", {"value": "x" * size}).status == 200
+    member = Member(http, "large", "large")
+    for offset in (0, 1):
+        member.bury(offset, error="e" * 10_000)
+    assert [len(one["value"]) for one in http.read("large.dlq", query="values=text")] == [1_000, 100_000]
+    assert http.json("POST", "/v1/topics/large/dlq/replay", {"replay_id": "r"}).json["replayed"] == 2
+
+
+def test_what_retention_took_is_not_given_up(http: Http) -> None:
+    filled(http, "gone")
+    member = Member(http, "gone", "gone")
+    assert http.call("DELETE", "/v1/topics/gone/partitions/0/records?before_offset=4").status == 200
+    refused = member.call("dead_letters", 2, error="no")
+    assert refused.status in (416, 422), refused
+    assert http.get("/v1/topics/gone.dlq").status == 404 or http.end("gone.dlq") == 0
+    assert member.bury(4)["offset"] == 0
