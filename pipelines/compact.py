@@ -39,6 +39,8 @@ Progress = Callable[[str, int, int], None]
 
 ROUNDS_MAX = 5
 """Plans made for a topic in one run: for chunks that others came before, and for output that is small again."""
+NEVER_READ = -1
+"""The version of a table that could not be opened."""
 LONG_JOB_BYTES = 1024 * 1024 * 1024
 """From here on Spark runs with the optimising compiler."""
 CODECS = {"zstd": "zstd", "lz4": "lz4_raw", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
@@ -69,11 +71,11 @@ class CompactionReport:
 
     topic: str
     dry_run: bool
-    version: int
-    files_before: int
-    bytes_before: int
-    files_after: int
-    bytes_after: int
+    version: int = NEVER_READ
+    files_before: int = 0
+    bytes_before: int = 0
+    files_after: int = 0
+    bytes_after: int = 0
     chunks: int = 0
     merged_files: int = 0
     written_files: int = 0
@@ -99,19 +101,29 @@ def compact_topics(
     """
     clock = clock or SystemClock()
     store = store_of(settings)
-    tables = open_live(store, topics, clock)
-    plans = [plan_of(table.snapshot, clock) for table in tables]
-    if dry_run:
-        return [_planned(table.snapshot, table.topic, made) for table, made in zip(tables, plans, strict=True)]
-    short_job = sum(made.size_bytes for made in plans) < LONG_JOB_BYTES
-    with ExitStack() as stack:
-        spark: SparkSession | None = None
-        reports = []
-        for table, made in zip(tables, plans, strict=True):
-            if made.chunks and spark is None:
-                spark = stack.enter_context(spark_session(store, short_job=short_job))
-            reports.append(compact(spark, store, table, clock, progress) if spark and made.chunks else _nothing(table))
-        return reports
+    reports: dict[str, CompactionReport] = {}
+    plans: list[tuple[TopicTable, CompactionPlan]] = []
+    for topic, table in open_live(store, topics, clock).items():
+        reports[topic] = CompactionReport(topic, dry_run)
+        if isinstance(table, SiltlogError):
+            reports[topic].error = table
+            continue
+        try:
+            made = plan_of(table.snapshot, clock)
+        except SiltlogError as error:
+            reports[topic].error = error
+            continue
+        plans.append((table, made))
+        reports[topic] = _planned(table.snapshot, topic, made) if dry_run else _nothing(table)
+    if not dry_run:
+        short_job = sum(made.size_bytes for _, made in plans) < LONG_JOB_BYTES
+        with ExitStack() as stack:
+            spark: SparkSession | None = None
+            for table, made in plans:
+                if made.chunks:
+                    spark = spark or stack.enter_context(spark_session(store, short_job=short_job))
+                    reports[table.topic] = compact(spark, store, table, clock, progress)
+    return list(reports.values())
 
 
 def plan_of(snapshot: TableSnapshot, clock: Clock, limits: Limits | None = None) -> CompactionPlan:

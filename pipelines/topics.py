@@ -30,14 +30,24 @@ def unknown_topic(store: ObjectStore, topic: str, known: Sequence[str]) -> Siltl
     return problem("unknown_topic", f"there is no topic {topic!r}; {there_are}", topic=topic)
 
 
-def open_live(store: ObjectStore, topics: Sequence[str], clock: Clock) -> list[TopicTable]:
-    """The tables of `topics`, or of every topic when empty; deleted ones are left out, or unknown when named."""
-    tables = [TopicTable.open(store, topic, clock) for topic in chosen_topics(store, topics)]
-    live = [table for table in tables if not table.snapshot.deleted]
-    for table in tables:
-        if topics and table.snapshot.deleted:
-            raise unknown_topic(store, table.topic, [other.topic for other in live])
+def open_live(store: ObjectStore, topics: Sequence[str], clock: Clock) -> dict[str, TopicTable | SiltlogError]:
+    """The tables of `topics`, or of every topic when empty, and why one could not be opened.
+
+    Deleted topics are left out; a name in `topics` of one, or of none, raises UnknownTopic.
+    """
+    opened = {topic: _opened(store, topic, clock) for topic in chosen_topics(store, topics)}
+    deleted = [topic for topic, table in opened.items() if isinstance(table, TopicTable) and table.snapshot.deleted]
+    live = {topic: table for topic, table in opened.items() if topic not in deleted}
+    if topics and deleted:
+        raise unknown_topic(store, deleted[0], list(live))
     return live
+
+
+def _opened(store: ObjectStore, topic: str, clock: Clock) -> TopicTable | SiltlogError:
+    try:
+        return TopicTable.open(store, topic, clock)
+    except SiltlogError as error:
+        return error
 
 
 def spark_uri(store: ObjectStore, path: str) -> str:

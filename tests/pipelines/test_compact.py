@@ -302,6 +302,17 @@ def test_a_dry_run_and_an_empty_run_start_no_spark(
     assert (report.files_before, report.files_after, report.error) == (0, 0, None)
 
 
+def test_a_table_that_cannot_be_opened_does_not_stop_the_others(topic: TopicWriter, tmp_path: Path) -> None:
+    lost = TopicWriter(topic.store, "a-lost", partitions=1)
+    lost.append(3)
+    topic.store.delete(f"{names.topic_path('a-lost')}/{lost.table.snapshot.files_of(0)[0].path}")
+    reports = compact_topics(ServerSettings(root=topic.store.root_uri, data_dir=tmp_path), dry_run=True)
+    assert [(report.topic, type(report.error), report.files_after) for report in reports] == [
+        ("a-lost", CorruptData, 0),
+        (TOPIC, type(None), 2),
+    ]
+
+
 def test_one_damaged_topic_does_not_stop_the_others(spark: Any, topic: TopicWriter, tmp_path: Path) -> None:
     damaged = TopicWriter(topic.store, "damaged", partitions=1)
     damaged.append(3)
