@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from siltlog.consumers.feed import Feed
-from siltlog.consumers.fetch import Fetcher
+from siltlog.consumers.fetch import Fetcher, find_partition, find_topic
 from siltlog.consumers.group_requests import CommitRequest, DeadLetterRequest, MemberRequest, PartitionName
 from siltlog.consumers.group_results import Membership
 from siltlog.consumers.group_scripts import Key
@@ -22,7 +24,7 @@ from siltlog.consumers.render import Values
 from siltlog.consumers.socket_messages import Commit, Nack, Release, committed_message, partitions_message
 from siltlog.consumers.socket_session import Session
 from siltlog.consumers.streams import Stream
-from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
+from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.in_flight import InFlight
 from siltlog.infra.telemetry import Logger
 from siltlog.infra.web_socket import WebSocket, problem_message
@@ -72,6 +74,8 @@ class Joining:
     request: MemberRequest
     values: Values
     attempts_max: int
+    returns: bool
+    """It was there before."""
 
 
 class GroupSocket(Session):
@@ -94,6 +98,7 @@ class GroupSocket(Session):
         self.feed = Feed(log, fetcher, stream.wake, wanted=RecordFilter(), isolation="wal")
         self.group, self.member = self.name = joining.group, joining.member
         self._joining = joining
+        self._log = log
         self._groups = groups
         self._nacks = nacks
         self._generation = 0
@@ -110,13 +115,37 @@ class GroupSocket(Session):
             self._waiter = stack.enter_context(self._groups.waiting(self.group, self.member))
             stack.callback(self._stop)
             await super().run()
-        if self.socket.left:
+        if self.socket.left and self._joining.request.instance_id is None:
             await self._leave()
 
     def end(self, error: SiltlogError) -> None:
         if isinstance(error, Fenced):
             self._tell("lost", [*self.feed.offsets.items(), *self._revoked.items()])
         super().end(error)
+
+    def survives(self, error: SiltlogError) -> bool:
+        """Where a topic ended, the group has others; where retention was faster, the group's policy says what then."""
+        if error.error_code in ("unknown_topic", "unknown_partition"):
+            gone = {key: offset for key, offset in self.feed.offsets.items() if not self._is_there(key)}
+            for key in gone:
+                self.feed.drop(key)
+            self._tell("lost", gone.items())
+            self._is_due = True
+            return bool(gone)
+        policy = self._joining.request.auto_offset_reset or "earliest"
+        if isinstance(error, OffsetOutOfRange) and policy != "error":
+            key = self._held(error.members["topic"], error.members["partition"])
+            end = "log_start_offset" if policy == "earliest" else "high_watermark"
+            self.feed.put(key, error.members[end])
+            return True
+        return False
+
+    def _is_there(self, key: Key) -> bool:
+        try:
+            find_partition(find_topic(self._log, key.topic, key.topic_id), key.partition)
+        except SiltlogError:
+            return False
+        return True
 
     # --- its heartbeat ------------------------------------------------------------------------------------
     async def step(self) -> None:
@@ -135,14 +164,19 @@ class GroupSocket(Session):
         request = self._joining.request if first else MemberRequest(generation=self._generation)
         if owned is not None:
             request.owned = [PartitionName(key.topic, key.partition) for key in owned]
+        await self._told(request, first)
+        if first and self._joining.returns:
+            # To the group that was a late join, which changes nothing: now what it wants, and what it has not got.
+            known = msgspec.structs.replace(self._joining.request, generation=self._generation)
+            known.owned = [PartitionName(key.topic, key.partition) for key in self.feed.offsets]
+            await self._told(known, False)
+
+    async def _told(self, request: MemberRequest, first: bool) -> None:
         told = await self._groups.beat(self.group, self.member, request)
         self._waiter.told(told.generation)
         self._generation = told.generation
         self._assign(told, first)
         self._next_beat(told.heartbeat_interval_ms / 1000)
-        if first and told.releasing:
-            # It came back: what was revoked meanwhile is not with it any more.
-            await self._beat(self.feed.offsets)
 
     def _next_beat(self, seconds: float, *, watch: bool = True) -> None:
         self._stop()
@@ -230,8 +264,9 @@ class GroupSocket(Session):
                 # Those before it have to be committed, or given up, first.
                 self._refuse(error)
                 buried = None
-            # From there on once more, so that the order in the partition stays.
-            self.feed.put(key, at.offset if buried is None else at.offset + 1)
+            # From there on once more, so that the order in the partition stays; or from before, if that was to come.
+            again = at.offset if buried is None else at.offset + 1
+            self.feed.put(key, min(again, self.feed.offsets[key]))
             if buried is not None:
                 self.socket.send(committed_message([(at.topic, at.partition, at.offset + 1)], dead_lettered=True))
 

@@ -20,18 +20,18 @@ from siltlog.consumers.streams import STREAM, Kind, Stream, Streams
 from siltlog.consumers.tail import PARAMETERS, tail_request
 from siltlog.consumers.topic_socket import TopicSocket
 from siltlog.infra import names
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import Query
 from siltlog.infra.in_flight import InFlight
 from siltlog.infra.telemetry import Logger
-from siltlog.infra.web_socket import UPGRADE, WebSocket
+from siltlog.infra.web_socket import REFUSED, UPGRADE, WebSocket
 
 ATTEMPTS_MAX = 5
 ATTEMPTS_MAX_MAX = 1_000
 RESETS: tuple[ResetPolicy, ...] = ("earliest", "latest", "error")
 GROUP_PARAMETERS = (
     *("topics", "member", "max_attempts", "values"),
-    *("client_id", "auto_offset_reset", "session_timeout_ms", "rebalance_timeout_ms"),
+    *("client_id", "instance_id", "auto_offset_reset", "session_timeout_ms", "rebalance_timeout_ms"),
 )
 
 
@@ -126,19 +126,25 @@ class _Opening(Response):
             socket.opening()
             await send({"type": "http.response.start", "status": 101, "headers": self.raw_headers})
             socket.open()
-            await self._talk(socket, stream)
+            try:
+                await self._talk(socket, stream)
+            except SiltlogError as error:
+                # What was there a moment ago is gone.
+                socket.close(REFUSED, error)
 
 
 def _joining(request: Request) -> Joining:
     query = Query(request, GROUP_PARAMETERS)
     group = _name("group", request.path_params["group"])
-    member = _name("member", query.text("member")) if "member" in query else uuid.uuid4().hex
+    returns = "member" in query
+    member = _name("member", query.text("member")) if returns else uuid.uuid4().hex
     topics = [_name("topics", topic) for topic in query.text("topics").split(",")] if "topics" in query else []
     if not topics:
         raise problem("invalid_parameter", "a member names what it reads: give topics=flights,...", parameter="topics")
     asked = MemberRequest(topics=topics)
-    if "client_id" in query:
-        asked.client_id = _name("client_id", query.text("client_id"))
+    for name in ("client_id", "instance_id"):
+        if name in query:
+            setattr(asked, name, _name(name, query.text(name)))
     if "auto_offset_reset" in query:
         asked.auto_offset_reset = cast(ResetPolicy, query.choice("auto_offset_reset", RESETS, "earliest"))
     for name in ("session_timeout_ms", "rebalance_timeout_ms"):
@@ -146,7 +152,7 @@ def _joining(request: Request) -> Joining:
             setattr(asked, name, query.integer(name, 0, minimum=TIMEOUT_MS_MIN, maximum=TIMEOUT_MS_MAX))
     values = cast(Values, query.choice("values", VALUES, "text"))
     attempts_max = query.integer("max_attempts", ATTEMPTS_MAX, minimum=1, maximum=ATTEMPTS_MAX_MAX)
-    return Joining(group, member, asked, values, attempts_max)
+    return Joining(group, member, asked, values, attempts_max, returns)
 
 
 def _name(parameter: str, text: str) -> str:

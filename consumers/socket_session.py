@@ -91,9 +91,11 @@ class Session(abc.ABC):
         try:
             found = await self.feed.read(min(self.credit, READ_RECORDS_MAX))
         except SiltlogError as error:
+            self._let_go()
+            if self.survives(error):
+                return
             if error.error_code != "overloaded":
                 raise
-            self._let_go()
             asyncio.get_running_loop().call_later(CROWDED_RETRY_SECONDS, self.stream.wake)
             await self.stream.sleep()
             return
@@ -121,6 +123,10 @@ class Session(abc.ABC):
     async def step(self) -> None:
         """Between messages."""
         return
+
+    def survives(self, error: SiltlogError) -> bool:
+        """What could not be read is dealt with, and reading goes on."""
+        return False
 
     def cursor(self) -> str | None:
         """Where to come back to, told with the records read so far; None where that is committed."""

@@ -61,8 +61,9 @@ class _Events(Response):
         self._asked = asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         if scope["method"] == "HEAD":
+            await send(start)
             await send(_body(b"", more=False))
             return
         tails = self._tails
@@ -71,6 +72,7 @@ class _Events(Response):
             tail = Tail(tails.log, tails.fetcher, self._asked, stream.wake)
             listening = asyncio.create_task(_until_gone(receive, stream))
             try:
+                await send(start)
                 await send(_body(b"%b\n%b" % (retry_field(RETRY_MS), _id_alone(tail))))
                 await self._run(tail, stream, send, scope["state"].get("request_id"))
                 await send(_body(b"", more=False))

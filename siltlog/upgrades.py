@@ -65,8 +65,12 @@ class UpgradeProtocol(SmallPublishProtocol):
         )
 
     def _offer_web_socket(self, rest: bytes) -> None:
-        # Not what inherits: that has seen this head.
-        HttpToolsProtocol.on_headers_complete(self)
+        try:
+            # Not what inherits: that has seen this head.
+            HttpToolsProtocol.on_headers_complete(self)
+        except OverflowError:
+            self.send_400_response("too many requests without waiting for an answer")
+            return
         cycle = self.cycle
         cycle.more_body = False
         cycle.message_event.set()

@@ -106,6 +106,11 @@ OPERATIONS = (
             ),
             _VALUES,
             query("client_id", "A name for people.", NAME),
+            query(
+                "instance_id",
+                "Of a static member: a join takes over what its last one has, and closing leaves nothing.",
+                NAME,
+            ),
             query("auto_offset_reset", "Where the group begins when it is new.", choice(*RESETS, default="earliest")),
             query("session_timeout_ms", "How long it may be away.", whole(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, 45_000)),
             query(

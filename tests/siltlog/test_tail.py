@@ -175,6 +175,19 @@ def test_a_cursor_of_a_topic_that_was_made_anew_is_of_no_topic(http: Http, topic
     assert http.get(tail(topic, f"cursor={cursor}")).error_code == "unknown_topic"
 
 
+def test_a_cursor_of_what_retention_took_is_refused(http: Http, topic: str) -> None:
+    with tailing(http.url, tail(topic)) as stream:
+        stream.next()
+        stream.next()
+        cursor = stream.cursor
+    http.publish(topic, *({"value": f"{n}", "partition": 0} for n in range(5)))
+    assert http.call("DELETE", f"/v1/topics/{topic}/partitions/0/records?before_offset=3").status < 300
+    reply = http.get(tail(topic, f"cursor={cursor}"), Accept=names.MEDIA_EVENTS)
+    assert (reply.status, reply.error_code, reply.json["log_start_offset"]) == (416, "offset_out_of_range", 3)
+    with tailing(http.url, tail(topic)) as stream:
+        assert values(stream.records(2)) == ["3", "4"]
+
+
 def test_more_partitions_than_a_stream_takes_have_to_be_chosen(http: Http) -> None:
     name = f"wide-{uuid.uuid4().hex}"
     http.create(name, 257)

@@ -5,6 +5,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -333,6 +334,59 @@ def test_a_record_that_fails_comes_again_and_then_is_a_dead_letter(calls: Http, 
     assert headers["silt.error"] == "no such thing"
     assert headers["silt.attempts"] == "2"
     assert headers["silt.group"] == group
+
+
+def test_of_several_that_fail_the_first_one_comes_first(calls: Http, topic: str, group: str) -> None:
+    numbered(topic, calls, 4, partition=0)
+    with talking(calls.url, group_path(group, topic, "&max_attempts=2")) as ws:
+        ws.hear("assigned")
+        ws.say("credit", records=1_000)
+        ws.records(4)
+        both = [{"topic": topic, "partition": 0, "offset": offset} for offset in (2, 1)]
+        ws.say("nack", offsets=both, error="both")
+        assert values(ws.records(3)) == list("123")
+        # The later one may not pass the earlier: that has to be done with before.
+        ws.say("nack", offsets=both[:1], error="again")
+        assert ws.hear("problem")["error_code"] == "records_open"
+        ws.say("nack", offsets=both[1:], error="again")
+        told = ws.until("committed")
+        assert (told["offsets"][0]["offset"], told["dead_lettered"]) == (2, True)
+        while values(ws.hear("records")["records"])[-1] != "3":
+            pass
+    assert committed(calls, group)[0] == 2
+
+
+def test_a_topic_that_ends_is_lost_and_the_others_go_on(calls: Http, topic: str, group: str) -> None:
+    other = f"{topic}-other"
+    calls.create(other, 1)
+    with talking(calls.url, group_path(group, f"{topic},{other}")) as ws:
+        assert len(ws.hear("assigned")["partitions"]) == 3
+        ws.say("credit", records=100)
+        calls.call("DELETE", f"/v1/topics/{other}")
+        assert [at["topic"] for at in ws.hear("lost", "revoked")["partitions"]] == [other]
+        numbered(topic, calls, 4)
+        assert sorted(values(ws.records(4))) == list("0123")
+        ws.say("commit", offsets=[{"topic": topic, "partition": 0, "offset": 2}])
+        ws.until("committed")
+
+
+@pytest.mark.parametrize(("policy", "first"), [("earliest", 6), ("latest", 11)])
+def test_what_retention_took_is_passed_over_as_the_group_says(
+    calls: Http, topic: str, group: str, policy: str, first: int
+) -> None:
+    numbered(topic, calls, 10, partition=0)
+    calls.json("PUT", f"/v1/groups/{group}/offsets", {"offsets": [{"topic": topic, "partition": 0, "offset": 2}]})
+    with talking(calls.url, group_path(group, topic, f"&auto_offset_reset={policy}")) as ws:
+        ws.hear("assigned")
+        assert calls.call("DELETE", f"/v1/topics/{topic}/partitions/0/records?before_offset=6").status < 300
+        numbered(topic, calls, 1, partition=0)
+        ws.say("credit", records=1)
+        heard: list[dict[str, Any]] = []
+        while not heard:
+            numbered(topic, calls, 1, partition=0)
+            with suppress(TimeoutError):
+                heard = json.loads(ws.connection.recv(timeout=0.2))["records"]
+        assert heard[0]["offset"] == first if policy == "earliest" else heard[0]["offset"] >= first
 
 
 def test_a_member_whose_connection_broke_comes_back_to_what_it_had(calls: Http, topic: str, group: str) -> None:
