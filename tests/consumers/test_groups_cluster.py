@@ -1,12 +1,15 @@
 """Groups in a Redis Cluster: each group is on one node, all of it, and touches no other."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import urllib3
 from groups_rig import FakeLog, held, offsets, refusal, run
 from valkey_cluster import Cluster, cluster
 
@@ -19,6 +22,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Unavailable
 from siltlog.infra.redis import RedisConnection
 from siltlog.infra.telemetry import logger
+from siltlog.testing import running_server
 
 GROUPS = [f"g{number}" for number in range(9)]
 EVERY = [("flights", number) for number in range(4)]
@@ -122,6 +126,39 @@ def test_a_node_that_is_away_takes_only_its_own_groups_with_it(nodes: Cluster) -
                 assert len(held(await one.heartbeat(group, "b", MemberRequest(generation=1)))) == 5
 
     run(scenario())
+
+
+def test_a_server_on_a_cluster(nodes: Cluster) -> None:
+    def call(method: str, path: str, **body: Any) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json"}
+        url = server.url + path
+        reply = urllib3.request(method, url, body=json.dumps(body), headers=headers, timeout=30, retries=False)
+        return reply.status, json.loads(reply.data) if reply.data else None
+
+    away = [group for group in GROUPS if nodes.node_of(names.group_key(group, "state")) == 1]
+    with running_server(redis_url=nodes.url, offsets_snapshot_ms=50) as server:
+        call("POST", "/v1/topics", name="flights", partitions=2)
+        records = [{"value": "v", "partition": partition} for partition in (0, 1)]
+        assert call("POST", "/v1/topics/flights/records", records=records)[0] == 200
+        for group in GROUPS:
+            poll = f"/v1/groups/{group}/members/a/poll"
+            status, polled = call("POST", poll, topics=["flights"])
+            assert status == 200 and len(polled["records"]) == 2
+            commit = [{"topic": "flights", "partition": partition, "offset": 1} for partition in (0, 1)]
+            status, polled = call("POST", poll, generation=polled["generation"], commit=commit)
+            assert (status, polled["records"]) == (200, [])
+            attempt = {"member_id": "a", "generation": polled["generation"], "topic": "flights", "partition": 0}
+            assert call("POST", f"/v1/groups/{group}/attempts", **attempt, offset=1)[0] in (200, 422)
+            assert call("GET", f"/v1/groups/{group}")[1]["state"] == "stable"
+            assert call("DELETE", f"/v1/groups/{group}/members/a")[0] == 204
+        assert len(call("GET", "/v1/groups")[1]["groups"]) == len(GROUPS)
+        nodes.kill(1)
+        for group in GROUPS:
+            status, answer = call("GET", f"/v1/groups/{group}/offsets")
+            if group in away:
+                assert (status, answer["error_code"]) == (503, "coordinator_unavailable")
+            else:
+                assert (status, [entry["offset"] for entry in answer["offsets"]]) == (200, [1, 1])
 
 
 def commands() -> set[str]:
