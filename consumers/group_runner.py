@@ -98,15 +98,16 @@ class GroupRunner:
         """
         if self.snapshots is None:
             return await self._step(transition, group, request)
+        body = {**request, "log": self.snapshots.cluster_id}
         for _ in range(RESTORES_MAX):
-            reply = await self._step(transition, group, {**request, "log": self.snapshots.cluster_id})
+            reply = await self._step(transition, group, body)
             if reply["status"] == "unrestored":
-                await self.snapshots.restore(group)
+                body["new"] = not await self.snapshots.restore(group)
                 continue
             if reply["unsaved"]:
                 self.snapshots.note(group)
             if reply["urgent"]:
-                await self.snapshots.save()
+                await self.snapshots.save_now(group)
             return reply
         raise problem("coordinator_unavailable", f"Redis loses what is put back for the group {group}; look after it")
 
@@ -150,7 +151,8 @@ class GroupRunner:
             # Restored here, if need be: while the lock is held nothing is.
             reply = await self.run("sweep", group, {})
             async with snapshots.lock:
-                reply = await self._step("delete", group, {**request, "log": snapshots.cluster_id})
+                of_log = {"log": snapshots.cluster_id, "new": not snapshots.known(group)}
+                reply = await self._step("delete", group, {**request, **of_log})
                 if reply["status"] == "unrestored":
                     raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: delete it again")
                 deleted = reply["status"] in ("ok", "unknown_group") and await snapshots.forget(group)

@@ -17,10 +17,12 @@ from siltlog.infra.topic_config import Value
 
 CONFIG: Mapping[str, Value] = {
     "cleanup.policy": "compact",
+    # What is durable is read after a restart, whatever the server's own acks are.
+    "acks": "wal",
     # What is not in the table is in the write-ahead log: a commit for every snapshot would only make small files.
     "flush.ms": 30_000,
 }
-APPEND_RECORDS_MAX = 10_000
+APPEND_RECORDS_MAX = 2_000
 READ_RECORDS = 100_000
 READ_BYTES = 32 * 1024 * 1024
 

@@ -1,7 +1,7 @@
 """Keeps `_offsets` and Redis in step: what is committed goes there, and comes back when Redis has lost it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from siltlog.consumers.group_scripts import Key, Reply
@@ -37,8 +37,12 @@ class OffsetSnapshots:
         self._redis = redis
         self._unsaved: set[str] = set()
         """Groups with offsets that `_offsets` is yet to have."""
+        self._urgent: set[str] = set()
+        """Those that somebody waits for."""
         self._asked = 0
         self._answered = 0
+        self._signature: object = None
+        """Of the topics there were when offsets in deleted ones were last looked for."""
 
     def note(self, group: str) -> None:
         """Some of its offsets are to be saved with the next snapshot."""
@@ -49,10 +53,20 @@ class OffsetSnapshots:
         return [entry for entry in self._offsets.table.of(group) if self._topics.has(entry.key)]
 
     async def save(self) -> None:
-        """Returns once everything that was committed before this call is in `_offsets`.
+        """Returns once what was noted before this call is in `_offsets`.
 
-        Calls that come while one saves share the next. Raises Unavailable, OutcomeUnknown: it is tried again later.
+        Raises Unavailable, OutcomeUnknown: what is not there yet stays noted.
         """
+        await self._loaded()
+        async with self.lock:
+            await self._save(self._unsaved)
+
+    async def save_now(self, group: str) -> None:
+        """Returns once what the group committed before this call is in `_offsets`. Raises as `save`.
+
+        Calls that come while one saves share the next.
+        """
+        self._urgent.add(group)
         self._asked += 1
         asked = self._asked
         await self._loaded()
@@ -60,14 +74,19 @@ class OffsetSnapshots:
             if self._answered >= asked:
                 return
             covers = self._asked
-            await self._save_noted()
+            groups = self._urgent | {group}
+            self._urgent.clear()
+            await self._save(groups)
             self._answered = covers
 
-    async def restore(self, group: str) -> None:
-        """Gives Redis what `_offsets` has of the group. Raises Unavailable until that was read to its end."""
+    async def restore(self, group: str) -> bool:
+        """Gives Redis what `_offsets` has of the group; False when that is nothing.
+
+        Raises Unavailable until `_offsets` was read to its end.
+        """
         await self._loaded()
         async with self.lock:
-            await self._restore(group)
+            return await self._restore(group)
 
     async def restore_emptied(self) -> None:
         """Where Redis was emptied, every group gets back what it had: who asks for a list sees them."""
@@ -90,10 +109,14 @@ class OffsetSnapshots:
     async def forget_gone(self) -> dict[str, list[str]]:
         """Tombstones for offsets in topics that were deleted; those topics, `{topic}/{topic id}`, by group."""
         await self._loaded()
+        signature = self._topics.signature()
+        if signature == self._signature:
+            return {}
         async with self.lock:
             entries = self._offsets.table.entries()
             gone = [(group, entry.key) for group, entry in entries if not self._topics.has(entry.key)]
             await self._offsets.forget(gone)
+        self._signature = signature
         topics: dict[str, set[str]] = {}
         for group, key in gone:
             topics.setdefault(group, set()).add(key.topic_text())
@@ -111,7 +134,7 @@ class OffsetSnapshots:
                 retry_after_ms=LOAD_RETRY_MS,
             ) from None
 
-    async def _restore(self, group: str) -> None:
+    async def _restore(self, group: str) -> bool:
         entries = self.known(group)
         seen: dict[str, int] = {}
         for entry in entries:
@@ -129,9 +152,10 @@ class OffsetSnapshots:
                 "last": last,
             }
             await self._step("restore", group, request)
+        return bool(entries)
 
-    async def _save_noted(self) -> None:
-        groups = sorted(self._unsaved)
+    async def _save(self, noted: Collection[str]) -> None:
+        groups = sorted(noted)
         for first in range(0, len(groups), GROUPS_AT_ONCE):
             await self._save_groups(groups[first : first + GROUPS_AT_ONCE])
 

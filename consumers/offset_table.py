@@ -85,6 +85,10 @@ class OffsetTable:
         Of a key only the last record of a batch is looked at: its version is the highest, because one writer appends.
         """
         for batch in batches:
+            # First: after a deletion versions may begin anew.
+            gone = batch.filter(batch.column("value").is_null()).column("key").unique()
+            for key in gone.to_pylist():
+                self._take(key or b"", None)
             rows = _last_rows(batch.column("key"))
             taken = pa.array(rows)
             keys: Sequence[bytes | None] = batch.column("key").take(taken).to_pylist()

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from itertools import islice
 
 from siltlog.consumers.group_lag import Lag, lag_of
 from siltlog.consumers.group_runner import GroupRunner
@@ -118,11 +119,9 @@ class OffsetUpkeep:
         if self._retention_ms == FOR_EVER:
             return
         unused_since = self._clock.now_us() // 1000 - self._retention_ms
-        newest: dict[str, int] = {}
-        for group, entry in self._offsets.table.entries():
-            newest[group] = max(newest.get(group, 0), entry.committed_ms)
-        for group, committed_ms in newest.items():
-            if committed_ms < unused_since:
+        for group in self._offsets.table.groups():
+            await asyncio.sleep(0)
+            if all(entry.committed_ms < unused_since for entry in self._offsets.table.of(group)):
                 reply = await self._runner.delete(group, {"unused_since": unused_since})
                 if reply["status"] == "ok":
                     self._logger.info("a group that nobody used was forgotten", group=group)
@@ -131,13 +130,11 @@ class OffsetUpkeep:
         """From what was saved last: no call to Redis, and never more than a few records read."""
         lags: list[tuple[str, Key, Lag]] = []
         now_us = self._clock.now_us()
-        for group, entry in list(self._offsets.table.entries()):
-            if len(lags) == LAGS_MAX:
-                break
+        for done, (group, entry) in enumerate(list(islice(self._offsets.table.entries(), LAGS_MAX)), 1):
             lag = await self._lag(entry.key, entry.offset, now_us)
             if lag is not None:
                 lags.append((group, entry.key, lag))
-            if len(lags) % LAGS_AT_ONCE == 0:
+            if done % LAGS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         self.lags = lags
 

@@ -8,6 +8,7 @@
 -- member may read last changed.
 --
 -- request.log names the log whose `_offsets` has this group's offsets too; absent where nothing is kept beside Redis.
+-- request.new says that there it is known to have none.
 
 local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED, INSTANCES, ATTEMPTS, UNSAVED =
   unpack(KEYS)
@@ -30,6 +31,8 @@ local state_dirty = false
 
 local held_cache, held_dirty, changed = {}, {}, {}
 local evicted = { session = 0, rebalance = 0, instance = 0 }
+
+local RESTORED = 'restored/' .. (request.log or '')
 
 local function int(number)
   return string.format('%.0f', number)
@@ -97,6 +100,9 @@ local function create()
   if not exists then
     redis.call('PERSIST', STATE)
     redis.call('HSET', STATE, 'created', int(now))
+    if request.log then
+      redis.call('HSET', STATE, RESTORED, stored[4])
+    end
     exists = true
     created = true
     state_dirty = true
@@ -355,8 +361,7 @@ end
 notice_restart()
 
 -- Redis was emptied, or restarted and may be older than `_offsets`: what that has comes first.
-local RESTORED = 'restored/' .. (request.log or '')
-if request.log and redis.call('HGET', STATE, RESTORED) ~= stored[4] then
+if request.log and (exists or not request.new) and redis.call('HGET', STATE, RESTORED) ~= stored[4] then
   return cmsgpack.pack({ status = 'unrestored' })
 end
 

@@ -7,17 +7,16 @@
 for _, entry in ipairs(request.entries) do
   local packed = redis.call('HGET', OFFSETS, entry[1])
   if not packed or cmsgpack.unpack(packed)[2] < entry[3] then
-    create()
     redis.call('HSET', OFFSETS, entry[1], cmsgpack.pack({ entry[2], entry[3], entry[4], entry[5] }))
   end
+end
+if #request.entries > 0 then
+  create()
 end
 for _, topic in ipairs(request.topics) do
   redis.call('HSETNX', TOPICS, topic[1], int(topic[2]))
 end
-if request.last then
+if request.last and exists then
   redis.call('HSET', STATE, 'restored/' .. request.restores, stored[4])
-  if not exists then
-    redis.call('PEXPIRE', STATE, int(REFUSED_MS))
-  end
 end
 return finish({ status = 'ok' })

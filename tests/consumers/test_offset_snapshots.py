@@ -247,6 +247,31 @@ def test_a_deleted_group_does_not_come_back(url: str, tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_asking_for_what_is_not_there_leaves_nothing_in_redis(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with server(url, log_with(tmp_path, t=1)) as r:
+            for group in ("a", "b"):
+                assert (await refusal(r.groups.describe(group))).error_code == "unknown_group"
+                assert (await refusal(r.groups.delete(group))).error_code == "unknown_group"
+            assert await r.redis.command("KEYS", "silt:{*") == []
+
+    run(scenario())
+
+
+def test_who_joins_waits_for_its_own_group_alone(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with server(url, log_with(tmp_path, t=1)) as r:
+            told = await r.join("m", "t", group="busy")
+            await r.commit({0: 70}, told, group="busy")
+            await asyncio.gather(*(r.join("m", "t", group=f"g{number}") for number in range(10)))
+            assert r.saved("busy") == {0: 0} and all(r.saved(f"g{number}") == {0: 0} for number in range(10))
+            assert r.system.appends < 11, "who waits at once shares an append"
+            await r.tick()
+            assert r.saved("busy") == {0: 70}
+
+    run(scenario())
+
+
 def test_a_deletion_that_was_cut_short_is_finished_by_the_next(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=1)) as r:
