@@ -100,6 +100,10 @@ class LogStarts:
             async with topic.table_lock:
                 if topic.state != "unavailable":
                     topic.check_open()
+                if topic.open_commit:
+                    raise problem(
+                        "topic_unavailable", f"topic {topic.name}: whether its last flush landed is not known"
+                    )
                 snapshot = await asyncio.to_thread(topic.table.refresh)
                 topic.check_owned(snapshot)
                 self._log.see_table(topic, snapshot)
