@@ -66,3 +66,11 @@ def test_of_two_the_higher_version_wins(versions: list[int]) -> None:
 def test_what_is_no_offset_is_not_passed_over(key: bytes | None, value: bytes) -> None:
     with raises(ValueError):
         OffsetTable().fold([record_batch(0, 0, [value], keys=[key])])
+
+
+def test_a_version_of_a_group_that_was_deleted_outranks_nothing() -> None:
+    key = Key("t", IDS[0], 0)
+    before, after = SavedOffset(key, 90, 9, "", 0), SavedOffset(key, 5, 2, "", 0)
+    table = OffsetTable()
+    table.fold(batches([saved_record("g", before), forgotten_record("g", key), saved_record("g", after)], [1]))
+    assert table.of("g") == [after]
