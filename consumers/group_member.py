@@ -64,8 +64,14 @@ class Identity:
 
     member_id: str = field(default_factory=lambda: str(uuid4()))
     generation: int = 0
+    asked: bool = False
+    """Whether the group may have heard of it: also a join that is refused can have been noted."""
     joined: bool = False
     owned: list[dict[str, Any]] | None = None
+    told: frozenset[TopicPartition] = frozenset()
+    """The partitions of the last assignment, applied or not."""
+    lets_go: bool = False
+    """Whether an assignment took away what an earlier one gave: the group waits to hear that it was let go."""
 
 
 class Beat(NamedTuple):
@@ -174,10 +180,13 @@ class GroupMember:
                 TopicPartition(one["topic"], one["partition"]): Place(one["offset"], one.get("delivered"))
                 for one in answer["assignment"]
             }
+            told = frozenset(self._news.assignment)
+            identity.lets_go = identity.lets_go or bool(identity.told - told)
+            identity.told = told
 
     def end(self) -> Request | None:
         """Ends the membership; how to tell the group, None where it never heard of it or is not to be told."""
-        begun, self._ended = not self._ended and self._begun, True
+        begun, self._ended = not self._ended and self._identity.asked, True
         # A static member comes back within its session timeout, and nothing moves.
         return self._goodbye(self._identity) if begun and self._options.instance_id is None else None
 
@@ -186,9 +195,13 @@ class GroupMember:
         """From now on the member has these."""
         self._applied.owned = [{"topic": at.topic, "partition": at.partition} for at in sorted(partitions)]
 
-    def beat(self) -> Beat:
-        """A heartbeat that is answered at once, so that the group learns what was let go."""
-        return Beat(self._applied, self._heartbeat(self._applied, wait_ms=0))
+    def release(self) -> Beat | None:
+        """A heartbeat that is answered at once, so that the group learns what was let go; None where nothing was."""
+        identity = self._applied
+        if not identity.lets_go or identity is not self._identity or self._news.assignment is not None:
+            return None
+        identity.lets_go = False
+        return Beat(identity, self._heartbeat(identity, wait_ms=0))
 
     def commit(
         self,
@@ -221,10 +234,6 @@ class GroupMember:
         return self._goodbye(identity)
 
     # --- within -------------------------------------------------------------------------------------------
-    @property
-    def _begun(self) -> bool:
-        return self._identity.joined or self._failing_since is not None
-
     def _wait_ms(self) -> int:
         return min(
             WAIT_MS_MAX,
@@ -233,6 +242,7 @@ class GroupMember:
         )
 
     def _heartbeat(self, identity: Identity, wait_ms: int) -> Request:
+        identity.asked = True
         document: dict[str, Any] = {"generation": identity.generation, "wait_ms": wait_ms}
         if identity.owned is not None:
             document["owned"] = identity.owned

@@ -71,7 +71,6 @@ class Inbox:
         self._begun = self.member is not None
         self._unlearned: set[str] = set()
         self._untold: list[TopicPartition] = []
-        self._release_is_due = False
         self._rejoin_at = -math.inf
         self.commit_at = math.inf
         """When what is done is to be committed (monotonic seconds)."""
@@ -201,7 +200,6 @@ class Inbox:
         gone = sorted(self.positions.states)
         self.assigned = False
         self._untold = []
-        self._release_is_due = False
         self._give_back_chunk()
         self.positions.revoke(gone)
         for watcher in self.watchers:
@@ -224,16 +222,14 @@ class Inbox:
             for at in assigned:
                 self.positions.assign(at, *assignment[at])
             member.holds(states.keys())
-            self._release_is_due = self._release_is_due or bool(revoked)
             self._unlearned |= {at.topic for at in assigned}
             self._untold = [*(at for at in self._untold if at in states), *assigned]
             self.assigned = True
 
     def _tell_what_is_due(self, member: GroupMember) -> Program[None]:
         """What an assignment entails; where it was cut short the next `attend` goes on."""
-        if self._release_is_due:
-            self._release_is_due = False
-            beat = member.beat()
+        beat = member.release()
+        if beat is not None:
             try:
                 answer: Any = (yield beat.request).json()
             except SiltlogError as error:
