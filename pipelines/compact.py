@@ -29,7 +29,7 @@ from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.compaction_plan import Chunk, CompactionPlan, Limits, plan
 from siltlog.pipelines.session import reason_of, spark_errors, spark_session
-from siltlog.pipelines.topics import open_live, spark_uri, store_of
+from siltlog.pipelines.topics import open_each, spark_uri, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +103,7 @@ def compact_topics(
     store = store_of(settings)
     reports: dict[str, CompactionReport] = {}
     plans: list[tuple[TopicTable, CompactionPlan]] = []
-    for topic, table in open_live(store, topics, clock).items():
+    for topic, table in open_each(store, topics, clock):
         reports[topic] = CompactionReport(topic, dry_run)
         if isinstance(table, SiltlogError):
             reports[topic].error = table

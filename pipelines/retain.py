@@ -19,7 +19,7 @@ from siltlog.infra.table import TopicTable
 from siltlog.infra.table_retention import StartMove, move_starts
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.retention_plan import RetentionPlan, plan
-from siltlog.pipelines.topics import chosen_topics, store_of, unknown_topic
+from siltlog.pipelines.topics import open_each, store_of
 
 Progress = Callable[[str, int, int], None]
 """Called with the topic, the files done and the files planned."""
@@ -77,15 +77,12 @@ def retain_topics(
     clock = clock or SystemClock()
     store = store_of(settings)
     reports = []
-    for topic in chosen_topics(store, topics):
+    for topic, table in open_each(store, topics, clock):
         report = RetentionReport(topic, dry_run)
         started = clock.monotonic()
         try:
-            table = TopicTable.open(store, topic, clock)
-            if table.snapshot.deleted:
-                if not topics:
-                    continue
-                raise unknown_topic(store, topic, [])
+            if isinstance(table, SiltlogError):
+                raise table
             retain(store, table, clock, report, progress)
         except SiltlogError as error:
             report.error = error

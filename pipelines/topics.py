@@ -1,11 +1,11 @@
 """The topics that a job works on, and how Spark names what they have stored."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable, topic_names
@@ -30,24 +30,28 @@ def unknown_topic(store: ObjectStore, topic: str, known: Sequence[str]) -> Siltl
     return problem("unknown_topic", f"there is no topic {topic!r}; {there_are}", topic=topic)
 
 
-def open_live(store: ObjectStore, topics: Sequence[str], clock: Clock) -> dict[str, TopicTable | SiltlogError]:
-    """The tables of `topics`, or of every topic when empty, and why one could not be opened.
+def open_each(
+    store: ObjectStore, topics: Sequence[str], clock: Clock
+) -> Iterator[tuple[str, TopicTable | SiltlogError]]:
+    """Each of `topics` with its table, or with why it cannot be opened; every topic when empty.
 
-    Deleted topics are left out; a name in `topics` of one, or of none, raises UnknownTopic.
+    Without names deleted topics are left out, and those whose creation was cut short before its first commit. Raises
+    UnknownTopic for a name that is none, before any is opened.
     """
-    opened = {topic: _opened(store, topic, clock) for topic in chosen_topics(store, topics)}
-    deleted = [topic for topic, table in opened.items() if isinstance(table, TopicTable) and table.snapshot.deleted]
-    live = {topic: table for topic, table in opened.items() if topic not in deleted}
-    if topics and deleted:
-        raise unknown_topic(store, deleted[0], list(live))
-    return live
+    chosen = chosen_topics(store, topics)
+    return ((topic, table) for topic in chosen if (table := _opened(store, topic, clock, topics)) is not None)
 
 
-def _opened(store: ObjectStore, topic: str, clock: Clock) -> TopicTable | SiltlogError:
+def _opened(store: ObjectStore, topic: str, clock: Clock, named: Sequence[str]) -> TopicTable | SiltlogError | None:
     try:
-        return TopicTable.open(store, topic, clock)
+        table = TopicTable.open(store, topic, clock)
+    except UnknownTopic as error:
+        return error if named else None
     except SiltlogError as error:
         return error
+    if table.snapshot.deleted:
+        return problem("unknown_topic", f"topic {topic!r} was deleted", topic=topic) if named else None
+    return table
 
 
 def spark_uri(store: ObjectStore, path: str) -> str:

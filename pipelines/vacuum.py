@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.errors import Refused, SiltlogError
+from siltlog.infra.errors import Refused, SiltlogError, UnknownTopic
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.vacuum import PERIOD_MS_MAX, vacuum
 from siltlog.pipelines.topics import chosen_topics, store_of
@@ -48,6 +48,11 @@ def vacuum_topics(
             )
             report.paths = [info.path for info in removed]
             report.size_bytes = sum(info.size for info in removed)
+        except UnknownTopic as error:
+            # Its creation was cut short before its first commit.
+            if not topics:
+                continue
+            report.error = error
         except Refused:
             raise
         except SiltlogError as error:

@@ -18,7 +18,9 @@ from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines import retain as retain_module
+from siltlog.pipelines.compact import compact_topics
 from siltlog.pipelines.retain import RetentionReport, retain_topics
+from siltlog.pipelines.vacuum import vacuum_topics
 
 HOUR_MS = 3_600_000
 
@@ -122,6 +124,16 @@ def test_names_of_no_topic(local: tuple[ServerSettings, ObjectStore]) -> None:
     table.delete(new_id())
     assert retained(settings) == {}
     assert isinstance(retained(settings, "gone")["gone"].error, UnknownTopic)
+
+
+def test_a_topic_whose_creation_was_cut_short_is_no_failure(local: tuple[ServerSettings, ObjectStore]) -> None:
+    settings, store = local
+    store.put(f"{names.topic_path('begun')}/_delta_log/00000000000000000000.json#1", b"half")
+    filled(store, retention_records=10)
+    assert list(retained(settings)) == ["t"] and retained(settings)["t"].error is None
+    assert [report.topic for report in vacuum_topics(settings)] == ["t"]
+    assert [report.topic for report in compact_topics(settings, dry_run=True)] == ["t"]
+    assert isinstance(retained(settings, "begun")["begun"].error, UnknownTopic)
 
 
 def test_rows_that_alone_tell_of_a_producer_stay_until_it_would_be_forgotten(
