@@ -31,6 +31,7 @@ from benchmarks.latency import latency
 from benchmarks.memory import memory
 from benchmarks.producing import producer
 from benchmarks.publish import publish
+from benchmarks.read_stages import read_stages
 from benchmarks.reading import read
 from benchmarks.rebalance import rebalance
 from benchmarks.report import machine, markdown, sentences, tables
@@ -62,6 +63,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "connections": (connections, "one record of 100 B a request, more and more connections, at most 64 of them busy"),
     "stages": (stages, "processor time of the server by stage, in microseconds"),
     "read": (read, "records of 100 B, one client"),
+    "read_stages": (read_stages, "processor time of a read by stage, in microseconds"),
     "latency": (latency, "from sending a record until a live consumer has it, 1,000 records/s"),
     "sharing": (sharing, "a group keeps up with 200,000 records/s of 100 B"),
     "rebalance": (rebalance, "a member joins a group and leaves it, while records come"),

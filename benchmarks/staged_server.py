@@ -1,8 +1,9 @@
-"""`silt serve` with a timer around each stage of a publish. Run as `python -m benchmarks.staged_server FOLDER`.
+"""`silt serve` with a timer around each stage of what it does.
 
-It listens on a free port, prints where, and at its end prints what each stage took: how often it ran, and for how many
-seconds of time and of its thread's processor time. A stage's time is its own: what it calls that is a stage too is
-counted there, and what the timers themselves take is measured before and left out.
+Run as `python -m benchmarks.staged_server FOLDER WHICH`, where `OF` has the stages of WHICH. It listens on a free port,
+prints where, and at its end prints what each stage took: how often it ran, and for how many seconds of time and of its
+thread's processor time. A stage's time is its own: what it calls that is a stage too is counted there, and what the
+timers themselves take is measured before and left out.
 """
 
 import functools
@@ -10,7 +11,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,17 @@ STAGES: dict[str, tuple[str, ...]] = {
     "flush: commit": ("siltlog.infra.table:TopicTable.append",),
     "flush: checkpoint": ("siltlog.infra.table:TopicTable.maintain",),
 }
+
+READ_STAGES: dict[str, tuple[str, ...]] = {
+    "read the request": ("siltlog.connections:Connection.data_received",),
+    "decode the request": ("siltlog.consumers.http:decode",),
+    "columns out of the head": ("siltlog.ingest.partition_log:PartitionLog._record_batches",),
+    "count what fits": ("siltlog.consumers.budget:Budget.take",),
+    "make the reply: Arrow": ("siltlog.consumers.fetch:FetchResult.arrow_buffers",),
+    "make the reply: JSON": ("siltlog.consumers.fetch:FetchResult.json_bytes",),
+    "write the reply to its socket": ("siltlog.one_write:Gathering.flush", "siltlog.one_write:Gathering.write"),
+}
+OF = {"publish": STAGES, "read": READ_STAGES}
 
 
 class Stage:
@@ -124,15 +137,26 @@ def calibrate() -> None:
     _timer.outside = max(in_all - _timer.inside, 0.0)
 
 
-def install() -> dict[str, Stage]:
+def install(stages: Mapping[str, Sequence[str]]) -> dict[str, Stage]:
     """Puts the timers in place. Raises AttributeError where a stage's function is no longer there."""
     made = {}
-    for name, places in STAGES.items():
+    for name, places in stages.items():
         stage = made[name] = Stage()
         for place in places:
             owner, name_there, function = found(place)
             setattr(owner, name_there, timed(function, stage))
     return made
+
+
+@contextmanager
+def installed(stages: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Stage]]:
+    """As `install`, and takes the timers out again."""
+    before = [found(place) for places in stages.values() for place in places]
+    try:
+        yield install(stages)
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
 
 
 def found(place: str) -> tuple[Any, str, Callable[..., Any]]:
@@ -150,7 +174,7 @@ def main() -> int:
     from siltlog.server import serve
 
     calibrate()
-    made = install()
+    made = install(OF[sys.argv[2]])
     settings = ServerSettings.model_validate(
         {"data_dir": Path(sys.argv[1]) / "data", "port": 0, "log_level": "warning"}
     )

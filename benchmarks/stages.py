@@ -92,14 +92,20 @@ def _plain_cpu_us(bench: Bench, work: Work) -> float:
 
 
 def _staged(bench: Bench, work: Work) -> Staged:
-    with _staged_server(bench.scratch / f"staged-{work.records}") as (url, process):
+    with staged_server(bench.scratch / f"staged-{work.records}", "publish") as (url, process):
         Admin(url).create_topic(TOPIC, PARTITIONS)
         before = cpu_seconds(process.pid)
         load = _load(bench, work, urlsplit(url).port or 0)
-        process.terminate()
-        output, _ = process.communicate(timeout=STOP_SECONDS_MAX)
-    document: dict[str, Any] = json.loads(output.splitlines()[-1])
+        document = told(process)
     return Staged(load, document["cpu"] - before, document["stages"])
+
+
+def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """Ends a staged server. What it took of the processors, in seconds, and each of its stages."""
+    process.terminate()
+    output, _ = process.communicate(timeout=STOP_SECONDS_MAX)
+    document: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return document
 
 
 def _load(bench: Bench, work: Work, port: int) -> Load:
@@ -107,11 +113,11 @@ def _load(bench: Bench, work: Work, port: int) -> Load:
 
 
 @contextmanager
-def _staged_server(folder: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """Its URL and process; it says what its stages took once it is terminated."""
+def staged_server(folder: Path, which: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """Its URL and process; what its stages took (of `OF[which]`) it says once it is terminated: see `told`."""
     folder.mkdir()
     with (folder / "log").open("wb") as log:
-        arguments = [sys.executable, "-m", "benchmarks.staged_server", str(folder)]
+        arguments = [sys.executable, "-m", "benchmarks.staged_server", str(folder), which]
         process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         assert process.stdout is not None

@@ -20,10 +20,11 @@ from benchmarks.disk import BLOCK_BYTES, WrittenFile
 from benchmarks.figure import Figure, Point, Summary, summaries
 from benchmarks.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole, resp_request
 from benchmarks.pictures import CHARTS, draw
+from benchmarks.read_stages import CLIENT_STAGES
 from benchmarks.rebalance import _gaps
 from benchmarks.receiver import RECORD_BYTES, _sent, stamped_value
 from benchmarks.report import machine, markdown
-from benchmarks.staged_server import STAGES, Stage, found, timed
+from benchmarks.staged_server import READ_STAGES, STAGES, Stage, found, timed
 from benchmarks.stages import REST, stages
 from benchmarks.stream_reader import STREAM, StreamReader
 
@@ -31,7 +32,8 @@ TOP = Path(__file__).parents[2]
 
 
 def test_every_stage_that_is_timed_is_there() -> None:
-    for place in itertools.chain.from_iterable(STAGES.values()):
+    places = [*STAGES.values(), *READ_STAGES.values(), *CLIENT_STAGES.values()]
+    for place in itertools.chain.from_iterable(places):
         assert callable(found(place)[2])
 
 
