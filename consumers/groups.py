@@ -85,6 +85,12 @@ class Groups:
         """How many each group has, of those that this server has met."""
         return self._runner.members()
 
+    def degraded(self) -> list[str]:
+        """What does not work as it should, for people."""
+        if self._upkeep is None or not self._upkeep.problem:
+            return []
+        return [f"groups: what they commit is not kept beside Redis for now: {self._upkeep.problem}"]
+
     def lags(self) -> Sequence[tuple[str, Key, Lag]]:
         """(group, partition, lag) for metrics: some seconds old, and not more than a scrape can bear."""
         return () if self._upkeep is None else self._upkeep.lags

@@ -42,6 +42,8 @@ class OffsetUpkeep:
         retention_ms: int,
     ) -> None:
         """A group without members is forgotten `retention_ms` after its last commit; FOR_EVER: never."""
+        self.problem = ""
+        """Why what groups commit is not kept beside Redis for now; empty when it is."""
         self.lags: list[tuple[str, Key, Lag]] = []
         """(group, partition, lag) as of some seconds ago, at most LAGS_MAX."""
         self._offsets = offsets
@@ -86,17 +88,16 @@ class OffsetUpkeep:
             self._lag_at = now + LAG_S
 
     async def _tick_for_ever(self) -> None:
-        works = True
         while True:
             try:
                 await self.tick()
-                works = True
+                self.problem = ""
             except SiltlogError as error:
-                if works and not self._log.draining:
+                if not self.problem and not self._log.draining:
                     passing = isinstance(error, Unavailable)
                     say = self._logger.warning if passing else self._logger.error
                     say("offsets of groups are not kept beside Redis for now", reason=error.detail)
-                works = False
+                self.problem = error.detail
             except Exception:
                 self._logger.exception("a look at the offsets of groups failed; the next follows")
             await asyncio.sleep(self._offsets.interval_ms / 1000)

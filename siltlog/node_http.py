@@ -113,6 +113,8 @@ class NodeHttp:
         warnings = self._log.degraded()
         if not await self._coordination.answers():
             warnings.append("groups: Redis does not answer")
+        else:
+            warnings += self._coordination.groups.degraded()
         document: dict[str, Any] = {"status": "ready" if not reasons else "not_ready", "reasons": reasons}
         return json_reply(document | {"warnings": warnings}, 503 if reasons else 200)
 

@@ -71,6 +71,7 @@ To publish exactly once, send `Idempotency-Key`, or be a producer: `Silt-Produce
 `sequence` in every record, contiguous per partition from 0."""
 _ERRORS = (
     "malformed_body",
+    "forbidden",
     "unknown_topic",
     "unknown_partition",
     "request_timeout",
@@ -164,7 +165,14 @@ OPERATIONS = (
         {200: json_reply("The claimed epoch.", shapes.ProducerState)},
         (TOPIC, _PRODUCER),
         errors=(
-            *("unknown_topic", "fenced_producer", "invalid_request", "request_timeout", "request_too_large"),
+            *(
+                "unknown_topic",
+                "forbidden",
+                "fenced_producer",
+                "invalid_request",
+                "request_timeout",
+                "request_too_large",
+            ),
             *("wal_full", "shutting_down", "topic_unavailable", "disk_full", "ack_timeout"),
         ),
     ),

@@ -112,7 +112,7 @@ OPERATIONS = (
         "deleteTopic",
         "Topics",
         "Delete a topic",
-        "With all its records. Its name may be used again, for a topic with another id.",
+        "With all its records and its dead letters. Its name may be used again, for a topic with another id.",
         NO_CONTENT,
         (TOPIC,),
         errors=("unknown_topic", "forbidden", *_WRITE_ERRORS),

@@ -422,6 +422,30 @@ async def _patiently(r: Server) -> Membership:
     raise AssertionError("groups do not come back")
 
 
+def test_it_is_said_while_nothing_is_kept_beside_redis(url: str, tmp_path: Path) -> None:
+    async def until(r: Server, degraded: bool) -> list[str]:
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if bool(r.groups.degraded()) == degraded:
+                return r.groups.degraded()
+        raise AssertionError(r.groups.degraded())
+
+    async def scenario() -> None:
+        async with server(url, log_with(tmp_path, t=1)) as r:
+            r.offsets.interval_ms = 10
+            told = await r.join("m", "t")
+            r.groups.start()
+            r.system.refusing = True
+            await r.commit({0: 5}, told)
+            [said] = await until(r, degraded=True)
+            assert "write-ahead log" in said
+            r.system.refusing = False
+            await until(r, degraded=False)
+            assert r.saved() == {0: 5}
+
+    run(scenario())
+
+
 def test_lags_are_measured_from_what_was_saved(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=2)) as r:
