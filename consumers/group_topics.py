@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.consumers.fetch import find_partition
 from siltlog.consumers.group_requests import CommittedOffset, PartitionName, PolledOffset
 from siltlog.consumers.group_scripts import Key
 from siltlog.consumers.log_view import LogView, TopicView
@@ -114,6 +115,24 @@ class GroupTopics:
             else:
                 commits.append((text, at.offset, metadata))
         return commits
+
+    def record(self, at: PolledOffset) -> Key:
+        """The partition of a record. Raises UnknownTopic, Refused `unknown_partition`, and OffsetOutOfRange where there
+        can be no record."""
+        topic = self._log.topic(at.topic)
+        bounds = find_partition(topic, at.partition).bounds()
+        if not bounds.log_start_offset <= at.offset < bounds.high_watermark:
+            raise problem(
+                "offset_out_of_range",
+                f"{topic.name}/{at.partition} has no record at {at.offset}: it has {bounds.log_start_offset} to "
+                f"{bounds.high_watermark - 1}",
+                topic=topic.name,
+                partition=at.partition,
+                offset=at.offset,
+                log_start_offset=bounds.log_start_offset,
+                high_watermark=bounds.high_watermark,
+            )
+        return Key(at.topic, topic.topic_id, at.partition)
 
     def readable_from(self, key: Key, offset: int) -> int:
         """`offset`, or the log start where retention has passed it: a group goes on with what is there."""

@@ -183,14 +183,14 @@ class Groups:
     async def attempt(self, group: str, request: AttemptRequest, *, count: bool) -> Attempted:
         """What is known of handling a record, counting one more attempt with `count`; never of one that was committed.
 
-        Raises Fenced where the member does not hold the partition, what `GroupTopics.commits` does, and Refused
+        Raises Fenced where the member does not hold the partition, what `GroupTopics.record` does, and Refused
         `invalid_request` where too many records of the partition have attempts and none is committed.
         """
-        [(partition, *_)] = self._topics.commits([request])
+        key = self._topics.record(request)
         body = {
             "member": request.member_id,
             "generation": request.generation,
-            "partition": partition,
+            "partition": key.text(),
             "offset": request.offset,
             "count": count,
             "open_max": OPEN_ATTEMPTS_MAX,
@@ -203,7 +203,7 @@ class Groups:
                 f"{OPEN_ATTEMPTS_MAX} records of {request.topic}/{request.partition} have attempts and are not "
                 f"committed by the group {group}: commit what is done before another one is begun",
             )
-        return Attempted(Key.parse(partition), reply["attempts"], reply["committed"], list(reply["lower"]))
+        return Attempted(key, reply["attempts"], reply["committed"], list(reply["lower"]))
 
     async def describe(self, group: str) -> GroupState:
         """Raises Refused `unknown_group`. Offsets of topics that are gone are left out."""

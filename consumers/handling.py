@@ -216,10 +216,9 @@ class Handling:
                 lane.step = "begin"
 
     def _failed(self, lane: Lane, error: Exception) -> None:
-        record = lane.record
         lane.error = f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX]
         lane.step = "failed"
-        _log.warning("%s/%d offset %d: %s", record.topic, record.partition, record.offset, lane.error, exc_info=error)
+        _log.warning("%s offset %d: %s", _place(lane), lane.record.offset, lane.error, exc_info=error)
 
     def _leave(self, lane: Lane) -> None:
         self._hold_back(lane, False)
@@ -279,11 +278,13 @@ class Handling:
                 yield from self._tell(lane)
             except Fenced as error:
                 # A commit is refused too, and by that the membership ends; the next look at the news drops the lanes.
-                _log.warning("%s: %s", lane.at, error)
+                _log.warning("%s: %s", _place(lane), error)
                 yield from self._try_to_commit({lane.at: readable(lane.state, lane.done)}, 0)
                 lane.rests_until = self._clock.monotonic() + BACKOFF_MS_MAX / 1000
                 return
             except SiltlogError as error:
+                if self._has_lost_records(lane, error):
+                    continue
                 self._put_off(lane, error)
                 return
             lane.troubled_since = None
@@ -339,21 +340,28 @@ class Handling:
         if lane.done != lane.state.committed:
             # What was begun before it must not be open any more.
             yield from self._commit(lane, max(lane.after, self._told.get(lane.at, 0)))
-        try:
-            yield from calls.bury(self._named(lane), lane.error)
-            _log.error("%s offset %d is a dead letter: %s", lane.at, record.offset, lane.error)
-        except SiltlogError as error:
-            if error.error_code not in GONE_CODES:
-                raise
-            _log.error("%s offset %d is passed, for it is gone: %s", lane.at, record.offset, error)
-        else:
-            self._inbox.positions.committed({lane.at: record.offset + 1})
+        yield from calls.bury(self._named(lane), lane.error)
+        _log.error("%s offset %d is a dead letter: %s", _place(lane), record.offset, lane.error)
+        self._inbox.positions.committed({lane.at: record.offset + 1})
+        self._pass(lane)
+
+    def _has_lost_records(self, lane: Lane, error: SiltlogError) -> bool:
+        """Whether the group refused because retention, or somebody, deleted records meanwhile; the lane goes on."""
+        start, bounds = error.members.get("log_start_offset"), lane.state.bounds
+        if start is not None and bounds is not None and start > bounds.log_start_offset:
+            lane.state.bounds = bounds._replace(log_start_offset=start)
+            return True
+        if error.error_code in GONE_CODES and not lane.finished:
+            _log.error("%s offset %d is passed, for it is gone: %s", _place(lane), lane.record.offset, error)
+            self._pass(lane)
+            return True
+        return False
+
+    def _pass(self, lane: Lane) -> None:
         lane.error = ""
         lane.passed()
         self._inbox.finish(lane.at, lane.done)
         lane.step = "begin"
-        if lane.finished:
-            self._leave(lane)
 
     def _named(self, lane: Lane) -> calls.GroupRecord:
         member = self._member
@@ -393,3 +401,7 @@ class Handling:
         options = self._inbox.options
         if not options.commits_by_itself:
             self._commit_at = self._clock.monotonic() + options.auto_commit_interval_ms / 1000
+
+
+def _place(lane: Lane) -> str:
+    return f"{lane.at.topic}/{lane.at.partition}"

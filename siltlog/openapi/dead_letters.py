@@ -7,8 +7,8 @@ from siltlog.openapi.operation import GROUP, TOPIC, Operation, json_body, json_r
 
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request", "not_acceptable")
 _AWAY = ("coordinator_unavailable", "shutting_down", "topic_unavailable", "overloaded", "wal_full", "disk_full")
-_RECORD_ERRORS = ("fenced_member", "unknown_topic", "unknown_partition")
-_READ_ERRORS = ("offset_out_of_range", "corrupt_data", "ack_timeout")
+_RECORD_ERRORS = ("fenced_member", "unknown_topic", "unknown_partition", "offset_out_of_range")
+_READ_ERRORS = ("corrupt_data", "ack_timeout")
 _RECORD = {"member_id": "a", "generation": 1763710560000, "topic": "flights", "partition": 0, "offset": 7}
 
 OPERATIONS = (
@@ -54,7 +54,7 @@ OPERATIONS = (
         errors=(
             *("shutting_down", "topic_unavailable", "overloaded", "wal_full", "disk_full"),
             *_BODY_ERRORS,
-            *("unknown_topic", "unknown_partition", *_READ_ERRORS),
+            *("unknown_topic", "unknown_partition", "offset_out_of_range", *_READ_ERRORS),
             *("not_found", "idempotency_key_reused", "record_too_large", "invalid_record"),
         ),
     ),
