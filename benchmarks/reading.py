@@ -128,7 +128,7 @@ def _poll_arrow(url: str, records: int, read: Literal["server", "table"] = "serv
 
 def _poll(url: str, records: int) -> int:
     count = 0
-    with Consumer(url, assign=[TopicPartition(TOPIC, 0)]) as consumer:
+    with Consumer(url, assign=[TopicPartition(TOPIC, 0)], read="server") as consumer:
         while count < records:
             rows = len(consumer.poll(POLL_RECORDS, timeout_ms=10_000))
             assert rows, "no record came in 10 s"
@@ -137,7 +137,7 @@ def _poll(url: str, records: int) -> int:
 
 
 def _iterate(url: str, records: int) -> int:
-    with Consumer(url, assign=[TopicPartition(TOPIC, 0)], stop_at="latest") as consumer:
+    with Consumer(url, assign=[TopicPartition(TOPIC, 0)], read="server", stop_at="latest") as consumer:
         return sum(record.offset >= 0 for record in consumer)
 
 
