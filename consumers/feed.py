@@ -20,8 +20,8 @@ READ_RECORDS_MAX = 500
 READ_BYTES_MAX = 256 * 1024
 """At once; one record may be larger."""
 SCAN_RECORDS_MAX = 10_000
-SCAN_BYTES_MAX = 1024 * 1024
-"""At once where a filter looks for some among many."""
+SCAN_BYTES_MAX = 512 * 1024
+"""At once where a filter looks for some among many; fewer where it finds more than is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class Feed:
         self._watched: dict[Key, tuple[PartitionView, Callable[[], None]]] = {}
         self._ready: dict[Key, None] = {}
         """Partitions that may have more, first come first read."""
+        self._scan_records = READ_RECORDS_MAX
         self._error: SiltlogError | None = None
 
     @property
@@ -101,7 +102,7 @@ class Feed:
         keys = list(self._ready)
         result = await self._fetcher.fetch(
             [FetchPosition(key.topic, key.partition, self._offsets[key], topic_id=key.topic_id) for key in keys],
-            max_records=SCAN_RECORDS_MAX if scans else min(records_max, READ_RECORDS_MAX),
+            max_records=self._scan_records if scans else min(records_max, READ_RECORDS_MAX),
             max_bytes=SCAN_BYTES_MAX if scans else READ_BYTES_MAX,
             min_bytes=1,
             wait_ms=0,
@@ -119,6 +120,7 @@ class Feed:
 
     def _taken(self, parts: Iterable[tuple[Key, PartitionFetch]], records_max: int) -> list[Found]:
         out: list[Found] = []
+        self._scan_records = min(self._scan_records * 2, SCAN_RECORDS_MAX)
         for key, part in parts:
             if part.error is not None:
                 self._error = self._error or part.error
@@ -133,6 +135,7 @@ class Feed:
                     found.batches.append(rows)
                     records_max -= rows.num_rows
                 if next_offset != part.next_offset:
+                    self._scan_records = READ_RECORDS_MAX
                     break
             if found.batches:
                 out.append(found)

@@ -6,15 +6,12 @@ import asyncio
 from siltlog.consumers.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Feed, Found
 from siltlog.consumers.render import Values
 from siltlog.consumers.socket_messages import Commit, Credit, Nack, Release, records_message, said
-from siltlog.consumers.streams import Stream
+from siltlog.consumers.streams import CROWDED_RETRY_SECONDS, Stream
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import INTEGER_MAX
 from siltlog.infra.in_flight import InFlight
 from siltlog.infra.telemetry import Logger
 from siltlog.infra.web_socket import AWAY, REFUSED, TOO_SLOW, WebSocket
-
-CROWDED_RETRY_SECONDS = 1.0
-"""When there is no memory for what comes next, a session asks again."""
 
 
 class Session(abc.ABC):

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Literal
 
 BEAT_SECONDS = 15.0
+CROWDED_RETRY_SECONDS = 1.0
+"""When there is no memory for what comes next, a stream asks again."""
 BEAT_GRAIN_SECONDS = 0.25
 """Streams whose beats are so close beat together."""
 

@@ -9,11 +9,11 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from siltlog.consumers import render
-from siltlog.consumers.feed import READ_BYTES_MAX, Found
+from siltlog.consumers.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Found
 from siltlog.consumers.fetch import Fetcher
 from siltlog.consumers.log_view import LogView
 from siltlog.consumers.media import chosen_media
-from siltlog.consumers.streams import STREAM, Stream, Streams
+from siltlog.consumers.streams import CROWDED_RETRY_SECONDS, STREAM, Stream, Streams
 from siltlog.consumers.tail import PARAMETERS, Tail, TailRequest, tail_request
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
@@ -22,9 +22,6 @@ from siltlog.infra.in_flight import InFlight
 from siltlog.infra.telemetry import Logger
 
 RETRY_MS = 1_000
-CROWDED_RETRY_SECONDS = 1.0
-"""When there is no memory for what comes next, a stream asks again."""
-READ_RECORDS_MAX = 500
 _COMMENT = b": \n\n"
 _RECORD = b"event: record\ndata: "
 _JSON = msgspec.json.Encoder()

@@ -1,6 +1,6 @@
 """A WebSocket of the server (RFC 6455): frames come from `websockets`, bytes and time from the connection it is on.
 
-It buffers no more than one message and what a read brought: while messages wait, or the client does not take what it
+It buffers no more than a few messages and what a read brought: while messages wait, or the client does not take what it
 is sent, nothing is read from it.
 """
 
@@ -70,6 +70,7 @@ class WebSocket:
         # Not the one that accepts the handshake: that would go on to read it.
         self._frames = _Frames(self, State.OPEN)
         self._messages: deque[bytes] = deque()
+        self._messages_bytes = 0
         self._begun: bytearray | None = None
         self._unread = bytearray()
         """Came, and waits for its turn."""
@@ -104,6 +105,7 @@ class WebSocket:
         if not self._messages:
             return None
         message = self._messages.popleft()
+        self._messages_bytes -= len(message)
         self._read_on()
         return message
 
@@ -205,7 +207,8 @@ class WebSocket:
     @property
     def _may_read(self) -> bool:
         # Whoever sends and takes nothing would have its pongs pile up.
-        return len(self._messages) < MESSAGES_WAITING_MAX and self._writable
+        few = len(self._messages) < MESSAGES_WAITING_MAX and self._messages_bytes < MESSAGE_BYTES_MAX
+        return few and self._writable
 
     def _take(self, frame: Any) -> None:
         if not isinstance(frame, Frame) or frame.opcode in (Opcode.PING, Opcode.PONG, Opcode.CLOSE):
@@ -218,6 +221,7 @@ class WebSocket:
         self._begun += frame.data
         if frame.fin:
             self._messages.append(bytes(self._begun))
+            self._messages_bytes += len(self._begun)
             self._begun = None
 
     def _flush(self) -> None:

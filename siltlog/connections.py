@@ -7,7 +7,7 @@ from typing import Any
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from siltlog.consumers.streams import STREAM
+from siltlog.consumers.streams import STREAM, Stream
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.drain_rate import DrainRate
@@ -27,6 +27,8 @@ PIPELINE_MAX = 128
 EXCESS_MAX = 128
 """So many connections above the limit are kept long enough to answer one request of each; more are cut off."""
 EXCESS_SECONDS = 5.0
+STREAM_END_SECONDS = 1.0
+"""How long a client may take to read the end of a stream when the server goes away."""
 DISCARD_SECONDS = 5.0
 """How long the rest of a body is still read, and thrown away, after its request was refused."""
 LOOK_SECONDS = 0.5
@@ -110,6 +112,15 @@ class Connections:
             await asyncio.sleep(END_LOOK_SECONDS)
         for connection in tuple(self.open):
             connection.transport.abort()
+
+    def end_streams(self) -> None:
+        """Those of clients that do not take even the end of a stream are cut off in a moment."""
+        asyncio.get_running_loop().call_later(STREAM_END_SECONDS, self._cut_streams)
+
+    def _cut_streams(self) -> None:
+        for connection in tuple(self.open):
+            if connection.stream is not None and not connection.is_web_socket:
+                connection.transport.abort()
 
     async def _look(self) -> None:
         stall_seconds = min(self._stall_seconds, STALL_SECONDS) if self._pressed else self._stall_seconds
@@ -264,8 +275,16 @@ class Connection(UpgradeProtocol):
                 transport.close()
         return max(limit - quiet, 0.0)
 
+    @property
+    def stream(self) -> Stream | None:
+        """The stream that is its answer, while that goes on."""
+        if self.cycle is None or self.cycle.response_complete:
+            return None
+        stream: Stream | None = self.cycle.scope["state"].get(STREAM)
+        return stream
+
     def _cut(self) -> None:
-        stream = None if self.cycle is None else self.cycle.scope["state"].get(STREAM)
+        stream = self.stream
         if stream is not None:
             stream.cut()
         self.transport.abort()

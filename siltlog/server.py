@@ -257,7 +257,7 @@ class _Server:
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         watching.cancel()
         watching_connections.cancel()
-        wakes = [fetcher.wake, coordination.groups.wake, push.streams.drain]
+        wakes = [fetcher.wake, coordination.groups.wake, push.streams.drain, connections.end_streams]
         drain = Drain(log, flusher, door, bodies, wakes, self.logger)
         drained = await drain.run(settings.drain_ms / 1000, self._hurry)
         _stop_listening(server)

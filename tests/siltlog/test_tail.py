@@ -272,6 +272,25 @@ def test_a_tail_goes_on_over_a_restart_and_streams_end_with_the_server(own_serve
         assert values(stream.records(1)) == ["two"]
 
 
+def test_who_takes_nothing_does_not_hold_up_the_end() -> None:
+    """With all the time in the world for requests, and for the end."""
+    with running_server(redis_url=NO_REDIS, request_timeout_ms=600_000, drain_ms=600_000) as server:
+        http = Http(server.url)
+        http.create("stuck")
+        for _ in range(15):
+            http.publish("stuck", *({"value": "x" * 100_000} for _ in range(10)))
+        with http.connect() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.sendall(f"GET {tail('stuck')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            sent = 'silt_stream_records_total{kind="events"}'
+            before, now = -1.0, metric(http, sent)
+            while now != before or now == 0:
+                time.sleep(0.3)
+                before, now = now, metric(http, sent)
+            assert now < 150
+            assert server.stop() == 0
+
+
 def test_a_crowded_server_asks_browsers_to_come_back(own_server: ServerProcess) -> None:
     http = Http(own_server.url)
     http.create("crowded")
