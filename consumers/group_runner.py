@@ -15,7 +15,7 @@ from siltlog.consumers.offset_log import OffsetLog
 from siltlog.consumers.offset_snapshots import OffsetSnapshots
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import Unavailable, problem
+from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.redis import RedisConnection
 from siltlog.infra.telemetry import Logger
 
@@ -175,13 +175,14 @@ class GroupRunner:
         await self._each((self._scan, self._keep_up, self._follow_topics, self._follow_others), lambda step: step())
 
     async def _each(self, things: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
-        """In a cluster the node of one group may be away while those of others are not: they do not wait for it."""
-        failure: Unavailable | None = None
+        """What fails for one group is raised once all others had their turn. In a cluster that may be its node's being
+        away; where there is one Redis only, nobody has to be asked after it did not answer."""
+        failure: SiltlogError | None = None
         for thing in list(things):
             try:
                 await act(thing)
-            except Unavailable as error:
-                if not self._redis.is_cluster:
+            except SiltlogError as error:
+                if isinstance(error, Unavailable) and not self._redis.is_cluster:
                     raise
                 failure = error
         if failure is not None:
@@ -209,20 +210,14 @@ class GroupRunner:
         """Sessions end, and assignments follow."""
 
         async def keep_up(group: str) -> None:
-            known = self._known_of(group)
-            if known.due <= self._clock.monotonic():
+            known = self._known.get(group)
+            if known is not None and known.due <= self._clock.monotonic():
                 await self.run("sweep", group, {})
-            if known.stale:
+            if known is not None and known.stale:
                 await self.plan(group)
 
-        await self._each_known(keep_up)
-
-    async def _each_known(self, act: Callable[[str], Awaitable[None]]) -> None:
-        async def act_while_known(group: str) -> None:
-            if group in self._known:
-                await act(group)
-
-        await self._each(self._known, act_while_known)
+        now = self._clock.monotonic()
+        await self._each([group for group, known in self._known.items() if known.due <= now or known.stale], keep_up)
 
     async def _follow_topics(self) -> None:
         """Plans anew where topics came, went or grew; what was committed in deleted ones goes."""
@@ -234,19 +229,26 @@ class GroupRunner:
         state = self._topics_state
 
         async def follow(group: str) -> None:
-            known = self._known_of(group)
-            if known.followed == state or not known.members or known.holding:
-                return
-            if known.planner.is_outdated():
+            known = self._known.get(group)
+            if known is not None and known.planner.is_outdated():
                 await self.plan(group)
-            if not known.planner.is_outdated():
+            if known is not None and not known.planner.is_outdated():
                 known.followed = state
 
-        await self._each_known(follow)
+        behind = [
+            group
+            for group, known in self._known.items()
+            if known.followed != state and known.members and not known.holding
+        ]
+        await self._each(behind, follow)
         if self._gone:
             # Only now: who held their partitions was told by the plan that they are no more.
-            async for group in self.listed():
-                await self.run("forget", group, {"topics": sorted(self._gone)})
+            gone = sorted(self._gone)
+
+            async def forget(group: str) -> None:
+                await self.run("forget", group, {"topics": gone})
+
+            await self._each([group async for group in self.listed()], forget)
             self._gone.clear()
 
     async def _follow_others(self) -> None:

@@ -525,3 +525,20 @@ def test_closing_in_the_middle_of_anything_ends(valkey_url: str, monkeypatch: py
                 await asyncio.gather(*waiting, return_exceptions=True)
 
     run(scenario())
+
+
+def test_a_group_whose_state_is_damaged_holds_up_no_other(valkey_url: str) -> None:
+    async def scenario() -> None:
+        async with rig(valkey_url, FakeLog(flights=2)) as r:
+            for group in ("a", "b", "c"):
+                await r.join(group, "gone", "flights", session_timeout_ms=10_000)
+                await r.join(group, "kept", "flights", session_timeout_ms=60_000)
+            await r.redis.command("SET", "silt:{b}:held", "damaged")
+            await r.redis.pass_ms(11_000)
+            error = await refusal(r.tick())
+            assert "WRONGTYPE" in error.detail
+            for group in ("a", "c"):
+                assert r.groups._runner._known[group].members == 1
+                assert len(held(await r.beat(group, "kept", 1))) == 2
+
+    run(scenario())
