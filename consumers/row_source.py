@@ -145,6 +145,9 @@ def by_partition(table: pa.Table) -> dict[TopicPartition, pa.Table]:
     if count == 0:
         return {}
     table = table.replace_schema_metadata(None).select(FETCH_SCHEMA.names)
+    ends = [TopicPartition(table["topic"][i].as_py(), table["partition"][i].as_py()) for i in (0, count - 1)]
+    if ends[0] == ends[1]:
+        return {ends[0]: table}
     partitions = numbers_of(table["partition"].combine_chunks(), np.int32)
     changes = partitions[1:] != partitions[:-1]
     topics = table["topic"].combine_chunks().dictionary_encode()
