@@ -1,15 +1,19 @@
 """Groups whose next records were removed, against a real server with its embedded Valkey."""
 
 import json
+import random
 import uuid
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import urllib3
 
 from siltlog.consumers.consumer import Consumer
 from siltlog.consumers.consumer_options import Reset
+from siltlog.consumers.table_reading import Read
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.producer import Producer
 from siltlog.infra.client.record import TopicPartition
@@ -98,3 +102,27 @@ def test_a_consumer_that_is_overtaken_goes_on_at_the_log_start(url: str, group: 
             if RECORDS in found:
                 break
     assert found[-1] == RECORDS and found == sorted(found), "what had been fetched before may still be handed out"
+
+
+@pytest.mark.parametrize("read", ["server", "table"])
+def test_a_scan_that_is_overtaken_misses_only_what_was_deleted(url: str, read: Read) -> None:
+    topic, end = f"scanned-{uuid.uuid4()}", 3_000
+    chance = random.Random(7)
+    starts = {0}
+    seen = [-1]
+    with Admin(url) as admin, Producer(url, acks="table") as producer:
+        admin.create_topic(topic)
+        for first in range(0, end, 300):
+            producer.send_batch(topic, pa.table({"value": [b"%d" % n for n in range(first, first + 300)]}))
+            producer.flush()
+        with Consumer(url, assign=[TopicPartition(topic, 0)], read=read, stop_at="latest") as consumer:
+            while seen[-1] < end - 1:
+                found = [record.offset for record in consumer.poll(max_records=60, timeout_ms=5_000)]
+                assert found, f"nothing came after {seen[-1]}"
+                seen += found
+                if chance.random() < 0.4:
+                    start = min(max(seen[-1] + chance.randint(-50, 200), *starts), end - 1)
+                    assert admin.delete_records(topic, 0, start)["log_start_offset"] == start
+                    starts.add(start)
+    jumps = [after for before, after in pairwise(seen) if after != before + 1]
+    assert len(starts) > 5 and set(jumps) <= starts and seen == sorted(set(seen))
