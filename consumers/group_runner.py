@@ -190,6 +190,7 @@ class GroupRunner:
 
     async def _tick_for_ever(self) -> None:
         reachable = True
+        told = ""
         while True:
             await asyncio.sleep(TICK_S)
             if self._topics.draining:
@@ -203,6 +204,10 @@ class GroupRunner:
                 if reachable:
                     self._logger.warning("groups are not available", reason=error.detail)
                 reachable = False
+            except SiltlogError as error:
+                if error.detail != told:
+                    self._logger.error("a group could not be looked after", reason=error.detail)
+                told = error.detail
             except Exception:
                 self._logger.exception("a look at the groups failed; the next follows")
 
