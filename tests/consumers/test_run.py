@@ -282,3 +282,77 @@ def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(url: str, top
     # What was handled and not committed in the first life comes once more; no other is ever suspected twice.
     assert max(times for i, times in handled.items() if i != 251) <= 2
     assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 125)
+
+
+def test_a_stuck_worker_loses_its_partitions_and_comes_back(url: str, topic: str) -> None:
+    publish(url, topic, 40)
+    stuck, go_on = threading.Event(), threading.Event()
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+
+    def handle_a(record: ConsumerRecord) -> None:
+        if number(record) == 0 and not stuck.is_set():
+            stuck.set()
+            assert go_on.wait(60)
+        seen["a"].append(number(record))
+
+    a = consumer_of(url, topic, stop_at=None, max_poll_interval_ms=300)
+    running = threading.Thread(target=a.run, args=(handle_a,), kwargs={"workers": 2})
+    running.start()
+    try:
+        assert stuck.wait(30)
+        with consumer_of(url, topic, stop_at=None) as b:
+
+            def handle_b(record: ConsumerRecord) -> None:
+                seen["b"].append(number(record))
+                if number(record) == 36:
+                    b.wakeup()
+
+            b.run(handle_b)
+        assert committed(url, topic)[0] == 10
+        assert 0 in seen["b"] and 0 not in seen["a"]
+        go_on.set()
+        publish(url, topic, 4)
+        until(lambda: sum(committed(url, topic).values()) >= 44)
+    finally:
+        go_on.set()
+        a.wakeup()
+        running.join(60)
+        a.close()
+    assert not running.is_alive()
+    assert seen["a"].count(0) == 2, "what was given up, and the new one"
+    assert set(seen["a"]) | set(seen["b"]) == set(range(40))
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 11)
+    assert not dead_topic(url, topic)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
+    seen: Counter[int] = Counter()
+    with running_server(flush_ms=50, data_dir=tmp_path / "data") as server:
+        with Admin(server.url) as admin:
+            admin.create_topic("kill", partitions=PARTITIONS)
+        publish(server.url, "kill", 800)
+        with consumer_of(server.url, "kill", stop_at=None) as consumer:
+
+            def handle(record: ConsumerRecord) -> None:
+                time.sleep(0.002)
+                seen[number(record)] += 1
+                if number(record) % 100 == 99:
+                    raise ValueError("not this one")
+                if len(seen) == 800:
+                    consumer.wakeup()
+
+            running = threading.Thread(target=consumer.run, args=(handle,), kwargs={"max_attempts": 2, "workers": 2})
+            running.start()
+            try:
+                until(lambda: len(seen) > 250)
+                server.kill()
+                server.restart()
+                until(lambda: not running.is_alive() or len(seen) == 800)
+                until(lambda: len(dead(server.url, "kill")) == 8)
+            finally:
+                consumer.wakeup()
+                running.join(60)
+            assert not running.is_alive()
+        assert set(seen) == set(range(800))
+        assert [which for which, _ in dead(server.url, "kill")] == list(range(99, 800, 100))
