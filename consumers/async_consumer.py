@@ -136,11 +136,10 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        if self._inbox.closing:
-            raise StopAsyncIteration
-        self._check_turn()
-        chunk = self._inbox.chunk_on(self._clock.monotonic())
+        chunk = self._inbox.chunk_on(self._clock.monotonic()) if self._user is None else None
         if chunk is None:
+            if self._inbox.closing:
+                raise StopAsyncIteration
             async with self._my_turn(), self._polling():
                 chunk = await self._next_chunk()
             if chunk is None:

@@ -1,16 +1,10 @@
 """How far behind a group is, in records and in seconds."""
 
 from bisect import bisect_right
-from typing import NamedTuple
 
+from siltlog.consumers.lag import Lag
 from siltlog.consumers.log_view import PartitionView, TopicView
 from siltlog.infra.clock import MICROS_PER_SECOND
-
-
-class Lag(NamedTuple):
-    records: int
-    seconds: float
-    """The age of the first record that was not read; 0 when there is none."""
 
 
 async def lag_of(topic: TopicView, view: PartitionView, offset: int, now_us: int) -> Lag:

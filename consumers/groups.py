@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from siltlog.consumers.group_counts import GroupCounts
-from siltlog.consumers.group_lag import Lag
 from siltlog.consumers.group_requests import (
     OPEN_ATTEMPTS_MAX,
     AttemptRequest,
@@ -22,6 +21,7 @@ from siltlog.consumers.group_runner import GroupRunner
 from siltlog.consumers.group_scripts import Key, Reply
 from siltlog.consumers.group_topics import GroupTopics, pattern_problem
 from siltlog.consumers.group_waiters import Waiter
+from siltlog.consumers.lag import Lag
 from siltlog.consumers.log_view import LogView
 from siltlog.consumers.offset_log import OffsetLog
 from siltlog.consumers.offset_upkeep import FOR_EVER, OffsetUpkeep

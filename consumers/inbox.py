@@ -166,10 +166,10 @@ class Inbox:
             return
         state.troubled_since = state.troubled_since or now
         waited = now - state.troubled_since
-        state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
         if error.retryable == "no" or waited > self.options.retry_timeout_ms / 1000:
             state.troubled_since = None
             raise error
+        state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
 
     def _say(self, request: Request) -> Program[None]:
         """What the group need not hear."""

@@ -4,9 +4,10 @@ import asyncio
 from contextlib import suppress
 from itertools import islice
 
-from siltlog.consumers.group_lag import Lag, lag_of
+from siltlog.consumers.group_lag import lag_of
 from siltlog.consumers.group_runner import GroupRunner
 from siltlog.consumers.group_scripts import Key
+from siltlog.consumers.lag import Lag
 from siltlog.consumers.log_view import LogView
 from siltlog.consumers.offset_log import OffsetLog
 from siltlog.consumers.offset_snapshots import OffsetSnapshots

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from siltlog.consumers.async_consumer import AsyncConsumer
     from siltlog.consumers.consumer import Consumer
+    from siltlog.consumers.lag import Lag
     from siltlog.consumers.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
     from siltlog.infra.client.async_admin import AsyncAdmin
@@ -48,6 +49,7 @@ _HOMES = {
     "CorruptData": _ERRORS,
     "DeliveryFailed": _ERRORS,
     "Fenced": _ERRORS,
+    "Lag": "siltlog.consumers.lag",
     "OffsetOutOfRange": _ERRORS,
     "OutcomeUnknown": _ERRORS,
     "PartitionMetadata": f"{_CLIENT}.record",
@@ -75,6 +77,7 @@ __all__ = [
     "CorruptData",
     "DeliveryFailed",
     "Fenced",
+    "Lag",
     "OffsetOutOfRange",
     "OutcomeUnknown",
     "PartitionMetadata",

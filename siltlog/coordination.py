@@ -9,8 +9,8 @@ from starlette.routing import Route
 from siltlog.consumers import groups_http
 from siltlog.consumers.dead_letters import DeadLetters
 from siltlog.consumers.fetch import Fetcher
-from siltlog.consumers.group_lag import Lag
 from siltlog.consumers.groups import Groups
+from siltlog.consumers.lag import Lag
 from siltlog.consumers.log_view import LogView
 from siltlog.consumers.offset_log import OffsetLog
 from siltlog.consumers.system_log import SystemLog

@@ -52,8 +52,14 @@ class AsyncHttpTransport:
     async def send(self, url: str, request: Request) -> Response:
         aiohttp = self._aiohttp
         headers = {"User-Agent": USER_AGENT, **request.headers}
-        timeout = aiohttp.ClientTimeout(total=request.read_timeout_ms / 1000, sock_connect=CONNECT_TIMEOUT_MS / 1000)
         data = _data(request.body, headers)
+        seconds = request.read_timeout_ms / 1000
+        # A large reply over a slow line comes for as long as it comes; a large body has to be taken in time.
+        timeout = aiohttp.ClientTimeout(
+            total=None if data is None or isinstance(data, bytes) else seconds,
+            sock_read=seconds,
+            sock_connect=CONNECT_TIMEOUT_MS / 1000,
+        )
         try:
             async with self._opened().request(
                 request.method, url + request.path, data=data, headers=headers, allow_redirects=False, timeout=timeout

@@ -90,6 +90,7 @@ FIELDS = {
     "TopicPartition": "topic partition",
     "RecordMetadata": "topic partition offset timestamp",
     "PartitionMetadata": "topic partition first_offset last_offset count duplicate",
+    "Lag": "records seconds",
     "ConsumerRecord": "topic partition offset timestamp key value headers",
 }
 
