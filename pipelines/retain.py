@@ -149,7 +149,7 @@ def _until(
         if file.last_offset >= covered.get(move.partition, 0) and file.modified_ms > now_ms - known_ms
     ]
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-        needed = pool.map(lambda file: file.partition in covered or _has_producers(store, topic, file), doubtful)
+        needed = pool.map(lambda file: _has_producers(store, topic, file), doubtful)
         for file, keep in zip(doubtful, needed, strict=True):
             if keep:
                 until[file.partition] = min(until[file.partition], file.first_offset)

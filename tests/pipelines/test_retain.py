@@ -161,6 +161,7 @@ def test_rows_without_producers_wait_for_nothing(
 ) -> None:
     settings, store = local
     table = filled(store, retention_records=10)
+    cover(store, table, 0, 5)
     monkeypatch.setattr(LaterClock, "now_us", CLOCK.__class__.now_us)
     assert retained(settings)["t"].waiting_files == 0
     assert table.refresh().starts == {0: 40, 1: 40}

@@ -51,9 +51,12 @@ def test_every_command_has_help_with_an_example(path: tuple[str, ...], capsys: p
 def test_the_commands_are_those_that_are_promised() -> None:
     families = {path[0] for path in COMMANDS}
     assert families == {
-        "serve", "demo", "health", "topic", "publish", "consume", "group", "dlq", "compact", "retain", "vacuum", "query", "config"
+        "serve", "demo", "health", "topic", "publish", "consume",
+        "group", "dlq", "compact", "retain", "vacuum", "query", "config"
     }  # fmt: skip
-    assert {path[1] for path in COMMANDS if path[0] == "topic"} == {"create", "list", "describe", "alter", "delete"}
+    assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
+        *("create", "list", "describe", "alter", "delete", "delete-records"),
+    }
 
 
 @pytest.mark.parametrize(
