@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks.arrow import arrow
 from benchmarks.bench import Bench
+from benchmarks.catch_up import catch_up
 from benchmarks.commits import commits
 from benchmarks.compression import compression
 from benchmarks.connections import connections
@@ -64,6 +65,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "stages": (stages, "processor time of the server by stage, in microseconds"),
     "read": (read, "records of 100 B, one client"),
     "read_stages": (read_stages, "processor time of a read by stage, in microseconds"),
+    "catch_up": (catch_up, "latency of 1,000 publishes a second while four consumers read a topic from its start"),
     "latency": (latency, "from sending a record until a live consumer has it, 1,000 records/s"),
     "sharing": (sharing, "a group keeps up with 200,000 records/s of 100 B"),
     "rebalance": (rebalance, "a member joins a group and leaves it, while records come"),

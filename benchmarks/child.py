@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from siltlog.infra.valkey import valkey_binary
 
@@ -68,7 +68,7 @@ def valkey_server(folder: Path) -> Iterator[BareServer]:
 
 
 @contextmanager
-def ending(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+def ending(process: "subprocess.Popen[Any]") -> Iterator[None]:
     """Whatever happens, the process ends with the block."""
     try:
         yield

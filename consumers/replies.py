@@ -17,8 +17,8 @@ THREAD_BYTES_MIN = 64 * 1024
 """From this size on compressing leaves the event loop."""
 
 SENT_BYTES = 256 * 1024
-"""Sent at once, then others have their turn on the event loop. What a client does not take of its reply stays counted as
-under way."""
+"""Sent at once, then others have their turn on the event loop. What a client does not take of its reply stays counted
+as under way."""
 
 _LEVELS = {"zstd": 1, "gzip": 1}
 

@@ -17,6 +17,7 @@ from siltlog.consumers.budget import record_ends
 from siltlog.infra.data_file import DataFile, read_row_group
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.store import ObjectStore
+from siltlog.infra.thread_priority import run_behind_others
 
 T = TypeVar("T")
 
@@ -62,7 +63,8 @@ class RowGroups:
         self._store = store
         self._bytes_max = bytes_max
         self._reads_max = reads_max
-        self._threads = ThreadPoolExecutor(reads_max, "table-read")
+        # Decoding takes all the processors there are; publishes have little to do, and at once.
+        self._threads = ThreadPoolExecutor(reads_max, "table-read", initializer=run_behind_others)
         self._files: dict[_Key, list[RowGroup]] = {}
         self._used: OrderedDict[RowGroup, _Key] = OrderedDict()
         self._reading: dict[_Key, asyncio.Future[RowGroup]] = {}

@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 from typing import Any
 
 from siltlog.consumers.replies import SENT_BYTES, PiecesResponse
@@ -33,4 +34,4 @@ def test_a_large_reply_leaves_the_loop_to_others_between_its_parts() -> None:
     asyncio.run(body())
     assert b"".join(sent) == b"".join(pieces)
     assert max(map(len, sent)) == SENT_BYTES
-    assert all(after - before <= 1 for before, after in zip(turns, turns[1:], strict=False))
+    assert all(after - before <= 1 for before, after in itertools.pairwise(turns))
