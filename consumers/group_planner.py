@@ -14,6 +14,8 @@ ATTEMPTS_MAX = 8
 Run = Callable[[str, str, Mapping[str, Any]], Awaitable[Reply]]
 Counts = dict[tuple[str, str], int]
 """(topic, topic id) -> partitions."""
+Subscribed = Mapping[Subscription, list[TopicView]]
+"""The topics of each subscription that a member has; many have the same."""
 
 
 class GroupPlanner:
@@ -50,15 +52,17 @@ class GroupPlanner:
 
     def is_outdated(self) -> bool:
         """Whether topics came, went or grew since the last plan, or there was none yet."""
-        return self._counts is None or self._counts != _counts(self._topics.subscribed(self._subscriptions))
+        return self._counts is None or self._counts != _counts(
+            self._topics.subscribed(set(self._subscriptions.values()))
+        )
 
     async def _attempt(self) -> bool:
         inputs = await self._run("inputs", self._group, {})
         if inputs["status"] == "foreign" or not inputs["members"] or inputs["holding"]:
             return True
         subscriptions = {member: Subscription.of(topics, pattern) for member, topics, pattern in inputs["members"]}
-        subscribed = self._topics.subscribed(subscriptions)
-        request = _request(inputs, subscribed)
+        subscribed = self._topics.subscribed(set(subscriptions.values()))
+        request = _request(inputs, subscriptions, subscribed)
         installed = await self._run("assign", self._group, request)
         if installed["status"] != "ok":
             return False
@@ -70,18 +74,21 @@ class GroupPlanner:
         return True
 
 
-def _counts(subscribed: Mapping[str, list[TopicView]]) -> Counts:
+def _counts(subscribed: Subscribed) -> Counts:
     return {(topic.name, topic.topic_id): len(topic.partitions) for topics in subscribed.values() for topic in topics}
 
 
-def _request(inputs: Reply, subscribed: Mapping[str, list[TopicView]]) -> dict[str, Any]:
-    views = {_topic_text(topic): topic for topics in subscribed.values() for topic in topics}
+def _request(inputs: Reply, subscriptions: Mapping[str, Subscription], subscribed: Subscribed) -> dict[str, Any]:
+    named = {
+        subscription: {_topic_text(topic): topic for topic in topics} for subscription, topics in subscribed.items()
+    }
+    views = {text: topic for topics in named.values() for text, topic in topics.items()}
     current: dict[Partition, str] = {}
     for text, member in inputs["current"]:
         topic, _, number = text.rpartition("/")
         current[topic, int(number)] = member
     target = assign(
-        {member: [_topic_text(topic) for topic in topics] for member, topics in subscribed.items()},
+        {member: named[subscription] for member, subscription in subscriptions.items()},
         {text: len(topic.partitions) for text, topic in views.items()},
         current,
     )

@@ -1,6 +1,6 @@
 """What a group's subscriptions mean in the log: topics, partitions, bounds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from siltlog.consumers.group_requests import CommittedOffset, PartitionName, Pol
 from siltlog.consumers.group_scripts import Key
 from siltlog.consumers.log_view import LogView, TopicView
 from siltlog.infra import names
+from siltlog.infra.arrow_arrays import binary_array
 from siltlog.infra.errors import UnknownTopic, problem
 
 Commit = tuple[str, int, str] | tuple[str, int, str, int]
@@ -36,7 +37,7 @@ def pattern_problem(pattern: str) -> str | None:
 
 def _matching(pattern: str, topics: Sequence[str]) -> list[str]:
     """RE2: its time is linear in the text, whatever the pattern."""
-    column = pa.array(topics, pa.string())
+    column = binary_array([topic.encode() for topic in topics]).cast(pa.string())
     matched: list[str] = column.filter(pc.match_substring_regex(column, f"^(?:{pattern})$")).to_pylist()
     return matched
 
@@ -53,22 +54,22 @@ class GroupTopics:
         """Equal for as long as no topic came, went or grew."""
         return tuple((topic.name, topic.topic_id, len(topic.partitions)) for topic in self._log.topics())
 
-    def subscribed(self, subscriptions: Mapping[str, Subscription]) -> dict[str, list[TopicView]]:
-        """The topics of each member that exist; a pattern names none of the system's."""
+    def subscribed(self, subscriptions: Collection[Subscription]) -> dict[Subscription, list[TopicView]]:
+        """The topics of each subscription that exist; a pattern names none of the system's."""
         topics = {topic.name: topic for topic in self._log.topics()}
         candidates = [name for name in topics if names.topic_name_problem(name) is None]
         matches = {
             pattern: frozenset(_matching(pattern, candidates))
-            for pattern in {subscription.pattern for subscription in subscriptions.values()}
+            for pattern in {subscription.pattern for subscription in subscriptions}
             if pattern
         }
         return {
-            member: [
+            subscription: [
                 topics[name]
                 for name in sorted(subscription.topics | matches.get(subscription.pattern, frozenset()))
                 if name in topics
             ]
-            for member, subscription in subscriptions.items()
+            for subscription in subscriptions
         }
 
     def require(self, topics: Iterable[str]) -> None:

@@ -1,6 +1,8 @@
 """Groups on a real Valkey, one rule of DESIGN.md at a time."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 from groups_rig import FakeLog, Rig, held, offsets, refusal, rig, run
@@ -274,6 +276,15 @@ def test_patterns_and_changes_of_subscription(valkey_url: str) -> None:
             assert isinstance(await refusal(r.join("g", "b", "trains")), UnknownTopic)
 
     run(scenario())
+
+
+def test_the_first_pattern_does_not_wait_for_pandas() -> None:
+    """Its import takes a second or two, in which nothing else would be served."""
+    script = (
+        "import sys; from siltlog.consumers.group_topics import pattern_problem; "
+        "assert pattern_problem('a.*') is None and 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_delayed_heartbeat_changes_nothing(valkey_url: str) -> None:
