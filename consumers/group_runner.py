@@ -117,9 +117,14 @@ class GroupRunner:
             return reply
         self.counts.count(request, reply)
         if not reply["exists"]:
-            self._known.pop(group, None)
+            if self._known.pop(group, None) is not None:
+                self.waiters.wake(group, math.inf)
             return reply
         known = self._known_of(group)
+        if transition == "restore" and reply["generation_before"] < known.generation:
+            # Its members are lost: whoever waits as one has to come and hear that.
+            self.waiters.wake(group, math.inf)
+            known.generation = 0
         if reply["generation_before"] > known.generation:
             self.waiters.wake(group, reply["generation"])
         elif reply["changed"]:

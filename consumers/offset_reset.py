@@ -79,8 +79,7 @@ class OffsetReset:
         if state.members:
             raise problem(
                 "group_not_empty",
-                f"the group {group} has {len(state.members)} members, which go on where they are: stop them, then "
-                "reset it",
+                f"the group {group} has members, which go on where they are: stop them, then reset it",
             )
         committed = {(entry.key.topic, entry.key.partition): entry.offset for entry in state.offsets}
         moved = []

@@ -61,8 +61,8 @@ def test_an_emptied_redis_gets_its_offsets_back_before_a_member_is_told_where_to
     run(scenario())
 
 
-def _beat(told: Membership) -> MemberRequest:
-    return MemberRequest(generation=told.generation)
+def _beat(told: Membership, wait_ms: int = 0) -> MemberRequest:
+    return MemberRequest(generation=told.generation, wait_ms=wait_ms)
 
 
 def test_what_was_committed_since_the_last_snapshot_comes_again_and_nothing_is_skipped(
@@ -172,6 +172,23 @@ def test_an_absent_group_is_not_new_until_all_was_read(url: str, tmp_path: Path,
             await r.tick()
             assert offsets(await r.join("m", "t")) == {0: 70}
             assert offsets(await r.join("m", "t", group="really-new")) == {0: 0}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("group", ["saved", "never-saved"])
+def test_a_member_that_waits_learns_of_the_loss_at_once(url: str, tmp_path: Path, group: str) -> None:
+    async def scenario() -> None:
+        async with server(url, log_with(tmp_path, t=1, empty=0)) as r:
+            told = await r.join("m", "t" if group == "saved" else "empty", group=group)
+            waiting = asyncio.create_task(r.groups.heartbeat(group, "m", _beat(told, wait_ms=15_000)))
+            await asyncio.sleep(0.05)
+            await flush(r)
+            await r.tick()
+            if group == "never-saved":
+                assert (await refusal(r.groups.describe(group))).error_code == "unknown_group"
+            # Far less than it would wait.
+            assert (await refusal(asyncio.wait_for(waiting, 10))).error_code == "unknown_member"
 
     run(scenario())
 

@@ -14,11 +14,12 @@ import pytest
 from http_rig import Http
 
 from siltlog.cli.main import run
+from siltlog.consumers.consumer import Consumer
 from siltlog.infra import names
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.async_admin import AsyncAdmin
 from siltlog.infra.client.record import TopicPartition
-from siltlog.infra.errors import Refused, SiltlogError
+from siltlog.infra.errors import Fenced, Refused, SiltlogError
 from siltlog.infra.redis import RedisConnection
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
@@ -110,6 +111,39 @@ def test_a_redis_that_is_emptied_while_the_server_runs(server: ServerProcess, to
     # As if new, `latest` would skip what came since.
     assert join(http, "emptied", "m2", topic, auto_offset_reset="latest") == {0: 10, 1: 10}
     assert "emptied" in [group["group"] for group in http.get("/v1/groups").json["groups"]]
+
+
+def test_a_consumer_goes_on_over_an_emptied_redis_and_skips_nothing(server: ServerProcess, topic: str) -> None:
+    http = Http(server.url)
+    seen: list[str] = []
+
+    def publish(first: int, count: int) -> None:
+        http.publish(topic, *({"value": str(n), "partition": n % 2} for n in range(first, first + count)))
+
+    with Consumer(server.url, group="going-on", topics=[topic], auto_offset_reset="latest") as consumer:
+
+        def read(count: int) -> None:
+            for _ in range(200):
+                if len(set(seen)) >= count:
+                    break
+                seen.extend(record.text() or "" for record in consumer.poll(max_records=7, timeout_ms=100))
+
+        while not consumer.assignment():
+            consumer.poll(timeout_ms=100)
+        publish(100, 40)
+        read(20)
+        consumer.commit()
+        redis_of(server, "FLUSHALL")
+        read(30)
+        with pytest.raises(Fenced):
+            consumer.commit()
+        # What was not committed comes again, from where it was committed.
+        del seen[20:]
+        publish(140, 40)
+        read(80)
+        consumer.commit()
+        assert {consumer.committed(topic, number) for number in (0, 1)} == {50}
+    assert set(seen) == {str(n) for n in range(100, 180)}
 
 
 @pytest.mark.slow
