@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from http_rig import Http, Reply
+from redis import Redis
 
+from siltlog.infra import names
 from siltlog.infra.clock import parse_us
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
@@ -123,23 +125,36 @@ def test_a_repeat_is_answered_and_not_copied_again(http: Http) -> None:
     assert http.end("repeat.dlq") == 1
 
 
-def test_a_copy_whose_commit_was_lost_is_known_after_a_crash() -> None:
+def test_a_crash_between_the_copy_and_the_commit_and_one_after_a_replay() -> None:
     with running_server(flush_ms=50) as server:
         http = Http(server.url)
+        filled(http, "back")
+        Member(http, "h", "back").bury(2)
+        replay = {"replay_id": "r"}
+        assert http.json("POST", "/v1/topics/back/dlq/replay", replay).json["replayed"] == 1
         filled(http, "crash")
         member = Member(http, "g", "crash")
-        assert not member.bury(2)["duplicate"]
-        # As if the server had ended between the copy and the commit.
-        member.leave()
-        go_back(http, "g", "crash", 1)
+        member.attempt(2)
+        valkey = Redis(unix_socket_path=str(server.data_dir / names.VALKEY_FOLDER / names.VALKEY_SOCKET))
+        # From now on it answers and takes no writes: the record is copied, the commit is refused.
+        valkey.config_set("min-replicas-to-write", 1)
+        refused = member.call("dead_letters", 2, error="no")
+        assert (refused.status, refused.error_code) == (503, "coordinator_unavailable")
+        assert http.end("crash.dlq") == 1
         server.kill()
+        valkey.config_set("min-replicas-to-write", 0)
         server.restart()
-        http = Http(server.url)
-        again = Member(http, "g", "crash", "b")
-        assert again.assignment == [{"topic": "crash", "partition": 0, "offset": 1}]
-        assert again.bury(2) == {"topic": "crash.dlq", "partition": 0, "offset": 0, "attempts": 0, "duplicate": True}
+        member.http = http = Http(server.url)
+        assert committed(http, "g") == {0: 0}
+        assert member.bury(2) == {"topic": "crash.dlq", "partition": 0, "offset": 0, "attempts": 1, "duplicate": True}
         assert committed(http, "g") == {0: 3}
         assert http.end("crash.dlq") == 1
+
+        again = http.json("POST", "/v1/topics/back/dlq/replay", replay).json
+        assert (again["replayed"], again["duplicates"]) == (0, 1)
+        some = replay | {"offsets": [{"partition": 0, "offset": 0}]}
+        assert http.json("POST", "/v1/topics/back/dlq/replay", some).error_code == "idempotency_key_reused"
+        assert http.end("back") == 7
 
 
 def test_a_group_that_goes_back_gives_up_what_lies_before(http: Http) -> None:
@@ -258,23 +273,6 @@ def test_replay_of_some(http: Http) -> None:
     refused = http.json("POST", "/v1/topics/nothing/dlq/replay", {"replay_id": "r"})
     assert (refused.status, refused.error_code) == (404, "unknown_topic")
     assert http.json("POST", "/v1/topics/some/dlq/replay", {}).error_code == "invalid_request"
-
-
-def test_a_replay_is_known_after_a_crash() -> None:
-    with running_server(flush_ms=50) as server:
-        http = Http(server.url)
-        filled(http, "crash")
-        Member(http, "g", "crash").bury(2)
-        first = http.json("POST", "/v1/topics/crash/dlq/replay", {"replay_id": "r"})
-        assert first.json["replayed"] == 1
-        server.kill()
-        server.restart()
-        http = Http(server.url)
-        again = http.json("POST", "/v1/topics/crash/dlq/replay", {"replay_id": "r"})
-        assert (again.json["replayed"], again.json["duplicates"]) == (0, 1)
-        some = {"replay_id": "r", "offsets": [{"partition": 0, "offset": 0}]}
-        assert http.json("POST", "/v1/topics/crash/dlq/replay", some).error_code == "idempotency_key_reused"
-        assert http.end("crash") == 7
 
 
 def test_attempts_and_dead_letters_are_counted(http: Http) -> None:
