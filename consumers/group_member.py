@@ -57,6 +57,12 @@ class News:
     """Every partition of the member; None: as before."""
     error: SiltlogError | None = None
 
+    def add(self, newer: "News") -> None:
+        if newer.lost:
+            self.lost, self.assignment = True, None
+        self.assignment = newer.assignment if newer.assignment is not None else self.assignment
+        self.error = newer.error or self.error
+
 
 @dataclass(slots=True, eq=False)
 class Identity:

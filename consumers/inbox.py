@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from siltlog.consumers.chunk import CHUNK_RECORDS, Chunk
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions
 from siltlog.consumers.flights import Answer, Flights
-from siltlog.consumers.group_member import GroupMember, MemberOptions, Place
+from siltlog.consumers.group_member import GroupMember, MemberOptions, News, Place
 from siltlog.consumers.lag import Lag, lag_of
 from siltlog.consumers.positions import FetchProblem, Flight, PartitionState, Positions, Run, readable
 from siltlog.consumers.program import Program, tell
@@ -70,6 +70,7 @@ class Inbox:
         self._marked: set[str] = set()
         self._begun = self.member is not None
         self._unlearned: set[str] = set()
+        self._news = News()
         self._untold: list[TopicPartition] = []
         self._rejoin_at = -math.inf
         self.commit_at = math.inf
@@ -186,14 +187,19 @@ class Inbox:
                 f"the group could not be joined in {waited:.0f} s: {member.last_error}",
                 error_code="coordinator_unavailable",
             )
+        # What a callback or an error cuts short is gone on with by the next `attend`.
+        news = self._news
         if member.has_news:
-            news = member.take()
-            if news.lost:
-                yield from self._lose()
-            if news.error is not None:
-                raise news.error
-            if news.assignment is not None:
-                yield from self._reassign(member, news.assignment)
+            news.add(member.take())
+        if news.lost:
+            news.lost = False
+            yield from self._lose()
+        assignment, news.assignment = news.assignment, None
+        if assignment is not None:
+            yield from self._reassign(member, assignment)
+        error, news.error = news.error, None
+        if error is not None:
+            raise error
         yield from self._tell_what_is_due(member)
 
     def _lose(self) -> Program[None]:

@@ -34,6 +34,10 @@ MOMENT = datetime(2026, 11, 21, tzinfo=UTC)
 SESSION_MS = 4_000
 
 
+class CallbackFailed(Exception):
+    """What a user's callback may raise."""
+
+
 class SimulatedClock:
     seconds = 100.0
 
@@ -273,7 +277,7 @@ class Member:
             self.observe()
             self.end_poll()
             then()
-        except SiltlogError:
+        except (SiltlogError, CallbackFailed):
             self.running = self.step = None
             self.end_poll()
         self.observe()
@@ -283,7 +287,8 @@ class Member:
         if self.step is None:
             return
         if isinstance(self.step, Tell):
-            self.go_on(None, None)
+            failing = self.world.chosen.random() < self.world.faults / 2
+            self.go_on(None, CallbackFailed() if failing else None)
             return
         commit = self.step.path.endswith("/offsets") and self.step.method == "PUT"
         if commit:
@@ -498,6 +503,34 @@ def test_also_when_members_are_thrown_out_seek_and_retention_passes_them(
     others = [simulation.publish, simulation.publish, simulation.pass_time, simulation.throw_out, simulation.retain]
     simulation.run(500, [*USERS, *DRIVERS, "seek"], others)
     simulation.settle()
+
+
+def test_what_a_callback_or_an_error_cuts_short_is_gone_on_with() -> None:
+    """A membership lost, the assignment of the next one, and an error, all told before the consumer looks."""
+    simulation = Simulation(1, 2, 1)
+    simulation.faults = 0.0
+    [member] = simulation.members
+    assert member.inbox.member is not None
+    while len(member.tenures) < 2:
+        for action in ("take_heartbeat", "hear", "poll", "take_step"):
+            getattr(member, action)()
+    while member.step is not None:
+        member.take_step()
+    simulation.group.drop(member.member_id)
+    while not (member.inbox.member._news.lost and member.inbox.member._news.assignment):
+        for action in ("take_heartbeat", "hear"):
+            getattr(member, action)()
+    member.inbox.member._news.error = problem("internal", "an error of a former heartbeat")
+    member.poll()
+    assert isinstance(member.step, Tell)
+    member.go_on(None, CallbackFailed())
+    assert member.running is None and not member.inbox.positions.states
+    member.poll()
+    assert member.running is None and len(member.inbox.positions.states) == 2
+    member.poll()
+    while member.step is not None:
+        member.take_step()
+    assert member.flights
 
 
 @pytest.mark.parametrize("partitions", [1, 5])
