@@ -91,6 +91,10 @@ class Groups:
             return []
         return [f"groups: what they commit is not kept beside Redis for now: {self._upkeep.problem}"]
 
+    def lags_left_out(self) -> int:
+        """How many partitions of groups have no place in `lags`."""
+        return 0 if self._upkeep is None else self._upkeep.lags_left_out()
+
     def lags(self) -> Sequence[tuple[str, Key, Lag]]:
         """(group, partition, lag) for metrics: some seconds old, and not more than a scrape can bear."""
         return () if self._upkeep is None else self._upkeep.lags

@@ -64,6 +64,9 @@ class OffsetTable:
             for entry in places.values():
                 yield group, entry
 
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
     def version(self, group: str, key: Key) -> int:
         """0 for none."""
         entry = self._groups.get(group, {}).get((key.topic_id, key.partition))

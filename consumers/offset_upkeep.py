@@ -58,6 +58,9 @@ class OffsetUpkeep:
         self._task: asyncio.Task[None] | None = None
         self._scan_at = self._lag_at = clock.monotonic()
 
+    def lags_left_out(self) -> int:
+        return max(len(self._offsets.table) - LAGS_MAX, 0)
+
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._tick_for_ever())
 

@@ -1,5 +1,6 @@
 """Structured logs and metrics."""
 
+import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -52,6 +53,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._many = CollectorRegistry()
         self._acks = Histogram(
             names.METRIC_ACK_SECONDS,
             "Seconds from a group commit's start to its sync",
@@ -81,15 +83,17 @@ class Metrics:
         Gauge(name, description, registry=self.registry).set_function(read)
 
     def gauges(self, name: str, description: str, labels: Sequence[str], read: Gauges) -> None:
-        """A gauge per labels, kept elsewhere and asked for when it is shown."""
-        self.registry.register(_Gauges(name, description, labels, read))
+        """A gauge with a series per labels, maybe thousands. `read` may be called on any thread."""
+        self._many.register(_Gauges(name, description, labels, read))
 
     def totals(self, name: str, description: str, label: str, read: Callable[[], Iterable[tuple[object, int]]]) -> None:
         """A counter per value of `label`, kept elsewhere and asked for when it is shown."""
         self.registry.register(_Totals(name, description, label, read))
 
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
+    async def text(self) -> bytes:
+        """Everything. What has many series is written on a thread: it would hold up whoever publishes."""
+        many = await asyncio.to_thread(generate_latest, self._many)
+        return generate_latest(self.registry) + many
 
 
 class _Gauges(Collector):

@@ -78,6 +78,11 @@ class Coordination:
                 ((group, key.topic, str(key.partition)), what(lag)) for group, key, lag in self.groups.lags()
             ]
 
+        metrics.gauge(
+            names.METRIC_GROUP_LAGS_LEFT_OUT,
+            "Partitions of groups whose lag is not shown: there are more than a scrape should have",
+            self.groups.lags_left_out,
+        )
         metrics.gauges(names.METRIC_GROUP_LAG, "Records a group is behind", labels, shown(lambda lag: lag.records))
         metrics.gauges(
             names.METRIC_GROUP_LAG_SECONDS,

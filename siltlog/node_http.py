@@ -119,7 +119,7 @@ class NodeHttp:
         return json_reply(document | {"warnings": warnings}, 503 if reasons else 200)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._metrics.text(), media_type=self._metrics.content_type)
+        return Response(await self._metrics.text(), media_type=self._metrics.content_type)
 
     async def cluster(self, request: Request) -> Response:
         Query(request, ())

@@ -463,7 +463,7 @@ def test_it_is_said_while_nothing_is_kept_beside_redis(url: str, tmp_path: Path)
     run(scenario())
 
 
-def test_lags_are_measured_from_what_was_saved(url: str, tmp_path: Path) -> None:
+def test_lags_are_measured_from_what_was_saved(url: str, tmp_path: Path, monkeypatch: Any) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=2)) as r:
             await r.commit({0: 100, 1: 40})
@@ -471,5 +471,9 @@ def test_lags_are_measured_from_what_was_saved(url: str, tmp_path: Path) -> None
             lags = {(group, key.partition): lag for group, key, lag in r.groups.lags()}
             assert [lags["g", number].records for number in (0, 1)] == [0, 60]
             assert lags["g", 0].seconds == 0 and lags["g", 1].seconds > 1_000
+            assert r.groups.lags_left_out() == 0
+            monkeypatch.setattr("siltlog.consumers.offset_upkeep.LAGS_MAX", 1)
+            await r.tick()
+            assert (len(r.groups.lags()), r.groups.lags_left_out()) == (1, 1)
 
     run(scenario())
