@@ -11,6 +11,8 @@ import pyarrow as pa
 from siltlog.infra.arrow_arrays import binary_values, numbers_of
 from siltlog.infra.client.record import EPOCH, Headers
 
+_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+
 
 class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
     """Bytes are as stored; `timestamp` is an aware datetime in UTC with microseconds."""
@@ -34,20 +36,32 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
 
 def records_of(topic: str, partition: int, rows: pa.Table) -> list[ConsumerRecord]:
     """The rows (columns offset, timestamp, key, value, headers), all of one topic-partition, as records in order."""
-    return [record for batch in rows.to_batches() for record in _of_batch(topic, partition, batch)]
+    # Not by to_batches(), which lets go of the interpreter: the thread that fetches would hold it, and up the records.
+    chunks = [rows.column(name).chunks for name in _COLUMNS]
+    if any([*map(len, chunks[0])] != [*map(len, others)] for others in chunks):
+        return records_of(topic, partition, rows.combine_chunks())
+    return [record for columns in zip(*chunks, strict=True) for record in _of_chunk(topic, partition, *columns)]
 
 
-def _of_batch(topic: str, partition: int, batch: pa.RecordBatch) -> list[ConsumerRecord]:
+def _of_chunk(
+    topic: str,
+    partition: int,
+    offsets: pa.Array,
+    timestamps: pa.Array,
+    keys: pa.Array,
+    values: pa.Array,
+    headers: pa.ListArray,
+) -> list[ConsumerRecord]:
     # Adding to an aware datetime is fifteen times as fast as making a naive one aware.
-    ages = numbers_of(batch.column("timestamp"), np.int64).view("timedelta64[us]")
+    ages = numbers_of(timestamps, np.int64).view("timedelta64[us]")
     return [
         ConsumerRecord(topic, partition, offset, EPOCH + age, key, value, pairs)
         for offset, age, key, value, pairs in zip(
-            numbers_of(batch.column("offset"), np.int64).tolist(),
+            numbers_of(offsets, np.int64).tolist(),
             ages.tolist(),
-            binary_values(batch.column("key")),
-            binary_values(batch.column("value")),
-            _headers(batch.column("headers")),
+            binary_values(keys),
+            binary_values(values),
+            _headers(headers),
             strict=True,
         )
     ]

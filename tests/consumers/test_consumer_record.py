@@ -34,6 +34,18 @@ def test_records_are_the_same_whatever_batches_they_come_in(
     ]
 
 
+def test_columns_may_be_cut_differently() -> None:
+    rows = [{"offset": at, "timestamp": MOMENT, "value": b"%d" % at} for at in range(5)]
+    table = pa.Table.from_pylist(rows, FETCH_SCHEMA)
+    cut = table.set_column(
+        table.schema.get_field_index("value"),
+        "value",
+        pa.chunked_array([[b"0", b"1"], [b"2", b"3", b"4"]], pa.binary()),
+    )
+    assert records_of("t", 0, cut) == records_of("t", 0, table)
+    assert records_of("t", 0, table.slice(5)) == []
+
+
 def test_making_records_imports_no_pandas() -> None:
     """Which takes half a second, at the first poll of every program."""
     script = """
