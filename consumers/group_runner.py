@@ -284,14 +284,19 @@ class GroupRunner:
                 self.waiters.wake(group, known.generation)
 
     async def _scan(self) -> None:
-        """Meets groups that only others have called."""
+        """Meets groups that only others have called, and forgets those that others have deleted."""
         if self._clock.monotonic() < self._scan_at:
             return
 
         async def meet(group: str) -> None:
             await self.run("sweep", group, {})
 
-        await self._each([group async for group in self.listed() if group not in self._known], meet)
+        met = [group for group, known in self._known.items() if known.listed]
+        there = {group async for group in self.listed()}
+        for group in met:
+            if group not in there:
+                self._known.pop(group, None)
+        await self._each(sorted(there - set(self._known)), meet)
         self._scan_at = self._clock.monotonic() + SCAN_S
 
     async def listed(self) -> AsyncIterator[str]:

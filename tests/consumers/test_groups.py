@@ -420,6 +420,29 @@ def test_groups_are_listed_described_and_deleted(valkey_url: str) -> None:
     run(scenario())
 
 
+def test_what_another_server_deleted_is_forgotten(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog(flights=2)
+        async with rig(valkey_url, log) as r:
+            other = type(r.groups)(r.redis, log, r.groups._clock, None)
+            for group in ("deleted", "kept"):
+                await r.join(group, "a", "flights")
+            await other._runner.tick()
+            assert list(other.members()) == [1, 1]
+            await r.groups.leave("deleted", "a")
+            await r.groups.delete("deleted")
+            other._runner._scan_at = 0.0
+            await other._runner.tick()
+            assert list(other.members()) == [1]
+            # Made anew it is met anew.
+            await r.join("deleted", "b", "flights")
+            other._runner._scan_at = 0.0
+            await other._runner.tick()
+            assert list(other.members()) == [1, 1]
+
+    run(scenario())
+
+
 def test_a_new_server_takes_up_what_it_finds(valkey_url: str) -> None:
     async def scenario() -> None:
         log = FakeLog(flights=2)
