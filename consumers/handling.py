@@ -10,6 +10,7 @@ commits it before the next.
 import logging
 import math
 import random
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -216,7 +217,7 @@ class Handling:
                 lane.step = "begin"
 
     def _failed(self, lane: Lane, error: Exception) -> None:
-        lane.error = f"{type(error).__name__}: {error}"[:ERROR_CHARS_MAX]
+        lane.error = _said_of(error)
         lane.step = "failed"
         _log.warning("%s offset %d: %s", _place(lane), lane.record.offset, lane.error, exc_info=error)
 
@@ -405,3 +406,9 @@ class Handling:
 
 def _place(lane: Lane) -> str:
     return f"{lane.at.topic}/{lane.at.partition}"
+
+
+def _said_of(error: Exception) -> str:
+    """Its name and message, whatever they are: what a handler raises must not end the run."""
+    text = traceback.format_exception_only(error)[-1].strip()
+    return text.encode("utf-8", "replace").decode()[:ERROR_CHARS_MAX]

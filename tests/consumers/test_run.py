@@ -111,6 +111,27 @@ def test_a_record_that_fails_is_tried_again_then_given_up_alone(url: str, topic:
     assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 100)
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_whatever_a_handler_raises_is_said(url: str, topic: str) -> None:
+    publish(url, topic, 4)
+    errors_of = [ValueError("\ud800"), Unprintable(), KeyError("k"), ValueError("x" * 5_000)]
+
+    def handle(record: ConsumerRecord) -> None:
+        raise errors_of[number(record)]
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, max_attempts=1)
+    said = [headers["silt.error"] for _, headers in dead(url, topic)]
+    assert said[0] == "ValueError: ?"
+    assert "Unprintable" in said[1]
+    assert said[2] == "KeyError: 'k'"
+    assert said[3].startswith("ValueError: xxx") and len(said[3]) == 1_000
+
+
 def test_a_partition_whose_record_rests_does_not_hold_up_others(url: str, topic: str) -> None:
     publish(url, topic, 400)
     seen: Counter[int] = Counter()
