@@ -138,9 +138,8 @@ class OffsetSnapshots:
         entries = self.known(group)
         seen: dict[str, int] = {}
         for entry in entries:
-            # Partitions above those were added later, or had no offset that anybody was told of.
-            text = entry.key.topic_text()
-            seen[text] = max(seen.get(text, 0), entry.key.partition + 1)
+            if entry.partitions_seen:
+                seen[entry.key.topic_text()] = entry.partitions_seen
         rows = [(e.key.text(), e.offset, e.version, e.metadata, e.committed_ms) for e in entries]
         for first in range(0, max(len(rows), 1), ENTRIES_PER_CALL):
             part = rows[first : first + ENTRIES_PER_CALL]
@@ -170,12 +169,7 @@ class OffsetSnapshots:
             }
             table = self._offsets.table
             await self._offsets.save(
-                [
-                    (group, entry)
-                    for group, entries in found.items()
-                    for entry in entries
-                    if entry.version > table.version(group, entry.key)
-                ]
+                [(group, entry) for group, entries in found.items() for entry in entries if table.lacks(group, entry)]
             )
             for group, entries in found.items():
                 versions = [(entry.key.text(), entry.version) for entry in entries]
@@ -187,5 +181,5 @@ class OffsetSnapshots:
 
 
 def _entry(row: Sequence[Any]) -> SavedOffset:
-    text, offset, version, metadata, committed_ms = row
-    return SavedOffset(Key.parse(text), offset, version, metadata, committed_ms)
+    text, *rest = row
+    return SavedOffset(Key.parse(text), *rest)

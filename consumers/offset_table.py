@@ -21,6 +21,8 @@ class SavedOffset(NamedTuple):
     version: int
     metadata: str
     committed_ms: int
+    partitions_seen: int = 0
+    """How many partitions the topic had when the group first read it; 0 where it has not yet."""
 
 
 class _Value(msgspec.Struct):
@@ -31,6 +33,7 @@ class _Value(msgspec.Struct):
     version: int
     metadata: str
     committed_ms: int
+    partitions_seen: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -40,7 +43,7 @@ _Place = tuple[str, int]
 
 
 def saved_record(group: str, entry: SavedOffset) -> NewRecord:
-    value = _Value(entry.key.topic, entry.offset, entry.version, entry.metadata, entry.committed_ms)
+    value = _Value(entry.key.topic, *entry[1:])
     return NewRecord(names.offset_key(group, entry.key.topic_id, entry.key.partition), _encode(value))
 
 
@@ -67,13 +70,13 @@ class OffsetTable:
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
 
-    def version(self, group: str, key: Key) -> int:
-        """0 for none."""
-        entry = self._groups.get(group, {}).get((key.topic_id, key.partition))
-        return 0 if entry is None else entry.version
+    def lacks(self, group: str, entry: SavedOffset) -> bool:
+        """Whether `entry` says more than what is here."""
+        known = self._groups.get(group, {}).get((entry.key.topic_id, entry.key.partition))
+        return known is None or (entry.version, entry.partitions_seen) > (known.version, known.partitions_seen)
 
     def put(self, group: str, entry: SavedOffset) -> None:
-        if entry.version > self.version(group, entry.key):
+        if self.lacks(group, entry):
             self._groups.setdefault(group, {})[entry.key.topic_id, entry.key.partition] = entry
 
     def drop(self, group: str, topic_id: str, partition: int) -> None:
@@ -106,7 +109,12 @@ class OffsetTable:
             return
         stored = _decode(value)
         place = Key(stored.topic, topic_id, int(partition))
-        self.put(group, SavedOffset(place, stored.offset, stored.version, stored.metadata, stored.committed_ms))
+        self.put(
+            group,
+            SavedOffset(
+                place, stored.offset, stored.version, stored.metadata, stored.committed_ms, stored.partitions_seen
+            ),
+        )
 
 
 def _last_rows(keys: pa.Array) -> npt.NDArray[np.int64]:

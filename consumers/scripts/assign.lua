@@ -8,8 +8,19 @@ if request.revision ~= revision or holding() then
   return finish({ status = 'outdated' })
 end
 
+local first_seen = {}
 for _, topic in ipairs(request.topics) do
-  redis.call('HSETNX', TOPICS, topic[1], int(topic[2]))
+  if redis.call('HSETNX', TOPICS, topic[1], int(topic[2])) == 1 then
+    first_seen[topic[1]] = true
+  end
+end
+-- What was set before says how many partitions the group has seen from now on.
+if next(first_seen) then
+  for _, partition in ipairs(redis.call('HKEYS', OFFSETS)) do
+    if first_seen[string.match(partition, '^(.*)/')] then
+      unsaved(partition, false)
+    end
+  end
 end
 
 local target = {}

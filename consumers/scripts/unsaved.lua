@@ -1,11 +1,19 @@
--- reply: status ok; entries of {partition, offset, version, metadata, ms}: those that `_offsets` is yet to have.
+-- reply: status ok; entries of {partition, offset, version, metadata, ms, partitions its topic had when the group first
+-- read it, 0 for not yet}: those that `_offsets` is yet to have.
+
+local seen = {}
+local topics = redis.call('HGETALL', TOPICS)
+for i = 1, #topics, 2 do
+  seen[topics[i]] = tonumber(topics[i + 1])
+end
 
 local entries = {}
 for _, partition in ipairs(redis.call('HKEYS', UNSAVED)) do
   local packed = redis.call('HGET', OFFSETS, partition)
   if packed then
     local entry = cmsgpack.unpack(packed)
-    entries[#entries + 1] = { partition, entry[1], entry[2], entry[3], entry[4] }
+    local topic = string.match(partition, '^(.*)/')
+    entries[#entries + 1] = { partition, entry[1], entry[2], entry[3], entry[4], seen[topic] or 0 }
   else
     saved(partition)
   end

@@ -247,6 +247,32 @@ def test_partitions_added_later_start_at_their_beginning_after_a_loss_too(url: s
     run(scenario())
 
 
+def test_how_much_of_a_topic_was_seen_is_kept_with_offsets_that_were_set_before(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with server(url, log_with(tmp_path, t=2)) as r:
+            await r.commit({0: 40, 1: 50})
+            assert {entry.partitions_seen for entry in r.offsets.table.of("g")} == {0}
+            await r.join("m", "t", auto_offset_reset="latest")
+            await r.tick()
+            assert {entry.partitions_seen for entry in r.offsets.table.of("g")} == {2}
+            appends = r.system.appends
+            await r.tick()
+            assert r.system.appends == appends
+
+    run(scenario())
+
+
+def test_a_topic_that_the_group_never_read_begins_as_its_policy_says_after_a_loss_too(url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with server(url, log_with(tmp_path, t=3)) as r:
+            await r.commit({0: 40})
+            await flush(r)
+            told = await r.join("m", "t", auto_offset_reset="latest")
+            assert offsets(told) == {0: 40, 1: 100, 2: 100}
+
+    run(scenario())
+
+
 def test_a_deleted_group_does_not_come_back(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         log = log_with(tmp_path, t=1)

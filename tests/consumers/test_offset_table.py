@@ -13,7 +13,13 @@ IDS = ("0b8e3c1e-0000-4000-8000-000000000001", "0b8e3c1e-0000-4000-8000-00000000
 groups = st.sampled_from(["g", "reporting.eu", "a-b_c"])
 keys = st.builds(Key, st.just("t"), st.sampled_from(IDS), st.integers(0, 2))
 entries = st.builds(
-    SavedOffset, keys, st.integers(0, 2**53 - 1), st.just(0), st.text(max_size=20), st.integers(0, 2**53 - 1)
+    SavedOffset,
+    keys,
+    st.integers(0, 2**53 - 1),
+    st.just(0),
+    st.text(max_size=20),
+    st.integers(0, 2**53 - 1),
+    st.integers(0, 9),
 )
 events = st.lists(st.tuples(groups, entries, st.booleans()), max_size=40)
 
@@ -57,7 +63,9 @@ def test_of_two_the_higher_version_wins(versions: list[int]) -> None:
     for version in versions:
         table.put("g", SavedOffset(key, version * 10, version, "", 0))
     assert table.of("g") == [SavedOffset(key, 50, 5, "", 0)]
-    assert table.version("g", key) == 5 and table.version("h", key) == 0
+    entry = table.of("g")[0]
+    assert not table.lacks("g", entry) and table.lacks("h", entry)
+    assert table.lacks("g", entry._replace(partitions_seen=1))
 
 
 @mark.parametrize(
