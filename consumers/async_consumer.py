@@ -268,15 +268,14 @@ class AsyncConsumer:
 
     async def _settle(self) -> None:
         """Waits for the first partitions of a group."""
-        self._tasks.start()
+        await self._tasks.attend(self._inbox.settle())
         deadline = self._clock.monotonic() + self._options.retry_timeout_ms / 1000
-        while True:
-            await self._tasks.attend(self._inbox.settle())
-            if self._inbox.assigned:
-                return
-            if self._inbox.closing or self._clock.monotonic() > deadline:
+        while not self._inbox.assigned:
+            async with self._polling():
+                await self._tasks.wait(deadline)
+                await self._tasks.attend(self._inbox.settle())
+            if not self._inbox.assigned and (self._inbox.ended() or self._clock.monotonic() >= deadline):
                 raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
-            await self._tasks.wait(deadline)
 
     # --- its turn and its end -----------------------------------------------------------------------------
     def _check_turn(self) -> None:

@@ -287,15 +287,14 @@ class Consumer:
 
     def _settle(self) -> None:
         """Waits for the first partitions of a group."""
-        self._threads.start()
+        self._threads.run(self._inbox.settle())
         deadline = self._clock.monotonic() + self._options.retry_timeout_ms / 1000
-        while True:
-            self._threads.run(self._inbox.settle())
-            if self._inbox.assigned:
-                return
-            if self._inbox.closing or self._clock.monotonic() > deadline:
+        while not self._inbox.assigned:
+            with self._polling():
+                self._threads.wait(deadline)
+                self._threads.run(self._inbox.settle())
+            if not self._inbox.assigned and (self._inbox.ended() or self._clock.monotonic() >= deadline):
                 raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
-            self._threads.wait(deadline)
 
     # --- its turn and its end -----------------------------------------------------------------------------
     def _begin_turn(self) -> None:

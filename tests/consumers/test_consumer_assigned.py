@@ -70,6 +70,7 @@ def test_arrow_and_records_and_iteration_go_on_where_the_other_was(server: FakeS
         table = consumer.poll_arrow(max_records=100, timeout_ms=5_000)
         assert table.column_names == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
         assert table["offset"].to_pylist() == list(range(100))
+        assert table.to_pandas()["value"].tolist() == expected(0, stop=100)
         assert next(consumer).offset == 100
         assert next(consumer).offset == 101
         assert [record.offset for record in consumer.poll(max_records=3)] == [102, 103, 104]

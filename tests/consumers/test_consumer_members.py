@@ -151,6 +151,27 @@ def test_lag_counts_offsets_and_the_age_of_the_next_record(url: str, topic: str)
         assert lag[at[0]].records == 0 and lag[at[1]].records == 3 and lag[at[1]].seconds >= 1_000
 
 
+def test_positions_are_known_before_any_poll_unless_it_is_woken(url: str, topic: str) -> None:
+    with Consumer(url, group=topic, topics=[topic]) as consumer:
+        assert consumer.position(topic, 3) == 0
+        assert len(consumer.assignment()) == 4
+    with Consumer("http://127.0.0.1:9", group=topic, topics=[topic], retry_timeout_ms=60_000) as consumer:
+        consumer.wakeup()
+        with pytest.raises(errors.Unavailable, match="assigned nothing"):
+            consumer.position(topic, 3)
+
+
+def test_who_left_for_not_polling_comes_back_with_any_call(url: str, topic: str) -> None:
+    lost: list[Any] = []
+    with Consumer(url, group=topic, topics=[topic], max_poll_interval_ms=200, on_lost=lost.append) as consumer:
+        assert consumer.position(topic, 3) == 0
+        until(lambda: consumer._inbox.member is not None and consumer._inbox.member.has_news)
+        assert consumer.poll(max_records=1, timeout_ms=0) == [] and lost
+        with pytest.raises(errors.Fenced):
+            consumer.commit({TopicPartition(topic, 3): 0})
+        assert consumer.position(topic, 3) == 0
+
+
 def test_without_a_policy_a_group_needs_an_offset(url: str, topic: str) -> None:
     publish(url, topic, 0, 8)
     with (
