@@ -57,14 +57,14 @@ class Cursor(NamedTuple):
         if not text or len(text) > CURSOR_CHARS_MAX or not text.isascii():
             raise _damaged()
         try:
-            # Only the one spelling that text() has: others stand for the same bytes.
             data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raise _damaged() from None
-        body, crc = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
-        if len(body) < 1 + _ID_BYTES or zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc or body[0] != _VERSION:
+        body = data[:-_CRC_BYTES]
+        if len(body) < 1 + _ID_BYTES or body[0] != _VERSION:
             raise _damaged()
         cursor = cls(str(uuid.UUID(bytes=body[1 : 1 + _ID_BYTES])), _offsets(body, 1 + _ID_BYTES))
+        # The checksum among the rest, and only the one spelling of bytes that have several.
         if cursor.text() != text:
             raise _damaged()
         return cursor

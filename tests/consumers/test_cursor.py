@@ -1,3 +1,4 @@
+import base64
 import re
 import uuid
 
@@ -55,6 +56,16 @@ def test_what_was_cut_or_has_more_is_known(topic_id: str, at: dict[int, int], da
     text = Cursor(topic_id, at).text()
     assert refused(text[: data.draw(st.integers(0, len(text) - 1))])
     assert refused(text + data.draw(st.text(ALPHABET, min_size=1, max_size=8)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_another_spelling_of_the_same_bytes_is_none_of_ours(count: int) -> None:
+    text = Cursor(str(uuid.uuid4()), dict.fromkeys(range(count), 1)).text()
+    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    others = [text[:-1] + letter for letter in ALPHABET if letter != text[-1]]
+    assert all(refused(other) for other in others)
+    same = [other for other in others if base64.urlsafe_b64decode(other + "=" * (-len(other) % 4)) == data]
+    assert bool(same) == bool(len(data) % 3)
 
 
 @given(st.text(max_size=200))

@@ -9,10 +9,13 @@ BEAT_SECONDS = 0.05
 async def beats(stream: Stream, most: int) -> int:
     """How often it beat, until it ended or did `most` times."""
     count = 0
+    dues: set[float] = set()
     while count < most:
         await stream.sleep()
         count += stream.beat
         stream.beat = False
+        assert stream.due not in dues, "it beats once each time"
+        dues |= {stream.due} if count else set()
         if stream.ended:
             break
     return count

@@ -15,6 +15,8 @@ from websockets.sync.client import ClientConnection, connect
 from siltlog.infra import names
 
 TIMEOUT_S = 20.0
+SILENCE_MAX = 2
+"""Comments, which come every 15 s, in a row."""
 
 
 @dataclass
@@ -33,6 +35,7 @@ class EventStream:
     reply: http.client.HTTPResponse
     cursor: str | None = None
     events: list[Event] = field(default_factory=list)
+    silence: int = 0
 
     @property
     def status(self) -> int:
@@ -50,6 +53,8 @@ class EventStream:
             text = line.decode().removesuffix("\n")
             if not text:
                 self.events.append(event)
+                self.silence = self.silence + 1 if event.comments else 0
+                assert self.silence < SILENCE_MAX, "nothing comes but comments"
                 return event
             name, _, value = text.partition(": ")
             if name == "id":
