@@ -15,6 +15,8 @@ MERGE_MS = 50
 """A second fetch of a source ends so long before the first one, so that they become one again."""
 FETCHES_MAX = 2
 """Of one source at a time; the second is for partitions that came while the first one waits."""
+STALE_MAX = 2
+"""Besides these so many that nobody waits for any more: all they asked for was moved meanwhile."""
 FETCH_RECORDS_MAX = 100_000
 FETCH_BYTES_MAX = 16 * 1024 * 1024
 
@@ -62,11 +64,13 @@ class Flights:
         return Wanted(state.at, state.asked, self._topics.topic_id(state.at.topic), state.bounds)
 
     def _flight(self, source: str, states: Sequence[PartitionState], now: float) -> Flight | None:
-        out = [flight for flight in self._out if flight.plan.source == source]
+        every = [flight for flight in self._out if flight.plan.source == source]
+        out = [flight for flight in every if flight.is_awaited]
         wait_ms = FETCH_WAIT_MS
         if out:
             wait_ms = min(wait_ms, int((out[0].waits_until - now) * 1000) - MERGE_MS)
-        if len(out) >= FETCHES_MAX or wait_ms <= 0 or not self._has_room():
+        full = len(out) >= FETCHES_MAX or len(every) >= FETCHES_MAX + STALE_MAX
+        if full or wait_ms <= 0 or not self._has_room():
             return None
         wanted = tuple(self._wanted(state) for state in states)
         plan = FetchPlan(source, wanted, self._options.sees, FETCH_RECORDS_MAX, self._fetch_bytes, wait_ms)
@@ -78,7 +82,11 @@ class Flights:
 
     def _has_room(self) -> bool:
         """Whether one more answer fits beside what is buffered and under way."""
-        room = self._options.buffer_bytes - self._fetch_bytes - sum(flight.plan.bytes_max for flight in self._out)
+        room = (
+            self._options.buffer_bytes
+            - self._fetch_bytes
+            - sum(flight.plan.bytes_max for flight in self._out if flight.is_awaited)
+        )
         if self._positions.buffered_bytes > room and self._positions.all_paused:
             self._positions.forget_paused()
         return self._positions.buffered_bytes <= room

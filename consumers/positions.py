@@ -59,6 +59,10 @@ class Flight(NamedTuple):
     states: Sequence[PartitionState]
     waits_until: float
 
+    @property
+    def is_awaited(self) -> bool:
+        return any(state.flight is self for state in self.states)
+
 
 class Run(NamedTuple):
     """Rows of one partition in order; `after` is the position once all of them are handed out."""
@@ -86,7 +90,9 @@ class Positions:
 
     def revoke(self, lost: Iterable[TopicPartition]) -> None:
         for at in lost:
-            self._drop(self.states.pop(at))
+            state = self.states.pop(at)
+            state.flight = None
+            self._drop(state)
 
     def seek(self, at: TopicPartition, offset: int) -> None:
         state = self.states[at]
