@@ -203,3 +203,32 @@ def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
         run(scenario())
     finally:
         row_groups.close()
+
+
+def test_a_nack_counts_and_gives_up_at_the_last_attempt(valkey_url: str, tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    system = FlakySystem(log, random.Random(0))
+    system.flaky = 0
+    row_groups = RowGroups(log.store)
+
+    async def scenario() -> None:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            dead_letters = DeadLetters(r.groups, Fetcher(log, row_groups), system, SystemClock())
+            generation = (await r.join("g", "a", "t")).generation
+            request = DeadLetterRequest(
+                topic="t", partition=0, offset=4, member_id="a", generation=generation, error="no"
+            )
+            told = [await dead_letters.nack("g", request, 3) for _ in range(3)]
+            assert [one.attempts for one in told] == [1, 2, 3]
+            assert [one.buried is None for one in told] == [True, True, False]
+            assert told[2].buried is not None and told[2].buried.topic == "t.dlq" and not told[2].buried.duplicate
+            assert dead(log) == {4: 1}
+            # It is done: there is nothing to try any more.
+            with pytest.raises(Refused, match="has committed 5"):
+                await dead_letters.nack("g", request, 3)
+            assert (dead_letters.attempts["t"], dead_letters.buried["t"]) == (3, 1)
+
+    try:
+        run(scenario())
+    finally:
+        row_groups.close()
