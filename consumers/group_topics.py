@@ -92,7 +92,9 @@ class GroupTopics:
         found = ((self._find(at.topic), at) for at in partitions)
         return [Key(at.topic, topic.topic_id, at.partition).text() for topic, at in found if topic is not None]
 
-    def commits(self, offsets: Sequence[PolledOffset], topic_id: str | None = None) -> list[Commit]:
+    def commits(
+        self, offsets: Sequence[PolledOffset], topic_id: str | None = None, *, by_member: bool = True
+    ) -> list[Commit]:
         """Raises UnknownTopic, Refused `unknown_partition`, and 422 for an offset outside its partition's log."""
         seen: set[tuple[str, int]] = set()
         commits: list[Commit] = []
@@ -108,7 +110,7 @@ class GroupTopics:
             if (at.topic, at.partition) in seen:
                 raise problem("invalid_request", f"{at.topic}/{at.partition} is given twice; commit one offset for it")
             seen.add((at.topic, at.partition))
-            self._check_bounds(topic, at)
+            self._check_bounds(topic, at, by_member)
             text = Key(at.topic, topic.topic_id, at.partition).text()
             metadata = at.metadata if isinstance(at, CommittedOffset) else ""
             if isinstance(at, CommittedOffset) and at.delivered is not None:
@@ -147,7 +149,7 @@ class GroupTopics:
         except UnknownTopic:
             return None
 
-    def _check_bounds(self, topic: TopicView, at: PolledOffset) -> None:
+    def _check_bounds(self, topic: TopicView, at: PolledOffset, by_member: bool) -> None:
         if at.partition >= len(topic.partitions):
             raise problem(
                 "unknown_partition",
@@ -156,7 +158,9 @@ class GroupTopics:
                 partition=at.partition,
             )
         bounds = topic.partitions[at.partition].bounds()
-        if not bounds.log_start_offset <= at.offset <= bounds.high_watermark:
+        # What a member has read may have been deleted since, and it must be able to go on.
+        lowest = 0 if by_member else bounds.log_start_offset
+        if not lowest <= at.offset <= bounds.high_watermark:
             raise problem(
                 "invalid_request",
                 f"the offset {at.offset} is outside {topic.name}/{at.partition}, which has {bounds.log_start_offset} "

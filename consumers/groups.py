@@ -171,7 +171,7 @@ class Groups:
         Refused `group_not_empty` without a member while there are some, and what `GroupTopics.commits` does."""
         if (request.member_id is None) != (request.generation is None):
             raise problem("invalid_request", "member_id and generation come together: give both or neither")
-        commits = self._topics.commits(request.offsets, topic_id)
+        commits = self._topics.commits(request.offsets, topic_id, by_member=request.member_id is not None)
         body: dict[str, Any] = {"commits": commits, "generation": request.generation}
         if request.member_id is not None:
             body["member"] = request.member_id

@@ -17,7 +17,7 @@ from siltlog.consumers.table_reading import Read
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.producer import Producer
 from siltlog.infra.client.record import TopicPartition
-from siltlog.infra.errors import OffsetOutOfRange
+from siltlog.infra.errors import OffsetOutOfRange, Refused
 from siltlog.testing import running_server
 
 RECORDS = 10
@@ -45,9 +45,9 @@ def group(url: str) -> str:
     return name
 
 
-def poll(url: str, group: str, reset: str) -> dict[str, Any]:
-    body = {"generation": 0, "topics": [group], "auto_offset_reset": reset, "wait_ms": 1_000}
-    path = f"{url}/v1/groups/{group}/members/{uuid.uuid4()}/poll"
+def poll(url: str, group: str, reset: str, member: str = "", **more: Any) -> dict[str, Any]:
+    body = {"generation": 0, "topics": [group], "auto_offset_reset": reset, "wait_ms": 1_000, **more}
+    path = f"{url}/v1/groups/{group}/members/{member or uuid.uuid4()}/poll"
     reply = urllib3.request("POST", path, body=json.dumps(body), headers={"Content-Type": "application/json"})
     assert reply.status == 200, reply.data
     document: dict[str, Any] = reply.json()
@@ -81,6 +81,27 @@ def test_a_poll_over_http_with_the_policy_error(url: str, group: str) -> None:
     (partition,) = document["partitions"]
     assert not document["records"] and partition["log_start_offset"] == START
     assert partition["error"]["error_code"] == "offset_out_of_range"
+
+
+def test_what_was_deleted_while_it_was_handled_can_be_committed(url: str, group: str) -> None:
+    with Admin(url) as admin:
+        with Consumer(url, group=group, topics=[group], auto_commit=False) as consumer:
+            while not (found := consumer.poll(max_records=1, timeout_ms=5_000)):
+                pass
+            admin.delete_records(group, 0, RECORDS - 1)
+            consumer.commit()
+        assert admin.group_offsets(group) == {TopicPartition(group, 0): found[0].offset + 1}
+        member = str(uuid.uuid4())
+        first = poll(url, group, "earliest", member, max_records=1)
+        admin.delete_records(group, 0, "latest")
+        commit = [{"topic": group, "partition": 0, "offset": START + 2}]
+        again = poll(url, group, "earliest", member, generation=first["generation"], commit=commit, wait_ms=0)
+        assert again["partitions"][0]["next_offset"] == RECORDS and not again["records"]
+
+
+def test_an_offset_below_the_log_start_is_refused_where_no_member_read_it(url: str, group: str) -> None:
+    with Admin(url) as admin, pytest.raises(Refused, match=f"which has {START} to {RECORDS}"):
+        admin.set_group_offsets(group, {TopicPartition(group, 0): START - 1})
 
 
 def test_lag_counts_what_can_be_read(url: str, group: str) -> None:
