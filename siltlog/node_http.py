@@ -26,6 +26,7 @@ FEATURES = (
     "dead-letters",
     "server-sent-events",
     "web-sockets",
+    "table-files",
     "idempotent-producer",
     "producer-claims",
     "sequence-mode.increasing",

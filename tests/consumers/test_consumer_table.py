@@ -1,5 +1,6 @@
 """`read=` of a consumer, against a real server: who reads what, and that nobody could tell."""
 
+import asyncio
 import logging
 import threading
 import uuid
@@ -11,8 +12,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import pyarrow as pa
 import pytest
+from s3_server import S3Server
 
-from siltlog import Admin, ConfigError, Consumer, Producer, TopicPartition
+from siltlog import Admin, AsyncConsumer, ConfigError, Consumer, Producer, TopicPartition
 from siltlog.consumers import far_behind
 from siltlog.consumers.table_reading import READS, Read
 from siltlog.infra import names
@@ -205,3 +207,35 @@ def test_offsets_that_are_gone_follow_the_policy(server: ServerProcess, topic: s
             assert consumer.poll(timeout_ms=1_000) == []
         publish(server, topic, range(3_000, 3_005))
         assert read_all(consumer, 3_005) == [*range(1_500 if reset == "earliest" else 3_000, 3_005)]
+
+
+@pytest.mark.s3
+def test_a_table_on_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer finds it by the settings that the server has."""
+    monkeypatch.setenv(names.ENV_S3_ENDPOINT, s3_server.endpoint)
+    monkeypatch.setenv(names.ENV_S3_REGION, s3_server.region)
+    place = {"s3_endpoint": s3_server.endpoint, "s3_region": s3_server.region}
+    root = s3_server.root_uri(f"lake-{uuid.uuid4().hex[:8]}")
+    with running_server(root=root, redis_url="redis://127.0.0.1:1/0", flush_ms=50, **place) as server:
+        with Admin(server.url) as admin:
+            admin.create_topic("t", 2)
+        publish(server, "t", range(2_000))
+        publish(server, "t", range(2_000, 3_000))
+        wire = Wiretap()
+        with opened(server, "t", wire, read="table") as consumer:
+            assert read_all(consumer, 3_000) == [*range(3_000)]
+        assert FETCH not in wire.asked
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+        with opened(server, "t", HttpTransport(), read="table") as consumer, pytest.raises(ConfigError):
+            read_all(consumer, 3_000)
+
+
+def test_the_asynchronous_consumer_reads_files_too(server: ServerProcess, topic: str) -> None:
+    publish(server, topic, range(1_000))
+
+    async def values() -> list[int]:
+        at = [TopicPartition(topic, 0)]
+        async with AsyncConsumer(server.url, assign=at, read="table", stop_at="latest") as consumer:
+            return [int(record.value or b"") async for record in consumer]
+
+    assert asyncio.run(values()) == [*range(1_000)]
