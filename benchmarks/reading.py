@@ -187,14 +187,20 @@ def _copy(reply: bytes, records: int) -> Figure:
 
 def _files(server: Server) -> Figure:
     root = unquote(urlsplit(server.process.root).path)
+    paths = sorted(_parquet_files(f"{root}/{names.topic_path(TOPIC)}"))
+    # What the first one imports takes longer than reading it.
+    _rows(paths[0])
     started = time.perf_counter()
-    count = 0
-    for path in sorted(_parquet_files(f"{root}/{names.topic_path(TOPIC)}")):
-        count += pq.read_table(path, page_checksum_verification=True, partitioning=None).num_rows
+    count = sum(_rows(path) for path in paths)
     seconds = time.perf_counter() - started
     return Figure(
         FILES, count / seconds, "records/s", "limit", megabytes_per_second=count / seconds * RECORD_BYTES / 1e6
     )
+
+
+def _rows(path: str) -> int:
+    rows: int = pq.read_table(path, page_checksum_verification=True, partitioning=None).num_rows
+    return rows
 
 
 def _parquet_files(folder: str) -> list[str]:

@@ -49,7 +49,10 @@ def sharing(bench: Bench) -> Iterator[Figure]:
     elapsed = (measured[-1][0] - measured[0][0]) / 1e9
     lags = [(at, count - sum(_until(counts, at) for counts in read)) for at, count in measured]
     label = f"{MEMBERS} members, {PARTITIONS} partitions"
-    yield Figure(f"{label}: published", (measured[-1][1] - measured[0][1]) / elapsed, "records/s")
+    published_figure = f"{label}: published"
+    yield Figure(published_figure, (measured[-1][1] - measured[0][1]) / elapsed, "records/s")
+    had = sum(_until(counts, measured[-1][0]) - _until(counts, measured[0][0]) for counts in read)
+    yield Figure(f"{label}: read meanwhile", had / elapsed, "records/s", limit=published_figure)
     part = max(1, len(lags) // PARTS)
     for when, some in (("first", lags[:part]), ("last", lags[-part:])):
         mean = sum(lag for _, lag in some) / len(some)
