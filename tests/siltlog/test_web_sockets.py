@@ -418,6 +418,21 @@ def test_a_member_whose_connection_broke_comes_back_to_what_it_had(calls: Http, 
         assert said[-1]["error_code"] == "fenced_member"
 
 
+def test_a_static_member_leaves_nothing_when_it_closes(calls: Http, topic: str, group: str) -> None:
+    path = group_path(group, topic, "&instance_id=one")
+    with talking(calls.url, path) as ws:
+        first = ws.hear("assigned")
+    assert members(calls, group) == [first["member_id"]]
+    with talking(calls.url, path) as ws:
+        second = ws.hear("assigned")
+        assert len(second["partitions"]) == 2
+        assert second["member_id"] != first["member_id"]
+        with talking(calls.url, path) as again:
+            assert len(again.hear("assigned")["partitions"]) == 2
+            code, said = ws.closed()
+            assert (code, [message["type"] for message in said]) == (1008, ["lost", "problem"])
+
+
 def test_a_lost_connection_has_its_session_timeout(calls: Http, topic: str, group: str) -> None:
     with talking(calls.url, group_path(group, topic, "&session_timeout_ms=600")) as ws:
         ws.hear("assigned")
