@@ -64,8 +64,8 @@ class Topics:
                     ours = {0, *found.released.values(), *topic.epochs}
                     if found.topic_id != topic.topic_id or found.deleted or not ours.issuperset(found.epochs.values()):
                         # Another node's by now: to claim it again would fence that node.
-                        topic.close("deleted", "another node has it")
                         self._log.remove_topic(topic)
+                        topic.close("deleted", "another node has it")
                         raise _exists(name)
                 await claim(self._log, topic)
                 for log in topic.partitions:
@@ -249,8 +249,9 @@ class Topics:
                 raise topic.gone()
             with contextlib.suppress(UnknownTopic):  # deleted already, by an attempt that got no answer
                 await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
-            topic.close("deleted", "it was deleted")
+            # Gone before those who wait for it are told: they look whether it is there.
             self._log.remove_topic(topic)
+            topic.close("deleted", "it was deleted")
             try:
                 await asyncio.to_thread(producer_state.remove, self._log.store, name, topic.topic_id)
             except SiltlogError as error:
