@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.media import chosen_coding
+from siltlog.consumers.pace import pace_of
 from siltlog.infra.arrow_pieces import Piece
 
 CODINGS = ("zstd", "gzip")
@@ -34,13 +35,14 @@ class PiecesResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
+            pace = pace_of(scope)
             for piece in self.pieces:
                 view = memoryview(piece)
                 for at in range(0, len(view), SENT_BYTES):
                     part = view[at : at + SENT_BYTES]
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-                    # A socket that takes megabytes at once would have the loop for as long as that lasts.
-                    await asyncio.sleep(0)
+                    if len(part) == SENT_BYTES:
+                        await pace.rest()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -27,6 +27,7 @@ from siltlog.consumers.file_lister import FileLister
 from siltlog.consumers.files_http import FilesHttp
 from siltlog.consumers.http import ReadLimits
 from siltlog.consumers.offset_log import OffsetLog
+from siltlog.consumers.pace import Pace
 from siltlog.consumers.row_groups import RowGroups
 from siltlog.coordination import Coordination
 from siltlog.door import Door
@@ -101,6 +102,7 @@ class _Server:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._in_flight = InFlight(settings.in_flight_bytes_max, clock)
+        self._pace = Pace()
         self._log: Log
         self._cluster_id = ""
         self._threads_hang = False
@@ -138,6 +140,10 @@ class _Server:
             os._exit(0)
         return 0
 
+    def _published(self, seconds: float) -> None:
+        self.metrics.group(seconds)
+        self._pace.published()
+
     def _signalled(self, number: int) -> None:
         """The first signal begins the drain; Ctrl-C during it cuts it short, once more kills.
 
@@ -172,7 +178,7 @@ class _Server:
             record_bytes_max=settings.record_bytes_max,
             group_bytes_max=group_bytes_max,
             head_bytes_max=settings.head_bytes_max,
-            on_group=self.metrics.group,
+            on_group=self._published,
             in_flight=self._in_flight,
         )
         recovery = await asyncio.to_thread(wal.recover)
@@ -231,7 +237,7 @@ class _Server:
             *node.routes(),
         ]
         routes += openapi_http.routes(routes)
-        router = _without_matching(publish, routes)
+        router = _without_matching(publish, routes, self._pace)
         connections = self._connections()
         door = Door(
             router,
@@ -365,7 +371,7 @@ def _uvicorn_config(app: Door, connections: Connections) -> uvicorn.Config:
     )
 
 
-def _without_matching(publish: Publish, routes: Sequence[Route]) -> ASGIApp:
+def _without_matching(publish: Publish, routes: Sequence[Route], pace: Pace) -> ASGIApp:
     """Sends publishes, and what has a path without parameters, past the router: matching, and what a framework wraps
     around a function, would be a good part of their time."""
     router = Router(routes, redirect_slashes=False, default=_not_found)
@@ -386,6 +392,7 @@ def _without_matching(publish: Publish, routes: Sequence[Route]) -> ASGIApp:
                 scope["path_params"] = {"topic": topic}
                 await publish(scope, receive, send)
                 return
+        pace.give(scope)
         endpoint = endpoints.get((scope["method"], path))
         if endpoint is not None:
             response = await endpoint(Request(scope, receive, send))
