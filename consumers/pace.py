@@ -9,7 +9,7 @@ import math
 
 from starlette.types import Scope
 
-REST_S = 0.002
+REST_S = 0.003
 PUBLISHING_S = 0.1
 """So long after a group commit there is thought to be publishing."""
 _STATE = "pace"
