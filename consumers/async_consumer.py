@@ -129,7 +129,7 @@ class AsyncConsumer:
         """As `poll`, with the columns topic, partition, offset, timestamp, key, value, headers."""
         async with self._my_turn():
             tables = [run.rows for run in await self._take(max_records, timeout_ms)]
-            return pa.concat_tables(tables) if tables else FETCH_SCHEMA.empty_table()
+            return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
 
     def __aiter__(self) -> Self:
         self._inbox.begin_iteration()

@@ -133,7 +133,7 @@ class Consumer:
         """As `poll`, with the columns topic, partition, offset, timestamp, key, value, headers."""
         with self._my_turn():
             tables = [run.rows for run in self._take(max_records, timeout_ms)]
-            return pa.concat_tables(tables) if tables else FETCH_SCHEMA.empty_table()
+            return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         self._inbox.begin_iteration()

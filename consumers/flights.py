@@ -61,7 +61,8 @@ class Flights:
         return flight, answer
 
     def _wanted(self, state: PartitionState) -> Wanted:
-        return Wanted(state.at, state.asked, self._topics.topic_id(state.at.topic), state.bounds)
+        topic_id = state.topic_id or self._topics.topic_id(state.at.topic)
+        return Wanted(state.at, state.asked, topic_id, state.bounds)
 
     def _flight(self, source: str, states: Sequence[PartitionState], now: float) -> Flight | None:
         every = [flight for flight in self._out if flight.plan.source == source]

@@ -42,10 +42,12 @@ class Place(NamedTuple):
     """Where the group says to read a partition from.
 
     `delivered`: below it records were handed out to a former holder that ended without committing them.
+    `topic_id`: which topic of that name is meant.
     """
 
     offset: int
     delivered: int | None = None
+    topic_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -70,6 +72,9 @@ class Identity:
 
     member_id: str = field(default_factory=lambda: str(uuid4()))
     generation: int = 0
+    """The last that was heard."""
+    taken: int = 0
+    """Of what the consumer took: it answers for partitions as they were given then, and not for what came since."""
     asked: bool = False
     """Whether the group may have heard of it: also a join that is refused can have been noted."""
     joined: bool = False
@@ -127,7 +132,7 @@ class GroupMember:
 
     @property
     def generation(self) -> int:
-        return self._applied.generation
+        return self._applied.taken
 
     def unjoined_s(self, now: float) -> float:
         """For how long joining has failed; 0 for a member."""
@@ -141,6 +146,7 @@ class GroupMember:
         if self._replaced is not None:
             news.error = self._replaced
         self._applied = self._identity
+        self._applied.taken = self._applied.generation
         return news
 
     def poll_begins(self) -> None:
@@ -183,7 +189,9 @@ class GroupMember:
         if answer["assignment"] is not None:
             self.has_news = True
             self._news.assignment = {
-                TopicPartition(one["topic"], one["partition"]): Place(one["offset"], one.get("delivered"))
+                TopicPartition(one["topic"], one["partition"]): Place(
+                    one["offset"], one.get("delivered"), one.get("topic_id")
+                )
                 for one in answer["assignment"]
             }
             told = frozenset(self._news.assignment)
@@ -223,7 +231,7 @@ class GroupMember:
         for at, entry in zip(offsets, entries, strict=True):
             if at in delivered:
                 entry["delivered"] = delivered[at]
-        document = {"member_id": identity.member_id, "generation": identity.generation, "offsets": entries}
+        document = {"member_id": identity.member_id, "generation": identity.taken, "offsets": entries}
         request = json_request("PUT", f"{self._path}/offsets", document)
         return identity, replace(request, retry_timeout_ms=retry_timeout_ms)
 

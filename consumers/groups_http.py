@@ -71,7 +71,9 @@ class _GroupCalls:
         assignment = None
         if told.assignment is not None:
             assignment = [
-                _at(key) | {"offset": offset} | ({"delivered": told.delivered[key]} if key in told.delivered else {})
+                _at(key)
+                | {"topic_id": key.topic_id, "offset": offset}
+                | ({"delivered": told.delivered[key]} if key in told.delivered else {})
                 for key, offset in told.assignment
             ]
         return await _reply(

@@ -203,9 +203,15 @@ class Inbox:
         yield from self._tell_what_is_due(member)
 
     def _lose(self) -> Program[None]:
-        gone = sorted(self.positions.states)
         self.assigned = False
         self._untold = []
+        yield from self._drop(self.positions.states)
+
+    def _drop(self, lost: Iterable[TopicPartition]) -> Program[None]:
+        """They are another's already, or no more."""
+        gone = sorted(at for at in lost if at in self.positions.states)
+        if not gone:
+            return
         self._give_back_chunk()
         self.positions.revoke(gone)
         for watcher in self.watchers:
@@ -215,10 +221,15 @@ class Inbox:
         states = self.positions.states
         revoked = sorted(states.keys() - assignment.keys())
         try:
+            # What was read of a topic that was deleted says nothing of another that has its name now.
+            yield from self._drop(
+                [at for at in states.keys() & assignment.keys() if states[at].topic_id != assignment[at].topic_id]
+            )
             if revoked:
                 self._give_back_chunk()
                 done = self.positions.uncommitted() if self.options.commits_by_itself else {}
                 yield from self._commit_done({at: done[at] for at in revoked if at in done}, LAST_COMMIT_MS)
+                revoked = [at for at in revoked if at in states]
                 for watcher in self.watchers:
                     yield from tell(watcher.revoked, revoked)
         finally:
@@ -273,8 +284,9 @@ class Inbox:
             except SiltlogError as error:
                 found = {}
                 _log.warning("the id of topic %s is not known: %s", topic, error)
+            topic_id = self._topics.topic_id(topic)
             for at, state in self.positions.states.items():
-                if at.topic == topic and at.partition in found:
+                if at.topic == topic and at.partition in found and state.topic_id in (None, topic_id):
                     state.bounds = found[at.partition][0]
             self._unlearned.discard(topic)
 
@@ -380,12 +392,19 @@ class Inbox:
         states = self.positions.states
         if what is None:
             offsets = self.positions.uncommitted(handed_out=True)
-        elif isinstance(what, ConsumerRecord):
+            yield from self._commit_what_is_there(offsets, None)
+            self._are_done(offsets)
+            return
+        if isinstance(what, ConsumerRecord):
             at = TopicPartition(what.topic, what.partition)
             offsets = {at: readable(states[at], what.offset + 1) if at in states else what.offset + 1}
         else:
             offsets = dict(what)
         yield from self.commit(offsets)
+        self._are_done(offsets)
+
+    def _are_done(self, offsets: Mapping[TopicPartition, int]) -> None:
+        states = self.positions.states
         for at, offset in offsets.items():
             if at in states:
                 states[at].done = max(states[at].done, min(offset, states[at].position))
@@ -407,15 +426,39 @@ class Inbox:
         self.positions.committing(offsets)
         try:
             yield request
-        except Fenced:
-            member.lost(identity)
+        except Fenced as error:
+            fenced = _partitions_of(error)
+            if not fenced:
+                member.lost(identity)
+                raise
+            # Of these alone; that the group has changed is told by the next heartbeat.
+            yield from self._drop(fenced)
+            member.holds(self.positions.states)
             raise
         self.positions.committed(offsets)
+
+    def _commit_what_is_there(
+        self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int | None
+    ) -> Program[None]:
+        """As `commit`, without the partitions of topics that were deleted: the others are not to wait for these."""
+        left = dict(offsets)
+        while True:
+            try:
+                yield from self.commit(left, retry_timeout_ms)
+            except SiltlogError as error:
+                topic = error.members.get("topic") if error.error_code in GONE_CODES else None
+                gone = [at for at in left if at.topic == topic]
+                if not gone:
+                    raise
+                _log.warning("what is done in %s is not committed: %s", topic, error)
+                left = {at: offset for at, offset in left.items() if at.topic != topic}
+            else:
+                return
 
     def _commit_done(self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int) -> Program[None]:
         """What fails is tried again at the next occasion; at worst records are delivered again."""
         try:
-            yield from self.commit(offsets, retry_timeout_ms)
+            yield from self._commit_what_is_there(offsets, retry_timeout_ms)
         except SiltlogError as error:
             _log.warning("what is done could not be committed now: %s", error)
 
@@ -435,7 +478,7 @@ class Inbox:
         """The last commit. The membership is ended by who heartbeats."""
         if self.options.commits_by_itself:
             self._give_back_chunk()
-            yield from self.commit(self.positions.uncommitted(), LAST_COMMIT_MS)
+            yield from self._commit_what_is_there(self.positions.uncommitted(), LAST_COMMIT_MS)
 
     # --- positions ----------------------------------------------------------------------------------------
     def state(self, topic: str, partition: int) -> PartitionState:
@@ -473,6 +516,11 @@ class Inbox:
             self._give_back_chunk()
         for state in states:
             state.paused = paused
+
+
+def _partitions_of(error: Fenced) -> list[TopicPartition]:
+    """Which ones the group says are not the member's; none where it is no member any more."""
+    return [TopicPartition(one["topic"], one["partition"]) for one in error.members.get("partitions", ())]
 
 
 def _member_options(options: ConsumerOptions) -> MemberOptions:

@@ -26,10 +26,12 @@ class PartitionState:
 
     __slots__ = (
         *("asked", "at", "bounds", "committed", "delivered", "done", "flight", "paused", "placed", "position"),
-        *("rests_until", "runs", "troubled_since"),
+        *("rests_until", "runs", "topic_id", "troubled_since"),
     )
 
-    def __init__(self, at: TopicPartition, offset: int, delivered: int | None = None) -> None:
+    def __init__(
+        self, at: TopicPartition, offset: int, delivered: int | None = None, topic_id: str | None = None
+    ) -> None:
         self.at = at
         self.paused = False
         self.committed: int | None = offset
@@ -38,6 +40,8 @@ class PartitionState:
         """As last seen."""
         self.delivered = delivered
         """Below it records were handed out to a former member that did not commit them; None: it ended cleanly."""
+        self.topic_id = topic_id
+        """Which topic of that name the offsets are of, where a group said so."""
         self.runs = 0
         """How many of them are buffered."""
         self.rests_until = 0.0
@@ -85,8 +89,10 @@ class Positions:
         """Of what is fetched and not handed out."""
         self._runs: deque[Run] = deque()
 
-    def assign(self, at: TopicPartition, offset: int, delivered: int | None = None) -> None:
-        self.states[at] = PartitionState(at, offset, delivered)
+    def assign(
+        self, at: TopicPartition, offset: int, delivered: int | None = None, topic_id: str | None = None
+    ) -> None:
+        self.states[at] = PartitionState(at, offset, delivered, topic_id)
 
     def revoke(self, lost: Iterable[TopicPartition]) -> None:
         for at in lost:

@@ -169,6 +169,7 @@ class Topics(msgspec.Struct):
 class Assigned(msgspec.Struct):
     topic: str
     partition: Whole
+    topic_id: Annotated[str, Meta(description="Another one than before: the topic was deleted and created again")]
     offset: Annotated[Whole, Meta(description="Where to read from")]
     delivered: Annotated[
         Whole | msgspec.UnsetType,

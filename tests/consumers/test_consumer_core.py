@@ -153,7 +153,8 @@ class GroupModel:
         for at, offset in offsets.items():
             held = None if member is None else member.parts.get(at)
             if held is None or not held[0] <= document["generation"] <= self.generation:
-                raise problem("fenced_member", f"it does not hold {at}")
+                partitions = [{"topic": at.topic, "partition": at.partition}]
+                raise problem("fenced_member", f"it does not hold {at}", partitions=partitions)
             if not self.starts[at] <= offset <= self.ends[at]:
                 raise problem("invalid_request", "outside of the log")
         self.committed |= offsets

@@ -238,6 +238,7 @@ with Consumer(sys.argv[1], assign=[TopicPartition("t", 0), TopicPartition("t", 1
     assert consumer.poll_arrow(max_records=2, timeout_ms=20_000).num_rows
     assert next(consumer).text() == "v"
     assert len(list(consumer)) > 10
+    assert consumer.poll_arrow(timeout_ms=0).num_rows == 0
     assert {lag.records for lag in consumer.lag().values()} == {0}
 heavy = {
     "pandas", "redis", "deltalake", "starlette", "aiohttp", "asyncio", "boto3", "fsspec", "pydantic", "pyspark",

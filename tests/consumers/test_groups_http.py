@@ -56,9 +56,10 @@ def api() -> Iterator[Api]:
 def test_the_loop_of_a_member(api: Api) -> None:
     told = api.ok("PUT", "/v1/groups/loop/members/a", {"topics": ["flights"]})
     assert told["generation"] > 0 and told["heartbeat_interval_ms"] == 5_000
+    topic_id = api.ok("GET", "/v1/topics/flights/offsets")["topic_id"]
     assert told["assignment"] == [
-        {"topic": "flights", "partition": 0, "offset": 0},
-        {"topic": "flights", "partition": 1, "offset": 0},
+        {"topic": "flights", "partition": 0, "topic_id": topic_id, "offset": 0},
+        {"topic": "flights", "partition": 1, "topic_id": topic_id, "offset": 0},
     ]
     again = api.ok("PUT", "/v1/groups/loop/members/a", {"generation": told["generation"], "wait_ms": 50})
     assert again["assignment"] is None
