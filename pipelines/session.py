@@ -6,6 +6,7 @@ Under `spark-submit`, or where a session is active already, that one is used as 
 import hashlib
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -201,6 +202,8 @@ def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSess
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_CONF_DIR": None,
         "PYSPARK_SUBMIT_ARGS": None,
+        # The Python of its workers: by default the first `python3` on PATH, which may have nothing of ours.
+        "PYSPARK_PYTHON": sys.executable,
     }
     with tempfile.TemporaryFile() as output, _environment(environment):
         gateway = None

@@ -17,8 +17,8 @@ import xxhash
 
 from siltlog.infra import names
 from siltlog.infra.arrow_pieces import Pieces
-from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.arrow_body import PUBLISHED, Compression, out_of_range, place
+from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import Buffer, Request, json_request
 from siltlog.infra.client.flight import Claimed, Reply
 from siltlog.infra.client.transport import Caller
@@ -81,8 +81,21 @@ class Resumed:
 
 
 class Publication:
-    def __init__(self, caller: Caller, topic: str, options: Options, producer_id: str | None) -> None:
-        """Without a `producer_id` nothing earlier is asked for. Raises UnknownTopic."""
+    def __init__(
+        self,
+        caller: Caller,
+        topic: str,
+        options: Options,
+        producer_id: str | None,
+        *,
+        first_record: int = 0,
+        first_chunk: int = 0,
+    ) -> None:
+        """Without a `producer_id` nothing earlier is asked for. Raises UnknownTopic.
+
+        A source that comes in several parts says how many records were before this one, which all have arrived.
+        `first_chunk` says where its keyless records begin to go around.
+        """
         self.topic = topic
         self.count = 0
         self.already = 0
@@ -99,8 +112,13 @@ class Publication:
         self._resumed = Resumed()
         if producer_id is not None and self._made:
             self._claim()
-        self._chunks = 0
-        self._record = 0
+        self._chunks = first_chunk
+        self._record = first_record
+
+    @property
+    def resumed_record(self) -> int:
+        """The number of the last record that an earlier run is known to have sent; -1 when none is."""
+        return self._resumed.record
 
     def publish(self, chunk: pa.Table) -> Iterator[int]:
         """Sends the next chunk of the source; yields before each request how many records it has, for pacing.

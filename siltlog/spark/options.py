@@ -1,0 +1,221 @@
+"""The options of `format("siltlog")`, checked before anything is read or written. Their names are in any case."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+from urllib.parse import quote
+
+import msgspec
+
+from siltlog.consumers.row_source import Isolation
+from siltlog.consumers.table_reading import READS, Read
+from siltlog.infra import names
+from siltlog.infra.client.address import default_url
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.record import time_us
+from siltlog.infra.errors import ConfigError
+
+EARLIEST = -2
+LATEST = -1
+"""Kafka's numbers for the ends of a partition, in offsets given as JSON."""
+RECORDS_PER_TASK = 1_000_000
+COMPRESSIONS = ("none", "lz4", "zstd")
+ACKS = ("wal", "table")
+
+Edge = Literal["earliest", "latest"]
+ByPartition = Mapping[str, Mapping[int, int]]
+"""Topic -> partition -> offset, EARLIEST or LATEST."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The lowest offset at or after it, in each partition; `us` since 1970 (UTC)."""
+
+    us: int
+
+
+Bound = Edge | ByPartition | Moment
+
+_SHARED = frozenset(("path", "topic", "subscribe", "url"))
+_READING = _SHARED | {
+    "startingoffsets",
+    "endingoffsets",
+    "startingtimestamp",
+    "endingtimestamp",
+    "maxoffsetspertrigger",
+    "maxrecordsperpartition",
+    "failondataloss",
+    "isolation",
+    "read",
+}
+_WRITING = frozenset(
+    ("path", "topic", "url", "checkpointlocation", "staginglocation", "writerid", "batchid", "acks", "compression")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    topics: tuple[str, ...]
+    url: str
+    starting: Bound
+    ending: Bound
+    max_offsets_per_trigger: int | None
+    records_per_task: int
+    fail_on_data_loss: bool
+    isolation: Isolation
+    read: Read
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    topic: str
+    url: str
+    staging_location: str | None
+    """The folder that the batches of one writer are staged in; None: where the topic's tables are."""
+    writer_id: str | None
+    batch_id: int | None
+    acks: str | None
+    compression: Literal["none", "lz4", "zstd"]
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Raises ConfigError that names the option."""
+    options = _known(given, _READING)
+    if streaming and {"endingoffsets", "endingtimestamp"} & options.keys():
+        raise ConfigError("a stream has no end: leave out endingOffsets and endingTimestamp, or read a batch")
+    starting = _bound(options, "starting", "earliest")
+    ending = _bound(options, "ending", "latest")
+    if ending == "earliest" or (starting == "latest" and not streaming):
+        raise ConfigError("a batch reads from startingOffsets, which is not latest, to endingOffsets, not earliest")
+    limit = _whole(options, "maxOffsetsPerTrigger", None)
+    if limit is not None and not streaming:
+        raise ConfigError("maxOffsetsPerTrigger is for streams; a batch reads all of its range")
+    isolation = _one_of(options, "isolation", ("wal", "table"), "wal")
+    read = _one_of(options, "read", READS, "auto")
+    return ReadOptions(
+        topics=_topics(options),
+        url=_url(options),
+        starting=starting,
+        ending=ending,
+        max_offsets_per_trigger=limit,
+        records_per_task=_whole(options, "maxRecordsPerPartition", RECORDS_PER_TASK) or RECORDS_PER_TASK,
+        fail_on_data_loss=_one_of(options, "failOnDataLoss", ("true", "false"), "true") == "true",
+        # Who reads nothing but the table sees nothing but the table.
+        isolation=cast(Isolation, "table" if read == "table" else isolation),
+        read=cast(Read, read),
+    )
+
+
+def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Raises ConfigError that names the option."""
+    options = _known(given, _WRITING)
+    topics = _topics(options)
+    if len(topics) > 1:
+        raise ConfigError(f"one topic is written to at a time, not {len(topics)}: {', '.join(topics)}")
+    writer_id = options.get("writerid")
+    wrong = None if writer_id is None else names.name_problem(writer_id)
+    if wrong is not None:
+        raise ConfigError(f"writerId: {wrong}")
+    batch_id = _whole(options, "batchId", None, least=0)
+    staging = options.get("staginglocation")
+    if streaming:
+        if batch_id is not None:
+            raise ConfigError("batchId is for batches; a stream numbers its own")
+        if staging is None and "checkpointlocation" in options:
+            staging = options["checkpointlocation"].rstrip("/") + "/siltlog"
+        if staging is None and writer_id is None:
+            raise ConfigError(
+                "a stream needs a checkpointLocation, a stagingLocation or a writerId to be known again by"
+            )
+    elif (batch_id is None) != (writer_id is None):
+        raise ConfigError("writerId and batchId go together: they name a batch so that it is written once")
+    return WriteOptions(
+        topic=topics[0],
+        url=_url(options),
+        staging_location=None if staging is None else _location(staging),
+        writer_id=writer_id,
+        batch_id=batch_id,
+        acks=_one_of(options, "acks", ACKS, "") or None,
+        compression=cast(Literal["none", "lz4", "zstd"], _one_of(options, "compression", COMPRESSIONS, "lz4")),
+    )
+
+
+def _known(given: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:
+    options = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(options.keys() - known - {"checkpointlocation"})
+    if unknown:
+        raise ConfigError(f'format("siltlog") has no option {unknown[0]!r} here; it has: {", ".join(sorted(known))}')
+    return options
+
+
+def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
+    given = [options[name] for name in ("topic", "subscribe", "path") if name in options]
+    if len(given) != 1:
+        raise ConfigError('name what to read or write once: .load("flights"), or the option topic, or subscribe')
+    topics = tuple(dict.fromkeys(name for one in given[0].split(",") if (name := one.strip())))
+    if not topics:
+        raise ConfigError("no topic is named")
+    for topic in topics:
+        wrong = names.name_problem(topic)
+        if wrong is not None:
+            raise ConfigError(wrong)
+    return topics
+
+
+def _url(options: Mapping[str, str]) -> str:
+    url = options.get("url") or default_url()
+    return ",".join(Endpoints(url).urls)
+
+
+def _bound(options: Mapping[str, str], which: str, otherwise: Edge) -> Bound:
+    offsets, timestamp = options.get(f"{which}offsets"), options.get(f"{which}timestamp")
+    if offsets is not None and timestamp is not None:
+        raise ConfigError(f"give {which}Offsets or {which}Timestamp, not both")
+    if timestamp is not None:
+        try:
+            return Moment(time_us(int(timestamp) if timestamp.lstrip("-").isdigit() else timestamp))
+        except ValueError as error:
+            raise ConfigError(f"{which}Timestamp: {error}") from None
+    if offsets is None:
+        return otherwise
+    if offsets.lower() in ("earliest", "latest"):
+        return cast(Edge, offsets.lower())
+    try:
+        return msgspec.json.decode(offsets, type=dict[str, dict[int, int]])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f'{which}Offsets is earliest, latest or offsets as {{"topic": {{"0": 42}}}}, not {offsets[:80]!r}: {error}'
+        ) from None
+
+
+def _whole(options: Mapping[str, str], name: str, otherwise: int | None, *, least: int = 1) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) >= least):
+        raise ConfigError(f"{name} is a whole number from {least} on, not {text[:80]!r}")
+    return int(text)
+
+
+def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...], otherwise: str) -> str:
+    text = options.get(name.lower(), otherwise).lower()
+    if text not in choices and text != otherwise:
+        raise ConfigError(f"{name} is one of {', '.join(choices)}, not {text[:80]!r}")
+    return text
+
+
+def _location(text: str) -> str:
+    """As a store's root: a path of this machine is a file's, and Spark's word for S3 is S3."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        path = text.removeprefix("file:")
+        if not path.startswith("/"):
+            raise ConfigError(f"{text!r} is no place to stage in: use /path, file:///path or s3://bucket/prefix")
+        return "file://" + quote(path)
+    if scheme in ("s3a", "s3n"):
+        return f"s3://{rest}"
+    if scheme not in ("file", "s3"):
+        raise ConfigError(
+            f"nothing can be staged in {text!r}: give a stagingLocation, file:///path or s3://bucket/prefix"
+        )
+    return text

@@ -1,0 +1,63 @@
+"""What the tables of topics hold, as Spark's own Delta source reads it, named as its Kafka source names it."""
+
+from typing import TYPE_CHECKING
+
+from siltlog.infra import names, settings
+from siltlog.infra.client.table_location import table_uri
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import problem
+from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.table import TopicTable
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.pipelines.topics import select_of, spark_uri
+from siltlog.spark.columns import TIMESTAMP_TYPES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(spark: "SparkSession", topic: str, *, url: str | None = None, root: str | None = None) -> "DataFrame":
+    """What the table of `topic` holds now, without the rows below the log start, as Spark's Kafka source names it.
+
+    The stored columns, then Kafka's `topic string` and `timestampType int`. Rows are not ordered. The server at `url`
+    is asked where the table is, or nobody with `root`. The session has Delta, and reaches the table by itself;
+    `SILT_S3_ENDPOINT` and `SILT_S3_REGION` hold here as for the server. Raises UnknownTopic.
+    """
+    store, snapshot = _opened(topic, url, root)
+    return spark.sql(
+        f"SELECT *, '{topic}' AS topic, {_timestamp_type(snapshot)} AS timestampType "  # noqa: S608
+        f"FROM ({select_of(store, topic, snapshot)})"
+    )
+
+
+def readStream(spark: "SparkSession", topic: str, *, url: str | None = None, root: str | None = None) -> "DataFrame":
+    """What the table of `topic` holds and will hold, as a stream with the columns of `read`; arguments as there.
+
+    Compaction and retention do not disturb it. It begins with all that is there, in no order, and knows the topic by
+    its place: where one of the same name follows a deleted one, the stream goes on with its rows.
+    """
+    store, snapshot = _opened(topic, url, root)
+    stream = (
+        spark.readStream.format("delta")
+        .option("skipChangeCommits", "true")
+        .load(spark_uri(store, names.topic_path(topic)))
+    )
+    return stream.selectExpr("*", f"'{topic}' AS topic", f"{_timestamp_type(snapshot)} AS timestampType")
+
+
+def _opened(topic: str, url: str | None, root: str | None) -> tuple[ObjectStore, TableSnapshot]:
+    uri = table_uri(topic, url=url, root=root)
+    chosen = settings.load().settings
+    store = open_store(
+        uri.removesuffix(f"/{names.topic_path(topic)}"),
+        s3_endpoint=chosen.s3_endpoint,
+        s3_region=chosen.s3_region,
+    )
+    snapshot = TopicTable.open(store, topic, SystemClock()).snapshot
+    if snapshot.deleted:
+        raise problem("unknown_topic", f"topic {topic!r} was deleted", topic=topic)
+    return store, snapshot
+
+
+def _timestamp_type(snapshot: TableSnapshot) -> int:
+    return TIMESTAMP_TYPES[str(snapshot.config["timestamp.type"])]
