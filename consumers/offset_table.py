@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from siltlog.consumers.group_scripts import Key
-from siltlog.infra import names
+from siltlog.infra import names, stored_offset
 from siltlog.infra.new_record import NewRecord
+from siltlog.infra.stored_offset import StoredOffset
 
 
 class SavedOffset(NamedTuple):
@@ -25,26 +25,13 @@ class SavedOffset(NamedTuple):
     """How many partitions the topic had when the group first read it; 0 where it has not yet."""
 
 
-class _Value(msgspec.Struct):
-    """The value of a record of `_offsets`, as JSON. Members may be added."""
-
-    topic: str
-    offset: int
-    version: int
-    metadata: str
-    committed_ms: int
-    partitions_seen: int = 0
-
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Value).decode
 _Place = tuple[str, int]
 """(topic id, partition)"""
 
 
 def saved_record(group: str, entry: SavedOffset) -> NewRecord:
-    value = _Value(entry.key.topic, *entry[1:])
-    return NewRecord(names.offset_key(group, entry.key.topic_id, entry.key.partition), _encode(value))
+    value = StoredOffset(entry.key.topic, *entry[1:])
+    return NewRecord(names.offset_key(group, entry.key.topic_id, entry.key.partition), stored_offset.encode(value))
 
 
 def forgotten_record(group: str, key: Key) -> NewRecord:
@@ -107,7 +94,7 @@ class OffsetTable:
         if value is None:
             self.drop(group, topic_id, int(partition))
             return
-        stored = _decode(value)
+        stored = stored_offset.decode(value)
         place = Key(stored.topic, topic_id, int(partition))
         self.put(
             group,

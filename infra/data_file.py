@@ -271,7 +271,7 @@ def _groups_from(parquet: pq.ParquetFile, file: DataFile | str, first_offset: in
     """
     metadata = parquet.metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    bounds = [_bounds(group, "offset") for group in groups]
+    bounds = [stored_bounds(group, "offset") for group in groups]
     contiguous = not isinstance(file, str) and file.last_offset - file.first_offset + 1 == file.rows
     for group, (first, last) in zip(groups, bounds, strict=True):
         if last - first + 1 < group.num_rows or (contiguous and last - first + 1 != group.num_rows):
@@ -285,7 +285,7 @@ def _groups_from(parquet: pq.ParquetFile, file: DataFile | str, first_offset: in
     return [index for index, (_, last) in enumerate(bounds) if last >= first_offset]
 
 
-def _bounds(group: Any, name: str) -> tuple[int, int]:
+def stored_bounds(group: Any, name: str) -> tuple[int, int]:
     """Minimum and maximum in a row group's statistics, as stored."""
     statistics = _column_chunk(group, name).statistics
     if statistics is None or not statistics.has_min_max:
@@ -313,8 +313,8 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         if info is None or not groups:
             raise ValueError("it has no rows")
-        offsets = [_bounds(group, "offset") for group in groups]
-        times = [_bounds(group, "timestamp") for group in groups]
+        offsets = [stored_bounds(group, "offset") for group in groups]
+        times = [stored_bounds(group, "timestamp") for group in groups]
         lowest, highest = bounded_timestamps(min(low for low, _ in times), max(high for _, high in times))
         return DataFile(
             path=path,
@@ -328,6 +328,16 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
             modified_ms=info.modified_ms,
             footer_crc=footer.crc,
         )
+
+
+@contextmanager
+def opened_data_file(store: Readable, topic: str, file: DataFile) -> Iterator[pq.ParquetFile]:
+    """The file itself, its footer checked, for who looks at all of it.
+
+    What goes wrong inside the block is raised as `read_data_file` does.
+    """
+    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+        yield parquet
 
 
 @contextmanager

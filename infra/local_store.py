@@ -16,7 +16,7 @@ import pyarrow as pa
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.private_folder import PrivateFolder
-from siltlog.infra.store import ObjectInfo
+from siltlog.infra.store import COPY_BYTES, ObjectInfo
 
 PENDING_PREFIX = ".pending-"
 """Names of objects that are still being written; never listed."""
@@ -88,6 +88,20 @@ class LocalStore:
         with translated(path):
             pending = self._write_pending(path, data)
             pending.replace(self.path(path))
+
+    def put_from(self, path: str, source: pa.NativeFile) -> None:
+        target = self.path(path)
+        pending = target.with_name(PENDING_PREFIX + uuid.uuid4().hex)
+        with translated(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with pending.open("wb") as out:
+                    while part := source.read(COPY_BYTES):
+                        out.write(part)
+                pending.replace(target)
+            except BaseException:
+                pending.unlink(missing_ok=True)
+                raise
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with translated(path):

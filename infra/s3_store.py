@@ -9,12 +9,14 @@ from typing import Any
 
 import boto3
 import pyarrow as pa
+from boto3.exceptions import S3UploadFailedError
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from siltlog.infra.errors import problem
-from siltlog.infra.store import ObjectInfo
+from siltlog.infra.store import COPY_BYTES, ObjectInfo
 
 CONNECT_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 30_000
@@ -22,6 +24,7 @@ ATTEMPTS_MAX = 5
 CONNECTIONS_MAX = 32
 _THREADS = 8
 _DEFAULT_REGION = "us-east-1"
+_TRANSFER = TransferConfig(multipart_threshold=COPY_BYTES, multipart_chunksize=COPY_BYTES, use_threads=False)
 _ABSENT = ("NoSuchKey", "404", "NotFound")
 _EXISTS = ("PreconditionFailed", "412")
 
@@ -38,7 +41,7 @@ def translated(path: str) -> Iterator[None]:
         raise problem(
             "topic_unavailable", f"S3 refused {path}: {code} {error.response['Error'].get('Message', '')}"
         ) from error
-    except BotoCoreError as error:
+    except (BotoCoreError, S3UploadFailedError) as error:
         raise problem("topic_unavailable", f"S3 cannot be reached for {path}: {error}") from error
 
 
@@ -96,6 +99,10 @@ class S3Store:
     def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
         with translated(path):
             self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data))
+
+    def put_from(self, path: str, source: pa.NativeFile) -> None:
+        with translated(path):
+            self._client.upload_fileobj(source, self._bucket, self._key(path), Config=_TRANSFER)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with translated(path):

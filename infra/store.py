@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from siltlog.infra.errors import ConfigError
 
+COPY_BYTES = 8 * 1024 * 1024
+"""What is in memory at once of an object that is copied."""
+
 
 class ObjectInfo(NamedTuple):
     path: str
@@ -42,6 +45,9 @@ class ObjectStore(Protocol):
 
     def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
         """Writes the whole object; seen whole or not at all. Locally not durable before `sync`."""
+
+    def put_from(self, path: str, source: pa.NativeFile) -> None:
+        """As `put` of all that `source` has from its position on, without all of it in memory at once."""
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Atomic and durable; False, and nothing written, when the object exists."""

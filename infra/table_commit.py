@@ -6,7 +6,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from siltlog.infra import names
 from siltlog.infra.data_file import DataFile
@@ -99,6 +99,28 @@ def commit_table(
         commit_properties=_properties(commit_id, transactions, COMPARE_AND_SET),
         post_commithook_properties=_HOOKS,
         raise_if_key_not_exists=False,
+    )
+
+
+def commit_filled_table(
+    store: ObjectStore,
+    uri: str,
+    properties: Mapping[str, str],
+    actions: Sequence[AddAction],
+    transactions: Mapping[str, int],
+    commit_id: str,
+) -> None:
+    """A new table at `uri` that has files from its first version on."""
+    create_table_with_add_actions(
+        uri,
+        schema=TABLE_SCHEMA,
+        add_actions=list(actions),
+        mode="error",
+        partition_by=[names.PARTITION_COLUMN],
+        configuration=dict(properties),
+        storage_options=store.storage_options(),
+        commit_properties=_properties(commit_id, transactions, COMPARE_AND_SET),
+        post_commithook_properties=_HOOKS,
     )
 
 

@@ -50,7 +50,7 @@ def topic_options(command: F) -> F:
 @pass_session
 def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str | None, data_dir: Path | None) -> int:
     """Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices."""
-    settings = _settings(root, data_dir)
+    settings = place_settings(root, data_dir)
     with needs("spark", "silt compact"), progress() as bar:
         from siltlog.pipelines.compact import compact_topics
 
@@ -76,7 +76,7 @@ def retain(session: Session, topics: tuple[str, ...], dry_run: bool, root: str |
     Whole files of expired records leave the tables, where cleanup.policy has "delete", and the log start moves past
     them. The files themselves stay until silt vacuum.
     """
-    settings = _settings(root, data_dir)
+    settings = place_settings(root, data_dir)
     with needs("server", "silt retain"), progress() as bar:
         from siltlog.pipelines.retain import retain_topics
 
@@ -115,7 +115,7 @@ def vacuum(
     data_dir: Path | None,
 ) -> int:
     """Delete the files that no table names any more, once they are old enough that nobody can be reading them."""
-    settings = _settings(root, data_dir)
+    settings = place_settings(root, data_dir)
     with needs("server", "silt vacuum"):
         from siltlog.infra.vacuum import PERIOD_MS_MAX
         from siltlog.pipelines.vacuum import vacuum_topics
@@ -134,7 +134,7 @@ def query(session: Session, sql: str, root: str | None, data_dir: Path | None) -
 
     The columns are partition, offset, timestamp, key, value (both binary: string(value) is their text) and headers.
     """
-    settings = _settings(root, data_dir)
+    settings = place_settings(root, data_dir)
     with needs("spark", "silt query"), ExitStack() as stack:
         from siltlog.pipelines.query import query as run_query
 
@@ -182,7 +182,8 @@ def jsonable(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def _settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
+def place_settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
+    """Raises ConfigError where there are no tables."""
     settings = take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
     place = urlsplit(settings.root_uri)
     if place.scheme == "file" and not Path(unquote(place.path)).is_dir():

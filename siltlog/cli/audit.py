@@ -1,0 +1,84 @@
+"""`silt audit`: reads what is stored and says what is wrong with it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from siltlog.cli.output import grid, progress
+from siltlog.cli.pipelines import place_options, place_settings, topic_options
+from siltlog.cli.session import EXIT_FAILED, EXIT_FOUND_WRONG, Session, needs, pass_session
+from siltlog.infra.errors import problem_document
+
+
+@click.command(epilog="Example:  silt audit --topic events")
+@topic_options
+@click.option(
+    "--any-partition",
+    "any_partition",
+    multiple=True,
+    metavar="TOPIC",
+    help="Do not check its keys: its publishers choose partitions themselves. Repeatable.",
+)
+@place_options
+@pass_session
+def audit(
+    session: Session,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    any_partition: tuple[str, ...],
+    root: str | None,
+    data_dir: Path | None,
+) -> int:
+    """Read everything that is stored, and prove that it is whole and true.
+
+    No offset is missing or there twice, none is out of order, every key is in the partition that its hash names, every
+    checksum fits, and what the log says of a file is what is in it. Changes nothing. Ends with 3 when something is
+    wrong.
+    """
+    settings = place_settings(root, data_dir)
+    with needs("server", "silt audit"), progress() as bar:
+        from siltlog.pipelines.audit import audit_topics
+
+        tasks: dict[str, Any] = {}
+
+        def advance(topic: str, done_bytes: int, planned_bytes: int) -> None:
+            if topic not in tasks:
+                tasks[topic] = bar.add_task(f"auditing {topic}")
+            bar.update(tasks[topic], completed=done_bytes, total=planned_bytes)
+
+        reports = audit_topics(settings, topics, dry_run=dry_run, any_partition=any_partition, progress=advance)
+    print_reports(session, reports)
+    return exit_code(reports)
+
+
+def print_reports(session: Session, reports: Any) -> None:
+    """A row for each topic, then each thing that is wrong; as JSON `audited`, as values what is wrong."""
+    documents = [_document(report) for report in reports]
+    columns = ("partitions", "files", "rows", "size_bytes", "seconds")
+    findings = [{"topic": one["topic"], **finding} for one in documents for finding in one["findings"]]
+    tables = [grid(documents, ("topic", "verdict", *columns), numbers=columns)]
+    if findings:
+        tables.append(grid(findings, ("topic", "kind", "detail"), title="\nWrong:"))
+    session.output.document({"audited": documents}, value=[one["detail"] for one in findings], tables=tables)
+    for report in reports:
+        if report.error is not None:
+            session.output.note(f"{report.topic}: {report.error}")
+        if report.findings_left_out:
+            session.output.note(f"{report.topic}: {report.findings_left_out} more are not shown")
+
+
+def exit_code(reports: Any) -> int:
+    if any(report.findings for report in reports):
+        return EXIT_FOUND_WRONG
+    return EXIT_FAILED if any(report.error is not None for report in reports) else 0
+
+
+def _document(report: Any) -> dict[str, Any]:
+    verdict = "clean" if report.clean else "wrong" if report.findings else "not read"
+    document = {"topic": report.topic, "verdict": "not read" if report.dry_run else verdict}
+    document |= {name: getattr(report, name) for name in report.__dataclass_fields__}
+    document["seconds"] = round(report.seconds, 3)
+    document["error"] = None if report.error is None else problem_document(report.error, None)
+    return dict(msgspec.to_builtins(document))
