@@ -29,15 +29,13 @@ COMMANDS = {
     "retain": "pipelines:retain",
     "vacuum": "pipelines:vacuum",
     "audit": "audit:audit",
-    "schedule": "schedule:schedule",
-    "jobs": "jobs:jobs",
     "query": "pipelines:query",
     "config": "config:config",
 }
 """Command -> module and attribute in this package; a module is imported when its command is asked for."""
 
-LOGGING = ("serve", "schedule")
-"""The commands that log by themselves, and whose log is their business."""
+SERVE = "serve"
+"""The one command that logs by itself, and whose log is its business."""
 UNREACHABLE = "unreachable"
 EPILOG = """\b
 First steps:
@@ -74,7 +72,7 @@ class LazyGroup(click.Group):
 def silt(ctx: click.Context, debug: bool) -> None:
     """A log that settles into Delta: publish over HTTP, consume in order, query as tables."""
     ctx.ensure_object(Session).debug = debug
-    if ctx.invoked_subcommand not in LOGGING:
+    if ctx.invoked_subcommand != SERVE:
         _take_logs(debug)
 
 
