@@ -147,6 +147,8 @@ class Fetcher:
                     or budget.bytes_taken >= min_bytes
                     or any(part.error or part.share.spent for part in parts)
                 ):
+                    for part in parts:
+                        self._tell_bounds(part)
                     return result
                 if wait is None:
                     if wait_ms <= 0:
@@ -203,6 +205,16 @@ class Fetcher:
         part.next_offset = read.next_offset
         part.bounds = read.bounds
         part.batches += read.batches
+
+    def _tell_bounds(self, part: PartitionFetch) -> None:
+        """Of a partition that was not read: what others have may be all that a fetch takes."""
+        if part.bounds is None and part.error is None:
+            try:
+                topic, view = self._find(part)
+            except SiltlogError as error:
+                part.error = error
+            else:
+                part.topic_id, part.bounds = topic.topic_id, view.bounds()
 
     def _find(self, part: PartitionFetch) -> tuple[TopicView, PartitionView]:
         position = part.position

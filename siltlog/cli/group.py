@@ -62,6 +62,7 @@ def describe(session: Session, name: str) -> None:
         {
             "member_id": member["member_id"],
             "client_id": member["client_id"],
+            "instance_id": member["instance_id"],
             "reads": member["topic_pattern"] or ", ".join(member["topics"]),
             "holds": _held(member["assignment"]),
         }

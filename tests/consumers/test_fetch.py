@@ -152,6 +152,18 @@ class TestOneAnswer:
         run(body)
 
 
+    def test_partitions_that_it_did_not_come_to_have_their_bounds_or_problem(self, bench: Bench) -> None:
+        async def body() -> None:
+            for number in range(3):
+                bench.put(number, 2)
+            result = await bench.fetch(at(0), at(1), at(2), at(99), max_records=1)
+            assert sum(counts(result)) == 1
+            assert [part.bounds is not None for part in result.partitions] == [True, True, True, False]
+            assert [part.error is not None for part in result.partitions] == [False, False, False, True]
+
+        run(body)
+
+
 class TestLongPoll:
     def test_returns_as_soon_as_one_partition_has_a_record(self, bench: Bench) -> None:
         async def body() -> None:
