@@ -6,30 +6,24 @@ is an orphan, which vacuum removes.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.data_file import (
-    ROW_GROUP_BYTES_MAX,
-    ROW_GROUP_ROWS_MAX,
-    DataFile,
-    data_file_from_footer,
-    read_data_file,
-)
+from siltlog.infra.data_file import DataFile
 from siltlog.infra.delta_log import JOB_MS_MAX
 from siltlog.infra.errors import Fenced, SiltlogError, problem
-from siltlog.infra.schema import FILE_SCHEMA
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.compaction_plan import Chunk, CompactionPlan, Limits, plan
-from siltlog.pipelines.session import reason_of, spark_errors, spark_session
-from siltlog.pipelines.topics import open_each, spark_uri, store_of
+from siltlog.pipelines.rewriting import failures_named, write_merged, written_files
+from siltlog.pipelines.session import spark_session
+from siltlog.pipelines.topics import open_each, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,26 +37,6 @@ NEVER_READ = -1
 """The version of a table that could not be opened."""
 LONG_JOB_BYTES = 1024 * 1024 * 1024
 """From here on Spark runs with the optimising compiler."""
-CODECS = {"zstd": "zstd", "lz4": "lz4_raw", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
-READ_OPTIONS = {
-    "parquet.page.verify-checksum.enabled": "true",
-    "recursiveFileLookup": "true",  # the folders name no columns
-    "__globPaths__": "false",  # a path is a path, whatever is in the name of the root
-}
-WRITE_OPTIONS = {
-    "parquet.page.write-checksum.enabled": "true",
-    "parquet.block.size": str(ROW_GROUP_BYTES_MAX),
-    "parquet.block.row.count.limit": str(ROW_GROUP_ROWS_MAX),
-    "parquet.enable.dictionary": "false",
-    "parquet.enable.dictionary#key": "true",
-    "parquet.enable.dictionary#producer_id": "true",
-    "parquet.enable.dictionary#headers.list.element.key": "true",
-    # A footer with the smallest and the largest value would be as large as two records.
-    "parquet.column.statistics.enabled": "false",
-    "parquet.column.statistics.enabled#offset": "true",
-    "parquet.column.statistics.enabled#timestamp": "true",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-}
 
 
 @dataclass(slots=True)
@@ -205,9 +179,9 @@ def run_chunk(
         return None
     started_us = clock.now_us()
     folder = names.rewrite_folder(uuid.uuid4().hex)
-    with _failures_named(store, table.topic, chunk):
-        write_merged(spark, store, table.topic, chunk, folder, str(snapshot.config["compression"]))
-    outputs = _written(store, table.topic, chunk, folder)
+    with failures_named(store, table.topic, chunk.files):
+        write_merged(spark, store, table.topic, chunk.merges, folder, str(snapshot.config["compression"]))
+    outputs = written_files(store, table.topic, [merge.partition for merge in chunk.merges], folder)
     if clock.now_us() - started_us > JOB_MS_MAX * 1000:
         raise problem(
             "topic_unavailable",
@@ -219,64 +193,3 @@ def run_chunk(
     except Fenced:
         return None
     return outputs
-
-
-def write_merged(
-    spark: "SparkSession", store: ObjectStore, topic: str, chunk: Chunk, folder: str, compression: str
-) -> None:
-    """Each merge as one file in `folder`, sorted by offset."""
-    from pyspark.sql import functions
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    for file in chunk.files:
-        assert file.path.rpartition("/")[0].rpartition("/")[2] == names.partition_folder(file.partition), file.path
-    topic_path = names.topic_path(topic)
-    paths = [spark_uri(store, f"{topic_path}/{file.path}") for file in chunk.files]
-    in_path = functions.regexp_extract("_metadata.file_path", rf"/{names.PARTITION_COLUMN}=(\d+)/[^/]+$", 1)
-    tasks = min(len(chunk.merges), 4 * spark.sparkContext.defaultParallelism)
-    (
-        spark.read.schema(from_arrow_schema(FILE_SCHEMA))
-        .options(**READ_OPTIONS)
-        .parquet(*paths)
-        .withColumn(names.PARTITION_COLUMN, in_path.cast("int"))
-        # By its number, not its hash: two partitions in one task would wait for each other.
-        .repartitionById(tasks, names.PARTITION_COLUMN)
-        .sortWithinPartitions(names.PARTITION_COLUMN, "offset")
-        .write.partitionBy(names.PARTITION_COLUMN)
-        .options(**WRITE_OPTIONS, compression=CODECS[compression])
-        .parquet(spark_uri(store, f"{topic_path}/{folder}"))
-    )
-
-
-def _written(store: ObjectStore, topic: str, chunk: Chunk, folder: str) -> list[DataFile]:
-    """The files that Spark wrote, one for each merge; what Hadoop put beside them is removed."""
-    topic_path = names.topic_path(topic)
-    by_folder = {names.partition_folder(merge.partition): merge.partition for merge in chunk.merges}
-    outputs: list[DataFile] = []
-    for info in store.list(f"{topic_path}/{folder}"):
-        path = info.path.removeprefix(f"{topic_path}/")
-        parent, _, name = path.removeprefix(f"{folder}/").rpartition("/")
-        if name.startswith((".", "_")):
-            store.delete(info.path)
-        else:
-            outputs.append(data_file_from_footer(store, topic, path, by_folder[parent]))
-    if sorted(file.partition for file in outputs) != sorted(by_folder.values()):
-        raise problem(
-            "internal",
-            f"Spark wrote {len(outputs)} files into {topic_path}/{folder} for {len(by_folder)} merges; nothing was "
-            "committed",
-        )
-    return outputs
-
-
-@contextmanager
-def _failures_named(store: ObjectStore, topic: str, chunk: Chunk) -> Iterator[None]:
-    """A failure of Spark becomes CorruptData when a source is damaged or gone, else Unavailable."""
-    try:
-        yield
-    except spark_errors() as error:
-        for file in chunk.files:
-            read_data_file(store, topic, file, columns=FILE_SCHEMA.names)
-        raise problem(
-            "topic_unavailable", f"Spark could not merge files of topic {topic}: {reason_of(error)}", topic=topic
-        ) from error

@@ -20,6 +20,7 @@ from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.pipelines import compact as job
+from siltlog.pipelines import rewriting
 from siltlog.pipelines.compact import compact, compact_topics, plan_of, run_chunk
 from siltlog.pipelines.compaction_plan import Limits
 from siltlog.pipelines.topics import spark_uri
@@ -107,7 +108,7 @@ def test_files_are_as_the_server_writes_them(spark: Any, topic: TopicWriter) -> 
 
 
 def test_row_groups_are_bounded(spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(job.WRITE_OPTIONS, "parquet.block.row.count.limit", "50")
+    monkeypatch.setitem(rewriting.WRITE_OPTIONS, "parquet.block.row.count.limit", "50")
     topic = TopicWriter(store, TOPIC, partitions=1)
     topic.append(70)
     topic.append(70)
@@ -146,7 +147,7 @@ def test_damage_of_what_was_written_is_found_by_spark_and_by_us(spark: Any, stor
     topic.append(10)
     compact(spark, store, topic.table, CLOCK)
     (file,) = topic.table.snapshot.files_of(0)
-    flip(topic, file, b"value-13")
+    flip(topic, file, b"value-0123")  # of each value what it does not share with the one before
     with pytest.raises(CorruptData):
         read_data_file(store, TOPIC, file, columns=["value"])
     frame = spark.read.format("delta").load(spark_uri(store, names.topic_path(TOPIC)))

@@ -1,0 +1,158 @@
+"""Data files as Spark reads and writes them when it puts records of a topic into other files."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from siltlog.infra import names
+from siltlog.infra.data_file import (
+    ROW_GROUP_BYTES_MAX,
+    ROW_GROUP_ROWS_MAX,
+    DataFile,
+    data_file_from_footer,
+    read_data_file,
+)
+from siltlog.infra.errors import problem
+from siltlog.infra.schema import FILE_SCHEMA
+from siltlog.infra.store import ObjectStore
+from siltlog.pipelines.compaction_plan import Merge
+from siltlog.pipelines.session import reason_of, spark_errors
+from siltlog.pipelines.topics import spark_uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Choose = Callable[["DataFrame", Merge], "DataFrame"]
+"""Of the records of a merge those that stay."""
+
+SCANS_MAX = 16
+"""Up to so many merges each are a scan of their own in one query, which needs no shuffle; planning it takes longer the
+more there are."""
+CODECS = {"zstd": "zstd", "lz4": "lz4_raw", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
+READ_OPTIONS = {
+    "parquet.page.verify-checksum.enabled": "true",
+    "recursiveFileLookup": "true",  # the folders name no columns
+    "__globPaths__": "false",  # a path is a path, whatever is in the name of the root
+}
+WRITE_OPTIONS = {
+    "parquet.page.write-checksum.enabled": "true",
+    # With it come the delta encodings. Its pages have checksums too, and all readers verify them.
+    "parquet.writer.version": "PARQUET_2_0",
+    "parquet.compression.codec.zstd.level": "1",
+    "parquet.block.size": str(ROW_GROUP_BYTES_MAX),
+    "parquet.block.row.count.limit": str(ROW_GROUP_ROWS_MAX),
+    "parquet.enable.dictionary": "false",
+    "parquet.enable.dictionary#key": "true",
+    "parquet.enable.dictionary#producer_id": "true",
+    "parquet.enable.dictionary#headers.list.element.key": "true",
+    # A footer with the smallest and the largest value would be as large as two records.
+    "parquet.column.statistics.enabled": "false",
+    "parquet.column.statistics.enabled#offset": "true",
+    "parquet.column.statistics.enabled#timestamp": "true",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+def records_of(spark: "SparkSession", store: ObjectStore, topic: str, files: Sequence[DataFile]) -> "DataFrame":
+    """The columns of FILE_SCHEMA of every record in `files`; page checksums are verified."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    topic_path = names.topic_path(topic)
+    paths = [spark_uri(store, f"{topic_path}/{file.path}") for file in files]
+    return spark.read.schema(from_arrow_schema(FILE_SCHEMA)).options(**READ_OPTIONS).parquet(*paths)
+
+
+def write_merged(
+    spark: "SparkSession",
+    store: ObjectStore,
+    topic: str,
+    merges: Sequence[Merge],
+    folder: str,
+    compression: str,
+    choose: Choose | None = None,
+) -> None:
+    """Each merge as one file in `folder`, sorted by offset; none for a merge of which nothing stays."""
+    records = (
+        _each_scanned(spark, store, topic, merges, choose)
+        if choose is not None or len(merges) <= SCANS_MAX
+        else _all_shuffled(spark, store, topic, merges)
+    )
+    (
+        records.write.partitionBy(names.PARTITION_COLUMN)
+        .options(**WRITE_OPTIONS, compression=CODECS[compression])
+        .parquet(spark_uri(store, f"{names.topic_path(topic)}/{folder}"))
+    )
+
+
+def _each_scanned(
+    spark: "SparkSession", store: ObjectStore, topic: str, merges: Sequence[Merge], choose: Choose | None
+) -> "DataFrame":
+    from pyspark.sql import DataFrame, functions
+
+    frames = []
+    for merge in merges:
+        records = records_of(spark, store, topic, merge.files)
+        if choose is not None:
+            records = choose(records, merge)
+        frames.append(
+            records.coalesce(1)
+            .sortWithinPartitions("offset")
+            .withColumn(names.PARTITION_COLUMN, functions.lit(merge.partition))
+        )
+    return reduce(DataFrame.union, frames)
+
+
+def _all_shuffled(spark: "SparkSession", store: ObjectStore, topic: str, merges: Sequence[Merge]) -> "DataFrame":
+    """One merge of each partition at most."""
+    from pyspark.sql import functions
+
+    files = [file for merge in merges for file in merge.files]
+    for file in files:
+        assert file.path.rpartition("/")[0].rpartition("/")[2] == names.partition_folder(file.partition), file.path
+    in_path = functions.regexp_extract("_metadata.file_path", rf"/{names.PARTITION_COLUMN}=(\d+)/[^/]+$", 1)
+    tasks = min(len(merges), 4 * spark.sparkContext.defaultParallelism)
+    return (
+        records_of(spark, store, topic, files)
+        .withColumn(names.PARTITION_COLUMN, in_path.cast("int"))
+        # By its number, not its hash: two partitions in one task would wait for each other.
+        .repartitionById(tasks, names.PARTITION_COLUMN)
+        .sortWithinPartitions(names.PARTITION_COLUMN, "offset")
+    )
+
+
+def written_files(store: ObjectStore, topic: str, partitions: Sequence[int], folder: str) -> list[DataFile]:
+    """The files that Spark wrote, one for each of `partitions`; what Hadoop put beside them is removed."""
+    topic_path = names.topic_path(topic)
+    by_folder = {names.partition_folder(partition): partition for partition in partitions}
+    outputs: list[DataFile] = []
+    strangers = 0
+    for info in store.list(f"{topic_path}/{folder}"):
+        path = info.path.removeprefix(f"{topic_path}/")
+        parent, _, name = path.removeprefix(f"{folder}/").rpartition("/")
+        if name.startswith((".", "_")):
+            store.delete(info.path)
+        elif parent in by_folder:
+            outputs.append(data_file_from_footer(store, topic, path, by_folder[parent]))
+        else:
+            strangers += 1
+    if strangers or sorted(file.partition for file in outputs) != sorted(partitions):
+        raise problem(
+            "internal",
+            f"Spark wrote {len(outputs) + strangers} files into {topic_path}/{folder} for {len(by_folder)} merges; "
+            "nothing was committed",
+        )
+    return outputs
+
+
+@contextmanager
+def failures_named(store: ObjectStore, topic: str, files: Sequence[DataFile]) -> Iterator[None]:
+    """A failure of Spark becomes CorruptData when one of `files` is damaged or gone, else Unavailable."""
+    try:
+        yield
+    except spark_errors() as error:
+        for file in files:
+            read_data_file(store, topic, file, columns=FILE_SCHEMA.names)
+        raise problem(
+            "topic_unavailable", f"Spark could not merge files of topic {topic}: {reason_of(error)}", topic=topic
+        ) from error
