@@ -219,7 +219,9 @@ class Handling:
     def _failed(self, lane: Lane, error: Exception) -> None:
         lane.error = _said_of(error)
         lane.step = "failed"
-        _log.warning("%s offset %d: %s", _place(lane), lane.record.offset, lane.error, exc_info=error)
+        # As text that every log can take: a traceback that cannot be encoded is not logged at all.
+        trace = "".join(traceback.format_exception(error)).encode(errors="backslashreplace").decode()
+        _log.warning("%s offset %d: %s\n%s", _place(lane), lane.record.offset, lane.error, trace.rstrip())
 
     def _leave(self, lane: Lane) -> None:
         self._hold_back(lane, False)
