@@ -13,17 +13,19 @@ import pyarrow as pa
 from siltlog.consumers.async_row_source import AsyncServerSource, AsyncSource, InThread
 from siltlog.consumers.async_run import AsyncHandle, AsyncHandlerRun
 from siltlog.consumers.chunk import Chunk, records_in
-from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt, topic_names
+from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt
 from siltlog.consumers.consumer_tasks import ConsumerTasks
 from siltlog.consumers.flights import FETCH_RECORDS_MAX
 from siltlog.consumers.handling import HandlingOptions
 from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.lag import Lag
+from siltlog.consumers.outage import warn_of_retries
 from siltlog.consumers.positions import PartitionState, Run
 from siltlog.consumers.record import ConsumerRecord
 from siltlog.consumers.row_source import SERVER, Isolation
 from siltlog.consumers.table_reading import Read, TableReading
 from siltlog.infra.client.async_transport import AsyncCaller, AsyncHttpTransport, AsyncTransport
+from siltlog.infra.client.calls import topic_list
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.client.transport import Caller, HttpTransport
@@ -72,7 +74,7 @@ class AsyncConsumer:
         """Raises ConfigError when an argument is not valid, or aiohttp is missing. Connects at the first call."""
         options = ConsumerOptions(
             group=group,
-            topics=topic_names(topics),
+            topics=topic_list(topics),
             topic_pattern=topic_pattern,
             assign=list(assign or ()),
             auto_offset_reset=auto_offset_reset,
@@ -106,7 +108,10 @@ class AsyncConsumer:
         )
         self._inbox = Inbox(options, self._clock, self._table.choose)
         caller, background = (
-            AsyncCaller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms) for _ in range(2)
+            AsyncCaller(
+                endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms, told=warn_of_retries
+            )
+            for _ in range(2)
         )
         sources: dict[str, AsyncSource] = {SERVER: AsyncServerSource(background)}
         sources |= {name: InThread(source) for name, source in self._table.sources.items()}

@@ -12,17 +12,19 @@ from typing import NoReturn, Self
 import pyarrow as pa
 
 from siltlog.consumers.chunk import Chunk, records_in
-from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt, topic_names
+from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt
 from siltlog.consumers.consumer_threads import ConsumerThreads
 from siltlog.consumers.flights import FETCH_RECORDS_MAX
 from siltlog.consumers.handling import HandlingOptions
 from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.lag import Lag
+from siltlog.consumers.outage import warn_of_retries
 from siltlog.consumers.positions import PartitionState, Run
 from siltlog.consumers.record import ConsumerRecord
 from siltlog.consumers.row_source import SERVER, Isolation, ServerSource
 from siltlog.consumers.run import HandlerRun
 from siltlog.consumers.table_reading import Read, TableReading
+from siltlog.infra.client.calls import topic_list
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.client.transport import Caller, HttpTransport, Transport
@@ -84,7 +86,7 @@ class Consumer:
         """Raises ConfigError when an argument is not valid. Connects at the first call that needs the server."""
         options = ConsumerOptions(
             group=group,
-            topics=topic_names(topics),
+            topics=topic_list(topics),
             topic_pattern=topic_pattern,
             assign=list(assign or ()),
             auto_offset_reset=auto_offset_reset,
@@ -110,7 +112,8 @@ class Consumer:
         self._clock = clock or SystemClock()
         self._transport = transport or HttpTransport()
         caller, background = (
-            Caller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms) for _ in range(2)
+            Caller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms, told=warn_of_retries)
+            for _ in range(2)
         )
         self._table = TableReading(read, lambda: background, self._clock)
         self._inbox = Inbox(options, self._clock, self._table.choose)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from siltlog.consumers.row_source import Isolation
 from siltlog.consumers.table_reading import READS, Read
 from siltlog.infra import names
-from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.client.record import TopicPartition, checked_partition
 from siltlog.infra.errors import ConfigError
 
 Reset = Literal["earliest", "latest", "error"]
@@ -67,6 +67,8 @@ class ConsumerOptions:
             ("retry_timeout_ms", 0, None),
         ):
             given = getattr(self, name)
+            if given is not None and not isinstance(given, int | float):
+                raise ConfigError(f"{name} must be a number, not {given!r}")
             if given is not None and (given < least or (most is not None and given > most)):
                 raise ConfigError(
                     f"{name} must be at least {least}{f' and at most {most}' if most else ''}, not {given!r}"
@@ -93,6 +95,10 @@ class ConsumerOptions:
                 wrong = None if given is None else names.name_problem(given)
                 if wrong is not None:
                     raise ConfigError(f"{what}: {wrong}")
+        for at in self.assign:
+            wrong = names.name_problem(checked_partition(at).topic)
+            if wrong is not None:
+                raise ConfigError(f"assign=: {wrong}")
         if len(set(self.assign)) != len(self.assign):
             raise ConfigError("assign= names a partition twice")
 
@@ -104,8 +110,3 @@ class ConsumerOptions:
     @property
     def commits_by_itself(self) -> bool:
         return self.auto_commit and self.group is not None
-
-
-def topic_names(given: str | Sequence[str] | None) -> list[str]:
-    """One topic or several, as `topics=` takes them."""
-    return [given] if isinstance(given, str) else list(given or ())

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from siltlog.consumers.outage import warn_of_retries
 from siltlog.infra.client.calls import group_path, offset_list
-from siltlog.infra.client.core import Request, backoff_ms, json_request
+from siltlog.infra.client.core import FAILURES_TOLD, Request, backoff_ms, json_request
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 
@@ -294,6 +295,8 @@ class GroupMember:
             self._failing_since = self._failing_since or now
         self._rests_until = now + backoff_ms(self._failures, jitter, error.retry_after_ms) / 1000
         self._failures += 1
+        if self._failures == FAILURES_TOLD and error.retryable != "no":
+            warn_of_retries(error)
 
     def _overdue(self, now: float) -> bool:
         return not self._polling and (now - self.polled) * 1000 > self._options.max_poll_interval_ms

@@ -29,7 +29,7 @@ from siltlog.consumers.topic_bounds import TopicBounds
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import BACKOFF_MS_MAX, Request
-from siltlog.infra.client.record import TimeLike, TopicPartition
+from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, Fenced, OffsetOutOfRange, SiltlogError, Unavailable, problem
 
@@ -399,7 +399,9 @@ class Inbox:
             at = TopicPartition(what.topic, what.partition)
             offsets = {at: readable(states[at], what.offset + 1) if at in states else what.offset + 1}
         else:
-            offsets = dict(what)
+            if not isinstance(what, Mapping):
+                raise ConfigError(f"commit takes a record, or {{TopicPartition('flights', 0): offset}}, not {what!r}")
+            offsets = {checked_partition(at): offset for at, offset in what.items()}
         yield from self.commit(offsets)
         self._are_done(offsets)
 
@@ -511,7 +513,7 @@ class Inbox:
         return self._topics.end(bounds)
 
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        states = [self.state(at.topic, at.partition) for at in partitions]
+        states = [self.state(at.topic, at.partition) for at in map(checked_partition, partitions)]
         if paused:
             self._give_back_chunk()
         for state in states:

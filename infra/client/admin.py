@@ -106,7 +106,7 @@ class Admin:
         group: str,
         to: str,
         *,
-        topics: Sequence[str] | None = None,
+        topics: str | Sequence[str] | None = None,
         partitions: Sequence[TopicPartition] | None = None,
         timestamp: TimeLike | None = None,
         offset: int | None = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from siltlog.infra.client.calls import Call
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
+    FAILURES_TOLD,
     Buffer,
     ConnectionFailed,
     Endpoints,
@@ -111,6 +112,7 @@ class AsyncCaller:
         *,
         retry_timeout_ms: int,
         jitter: Callable[[], float] | None = None,
+        told: Callable[[SiltlogError], None] | None = None,
     ) -> None:
         self._endpoints = endpoints
         self._transport = transport
@@ -119,6 +121,7 @@ class AsyncCaller:
         self._jitter = jitter or random.Random().random  # noqa: S311
         self.interrupted = asyncio.Event()
         """Once set, no retry is waited for: the call in flight raises its last error."""
+        self._told = told
 
     async def call(self, request: Request) -> Response:
         """Raises the SiltlogError of the last attempt."""
@@ -130,6 +133,7 @@ class AsyncCaller:
             jitter=self._jitter,
         )
         answer: Reply | None = None
+        pauses = 0
         while True:
             try:
                 step = next(steps) if answer is None else steps.send(answer)
@@ -138,6 +142,9 @@ class AsyncCaller:
                 return response
             if isinstance(step, Pause):
                 answer = None
+                pauses += 1
+                if pauses == FAILURES_TOLD and self._told is not None:
+                    self._told(step.error)
                 if await self._interrupted_within(step.seconds):
                     raise step.error
                 continue

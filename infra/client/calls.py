@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from siltlog.infra.client.core import Request, Response, json_request
-from siltlog.infra.client.record import TimeLike, TopicPartition, time_us
+from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition, time_us
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import ConfigError
 
@@ -81,7 +81,7 @@ def set_group_offsets(group: str, offsets: Mapping[TopicPartition, int]) -> Call
 def reset_group(
     group: str,
     to: str,
-    topics: Sequence[str] | None,
+    topics: str | Sequence[str] | None,
     partitions: Sequence[TopicPartition] | None,
     timestamp: TimeLike | None,
     offset: int | None,
@@ -90,9 +90,10 @@ def reset_group(
 ) -> Call[list[Document]]:
     document: Document = {"to": to, "dry_run": dry_run}
     if topics is not None:
-        document["topics"] = list(topics)
+        document["topics"] = topic_list(topics)
     if partitions is not None:
-        document["partitions"] = [{"topic": at.topic, "partition": at.partition} for at in partitions]
+        checked = [checked_partition(at) for at in partitions]
+        document["partitions"] = [{"topic": at.topic, "partition": at.partition} for at in checked]
     if timestamp is not None:
         document["timestamp"] = format_us(time_us(timestamp))
     document |= {name: value for name, value in (("offset", offset), ("shift", shift)) if value is not None}
@@ -182,7 +183,13 @@ def pages(path: str, member: str, prefix: str | None) -> Call[list[Document]]:
 
 def offset_list(offsets: Mapping[TopicPartition, int]) -> list[Document]:
     """Offsets as the members of a request."""
-    return [{"topic": at.topic, "partition": at.partition, "offset": offset} for at, offset in offsets.items()]
+    checked = {checked_partition(at): offset for at, offset in offsets.items()}
+    return [{"topic": at.topic, "partition": at.partition, "offset": offset} for at, offset in checked.items()]
+
+
+def topic_list(given: str | Sequence[str] | None) -> list[str]:
+    """One topic or several, as `topics=` takes them."""
+    return [given] if isinstance(given, str) else list(given or ())
 
 
 def topic_path(name: str) -> str:

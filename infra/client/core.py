@@ -19,6 +19,8 @@ BACKOFF_MS_BASE = 50
 BACKOFF_MS_MAX = 2_000
 CONNECT_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 30_000
+FAILURES_TOLD = 2
+"""In a row; one alone is a restart, or a connection that had grown old, and nobody needs to hear of it."""
 IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "PUT", "DELETE"))
 
 Buffer = Any

@@ -10,7 +10,7 @@ import msgspec
 
 from siltlog.infra.arrow_arrays import BINARY_BYTES_MAX
 from siltlog.infra.clock import MICROS_PER_SECOND, parse_us
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import ConfigError, problem
 
 Headers = tuple[tuple[str, bytes | None], ...]
 HeadersLike = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
@@ -24,6 +24,13 @@ _JSON = msgspec.json.Encoder()
 class TopicPartition(msgspec.Struct, frozen=True, order=True, gc=False):
     topic: str
     partition: int
+
+
+def checked_partition(given: Any) -> TopicPartition:
+    """Raises ConfigError for what only looks like a partition to the caller, such as a tuple or a topic's name."""
+    if not isinstance(given, TopicPartition):
+        raise ConfigError(f"a partition is written TopicPartition('flights', 0), not {given!r}")
+    return given
 
 
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):

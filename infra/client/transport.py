@@ -14,6 +14,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from siltlog.infra.client.calls import Call
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
+    FAILURES_TOLD,
     ConnectionFailed,
     Endpoints,
     Pause,
@@ -136,7 +137,9 @@ class Caller:
         *,
         retry_timeout_ms: int,
         jitter: Callable[[], float] | None = None,
+        told: Callable[[SiltlogError], None] | None = None,
     ) -> None:
+        """`told` hears of a call that failed twice and is tried on."""
         self._endpoints = endpoints
         self._transport = transport
         self._clock = clock
@@ -144,6 +147,7 @@ class Caller:
         self._jitter = jitter or random.Random().random  # noqa: S311
         self.interrupted = threading.Event()
         """Once set, no retry is waited for: the call in flight raises its last error."""
+        self._told = told
 
     def call(self, request: Request) -> Response:
         """Raises the SiltlogError of the last attempt."""
@@ -155,6 +159,7 @@ class Caller:
             jitter=self._jitter,
         )
         answer: Reply | None = None
+        pauses = 0
         while True:
             try:
                 step = next(steps) if answer is None else steps.send(answer)
@@ -163,6 +168,9 @@ class Caller:
                 return response
             if isinstance(step, Pause):
                 answer = None
+                pauses += 1
+                if pauses == FAILURES_TOLD and self._told is not None:
+                    self._told(step.error)
                 if self.interrupted.wait(step.seconds):
                     raise step.error
                 continue

@@ -219,8 +219,41 @@ def test_closing_ends_a_call_that_goes_on_trying(server: FakeServer) -> None:
         {"assign": ALL, "auto_offset_reset": "newest"},
         {"assign": ALL, "isolation": "dirty"},
         {"assign": ALL, "stop_at": "end"},
+        {"assign": ALL, "idle_timeout_ms": "1000"},
+        {"assign": ["t"]},
+        {"assign": [("t", 0)]},
+        {"assign": [TopicPartition("a/b", 0)]},
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError):
         Consumer("http://127.0.0.1:1", **options)
+
+
+def test_what_is_no_partition_is_refused_by_name(server: FakeServer) -> None:
+    wrong: Any = ("t", 0)
+    with Consumer(server.url, assign=ALL) as consumer:
+        for call in (consumer.pause, consumer.resume):
+            with pytest.raises(errors.ConfigError, match=r"TopicPartition\('flights', 0\), not \('t', 0\)"):
+                call(wrong)
+
+
+def test_a_server_that_is_not_there_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        pytest.raises(errors.Unavailable),
+        Consumer("http://127.0.0.1:1", assign=ALL, retry_timeout_ms=500) as consumer,
+    ):
+        consumer.poll()
+    assert caplog.text.count("no connection to http://127.0.0.1:1") == 1
+
+
+def test_a_group_that_cannot_be_joined_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def told() -> bool:
+        assert consumer.poll(timeout_ms=100) == []
+        return "no connection to http://127.0.0.1:1" in caplog.text
+
+    consumer = Consumer("http://127.0.0.1:1", group="g", topics="t")
+    try:
+        until(told)
+    finally:
+        consumer.close()
