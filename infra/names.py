@@ -70,6 +70,15 @@ OFFSETS_TOPIC = "_offsets"
 """Committed offsets of groups, so that they outlive Redis."""
 
 
+JOBS_TOPIC = "_jobs"
+"""Runs of jobs: what each did."""
+
+
+def job_producer(run_id: str) -> str:
+    """Who publishes a run to JOBS_TOPIC, so that it is there once however often it is told."""
+    return f"run:{run_id}"
+
+
 def offset_key(group: str, topic_id: str, partition: int) -> bytes:
     """The key of a record in OFFSETS_TOPIC."""
     return f"{group}/{topic_id}/{partition}".encode()
@@ -105,6 +114,7 @@ TOPICS_FOLDER = "topics"
 CLUSTER_ID_OBJECT = "cluster/id"
 STAGING_FOLDER = "staging"
 """Batches that Spark writers have still to publish: a folder for each writer."""
+SCHEDULE_FOLDER = "cluster/schedule"
 PRIVATE_FOLDER = "cluster/private"
 """Folders of running processes, on a local root only."""
 PARTITION_COLUMN = "partition"
@@ -113,6 +123,11 @@ STATE_FOLDER = "_state"
 DELTA_LOG_FOLDER = "_delta_log"
 SET_ASIDE_FOLDER = "_set_aside"
 """Beside a topic's log: log files that a power cut left half-written."""
+
+
+def schedule_object(number: int) -> str:
+    """The right to run the schedule, for as long as it is the one with the highest number."""
+    return f"{SCHEDULE_FOLDER}/{number:020d}"
 
 
 def topic_path(topic: str) -> str:
@@ -287,10 +302,15 @@ METRIC_STREAM_RECORDS = "silt_stream_records_total"
 METRIC_STREAMS_TOO_SLOW = "silt_streams_too_slow_total"
 METRIC_ATTEMPTS = "silt_attempts_total"
 METRIC_DEAD_LETTERS = "silt_dead_letters_total"
+METRIC_JOB_RUNS = "silt_job_runs_total"
+METRIC_JOB_SUCCESS = "silt_job_last_success_timestamp_seconds"
+METRIC_JOB_SECONDS = "silt_job_last_run_seconds"
 
 # --- environment and files --------------------------------------------------------------------------------
 ENV_PREFIX = "SILT_"
 ENV_URL = "SILT_URL"
+ENV_RUN_ID = "SILT_RUN_ID"
+"""Set by a schedule: the run that a job is."""
 ENV_S3_ENDPOINT = "SILT_S3_ENDPOINT"
 ENV_S3_REGION = "SILT_S3_REGION"
 CONFIG_FILE = "siltlog.toml"

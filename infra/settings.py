@@ -5,6 +5,7 @@ The only module that reads the environment.
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from siltlog.infra import names
+from siltlog.infra.cron import Cron
 from siltlog.infra.errors import ConfigError
 
 MIB = 1024 * 1024
@@ -20,6 +22,9 @@ SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_BYTES_MIN = MIB
 SEGMENTS_MIN = 4
 REQUESTS_IN_FLIGHT_MIN = 4
+SCHEDULE_PREFIX = "schedule_"
+OFF = "off"
+"""Instead of a cron expression: an empty variable of the environment counts as unset."""
 Source = Literal["default", "file", "environment", "flag"]
 
 
@@ -68,6 +73,16 @@ class ServerSettings(BaseSettings):
     """How long a stop waits for what was begun."""
     auto_create_partitions: int = Field(0, ge=0, le=10_000)
     """Partitions of a topic that is created by publishing to it; 0: topics are created by hand."""
+    schedule: Literal["on", "off"] = "on"
+    """Whether the server runs the jobs itself, at the times of the schedule; `silt schedule` does in any case."""
+    schedule_compact: str = "*/10 * * * *"
+    """When `silt compact` runs: a cron expression, in UTC; off: never. `compact` in [schedule] of the file."""
+    schedule_retain: str = "5-55/10 * * * *"
+    """When `silt retain` runs."""
+    schedule_vacuum: str = "40 */6 * * *"
+    """When `silt vacuum` runs."""
+    schedule_audit: str = "20 4 * * 0"
+    """When `silt audit` runs."""
     cors_origins: str = ""
     """Origins of web pages that may call it, separated by commas."""
     hosts: str = ""
@@ -85,6 +100,14 @@ class ServerSettings(BaseSettings):
     @classmethod
     def _absolute(cls, value: Path) -> Path:
         return value.expanduser().absolute()
+
+    @field_validator("schedule_compact", "schedule_retain", "schedule_vacuum", "schedule_audit")
+    @classmethod
+    def _cron(cls, value: str) -> str:
+        if value in ("", OFF):
+            return ""
+        Cron(value)
+        return value
 
     @field_validator("node_id")
     @classmethod
@@ -119,6 +142,11 @@ class ServerSettings(BaseSettings):
     @property
     def root_uri(self) -> str:
         return self.root or (self.data_dir / names.LAKE_FOLDER).as_uri()
+
+    def crons(self) -> dict[str, Cron]:
+        """The jobs of the schedule, without those that are off."""
+        given = {name: getattr(self, name) for name in type(self).model_fields if name.startswith(SCHEDULE_PREFIX)}
+        return {name.removeprefix(SCHEDULE_PREFIX): Cron(value) for name, value in given.items() if value}
 
     @classmethod
     def settings_customise_sources(
@@ -171,7 +199,10 @@ def _file_layer() -> dict[str, Any]:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    content.pop("schedule", None)
+    times = content.get("schedule")
+    if isinstance(times, dict):
+        del content["schedule"]
+        content |= {SCHEDULE_PREFIX + job: value for job, value in times.items()}
     return content
 
 
@@ -189,12 +220,19 @@ def variable(name: str) -> str | None:
     return os.environ.get(name) or None  # noqa: TID251
 
 
+def environment_with(values: Mapping[str, str]) -> dict[str, str]:
+    """The environment of this process and `values`, for a child."""
+    return {**os.environ, **values}  # noqa: TID251
+
+
 def _sentence(part: Any, sources: dict[str, Source]) -> str:
     if not part["loc"]:
         return str(part["msg"]).removeprefix("Value error, ")
     name = str(part["loc"][0])
     where = {"environment": names.ENV_PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}
-    label = where.get(sources.get(name, "default"), f"{name} in {names.CONFIG_FILE}")
+    job = name.removeprefix(SCHEDULE_PREFIX)
+    in_file = f"{name} in {names.CONFIG_FILE}" if job == name else f"{job} in [schedule] of {names.CONFIG_FILE}"
+    label = where.get(sources.get(name, "default"), in_file)
     if part["type"] == "extra_forbidden":
         return f"{label} is not a setting; see `silt serve --help`"
     message = str(part["msg"]).removeprefix("Value error, ")

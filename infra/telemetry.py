@@ -19,6 +19,8 @@ Logger = Any
 
 Gauges = Callable[[], Iterable[tuple[Sequence[str], float]]]
 """(values of the labels, amount) of every series."""
+Counts = Callable[[], Iterable[tuple[Sequence[str], int]]]
+"""(values of the labels, total) of every series."""
 
 _ACK_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _FLUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
@@ -88,7 +90,11 @@ class Metrics:
 
     def totals(self, name: str, description: str, label: str, read: Callable[[], Iterable[tuple[object, int]]]) -> None:
         """A counter per value of `label`, kept elsewhere and asked for when it is shown."""
-        self.registry.register(_Totals(name, description, label, read))
+        self.counts(name, description, (label,), lambda: [((str(value),), total) for value, total in list(read())])
+
+    def counts(self, name: str, description: str, labels: Sequence[str], read: Counts) -> None:
+        """A counter per values of `labels`, as `totals`."""
+        self.registry.register(_Counts(name, description, labels, read))
 
     async def text(self) -> bytes:
         """Everything. What has many series is written on a thread: it would hold up whoever publishes."""
@@ -110,17 +116,15 @@ class _Gauges(Collector):
         yield family
 
 
-class _Totals(Collector):
-    def __init__(
-        self, name: str, description: str, label: str, read: Callable[[], Iterable[tuple[object, int]]]
-    ) -> None:
+class _Counts(Collector):
+    def __init__(self, name: str, description: str, labels: Sequence[str], read: Counts) -> None:
         self._name = name
         self._description = description
-        self._label = label
+        self._labels = labels
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._description, labels=[self._label])
-        for value, total in list(self._read()):
-            family.add_metric([str(value)], total)
+        family = CounterMetricFamily(self._name, self._description, labels=self._labels)
+        for values, total in self._read():
+            family.add_metric(values, total)
         yield family

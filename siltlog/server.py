@@ -56,9 +56,12 @@ from siltlog.ingest.system_topics import SystemTopics
 from siltlog.ingest.topics import AutoCreate, Topics
 from siltlog.ingest.topics_http import TopicsHttp
 from siltlog.ingest.wal import Wal
+from siltlog.job_log import JobLog
+from siltlog.jobs_http import JobsHttp
 from siltlog.node_http import NodeHttp
 from siltlog.openapi import http as openapi_http
 from siltlog.push import Push
+from siltlog.schedule import ScheduleThread, scheduler
 from siltlog.small_publishes import SmallPublishes
 
 SWITCH_INTERVAL_SECONDS = 0.0005
@@ -214,6 +217,7 @@ class _Server:
         dead_letters = coordination.dead_letters(own_reads, system, self.metrics)
         push = Push(log, fetcher, coordination.groups, dead_letters, self._in_flight, self.logger, self.metrics)
         limits = ReadLimits(request_bytes=min(settings.request_bytes, FETCH_BODY_BYTES_MAX))
+        jobs = JobLog(log, own_reads, system, self._cluster_id, self.logger, self.metrics)
         node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id)
         bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
         publish = Publish(
@@ -234,6 +238,7 @@ class _Server:
             *coordination.routes(fetcher),
             *DeadLettersHttp(dead_letters, Replay(log, own_reads, system, self.clock)).routes(),
             *push.routes(),
+            *JobsHttp(jobs, log.store, self.clock).routes(),
             *node.routes(),
         ]
         routes += openapi_http.routes(routes)
@@ -259,13 +264,21 @@ class _Server:
         watching_connections = asyncio.create_task(connections.watch())
         serving = asyncio.create_task(server.serve([listener]))
         watching = asyncio.create_task(self._announce(server, data_dir, url))
+        restoring = asyncio.create_task(jobs.restore())
+        schedule = (
+            ScheduleThread(scheduler(settings, url, self.clock, self.logger)) if settings.schedule == "on" else None
+        )
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         watching.cancel()
         watching_connections.cancel()
+        restoring.cancel()
+        jobs_end = asyncio.create_task(asyncio.to_thread(schedule.stop)) if schedule is not None else None
         wakes = [fetcher.wake, coordination.groups.wake, push.streams.drain, connections.end_streams]
         drain = Drain(log, flusher, door, bodies, wakes, self.logger)
         drained = await drain.run(settings.drain_ms / 1000, self._hurry)
+        if jobs_end is not None:
+            await jobs_end
         _stop_listening(server)
         await connections.end(ANSWERS_SECONDS_MAX)
         server.should_exit = True

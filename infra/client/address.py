@@ -11,6 +11,11 @@ def default_url() -> str:
     return os.environ.get(names.ENV_URL) or names.DEFAULT_URL  # noqa: TID251
 
 
+def scheduled_run() -> str | None:
+    """The id of the run that a schedule has started this process for; None when it was started by hand."""
+    return os.environ.get(names.ENV_RUN_ID) or None  # noqa: TID251
+
+
 class S3Address(NamedTuple):
     """An empty text leaves it to the AWS SDK's own chain."""
 

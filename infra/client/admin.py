@@ -124,6 +124,15 @@ class Admin:
     def delete_group(self, group: str) -> None:
         self._run(calls.delete_group(group))
 
+    # --- jobs ---------------------------------------------------------------------------------------------
+    def jobs(self, job: str | None = None, limit: int = 100) -> list[Document]:
+        """The newest runs of jobs, or of one job: what each did, newest first."""
+        return self._run(calls.jobs(job, limit))
+
+    def schedule(self) -> Document:
+        """Who runs the schedule, and when each job runs next."""
+        return self._run(calls.schedule())
+
     # --- the rest -----------------------------------------------------------------------------------------
     def cluster(self) -> Document:
         return self._run(calls.cluster())

@@ -125,6 +125,15 @@ class AsyncAdmin:
     async def delete_group(self, group: str) -> None:
         await self._run(calls.delete_group(group))
 
+    # --- jobs ---------------------------------------------------------------------------------------------
+    async def jobs(self, job: str | None = None, limit: int = 100) -> list[Document]:
+        """The newest runs of jobs, or of one job: what each did, newest first."""
+        return await self._run(calls.jobs(job, limit))
+
+    async def schedule(self) -> Document:
+        """Who runs the schedule, and when each job runs next."""
+        return await self._run(calls.schedule())
+
     # --- the rest -----------------------------------------------------------------------------------------
     async def cluster(self) -> Document:
         return await self._run(calls.cluster())

@@ -157,6 +157,31 @@ def cluster() -> Call[Document]:
     return document_of("GET", "/v1/cluster")
 
 
+def jobs(job: str | None, limit: int) -> Call[list[Document]]:
+    """The newest `limit` runs, of one job or of all, newest first."""
+    found: list[Document] = []
+    after = None
+    while len(found) < limit:
+        query = {"job": job, "after": after, "limit": min(limit - len(found), PAGE)}
+        page = yield from document_of("GET", "/v1/jobs", query=query)
+        found += page["jobs"]
+        after = page["next"]
+        if after is None:
+            break
+    return found
+
+
+def record_job(run: Mapping[str, Any]) -> Call[Document]:
+    """Tells of a run that has ended; it is there once, however often it is told."""
+    reply = yield json_request("POST", "/v1/jobs", dict(run), repeatable=True)
+    found: Document = reply.json()
+    return found
+
+
+def schedule() -> Call[Document]:
+    return document_of("GET", "/v1/schedule")
+
+
 def document_of(method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> Call[Document]:
     """One request whose reply is a JSON object."""
     reply = yield json_request(method, path, body, query=query)

@@ -29,13 +29,15 @@ COMMANDS = {
     "retain": "pipelines:retain",
     "vacuum": "pipelines:vacuum",
     "audit": "audit:audit",
+    "schedule": "schedule:schedule",
+    "jobs": "jobs:jobs",
     "query": "pipelines:query",
     "config": "config:config",
 }
 """Command -> module and attribute in this package; a module is imported when its command is asked for."""
 
-SERVE = "serve"
-"""The one command that logs by itself, and whose log is its business."""
+LOGGING = ("serve", "schedule")
+"""The commands that log by themselves, and whose log is their business."""
 UNREACHABLE = "unreachable"
 EPILOG = """\b
 First steps:
@@ -72,7 +74,7 @@ class LazyGroup(click.Group):
 def silt(ctx: click.Context, debug: bool) -> None:
     """A log that settles into Delta: publish over HTTP, consume in order, query as tables."""
     ctx.ensure_object(Session).debug = debug
-    if ctx.invoked_subcommand != SERVE:
+    if ctx.invoked_subcommand not in LOGGING:
         _take_logs(debug)
 
 

@@ -13,9 +13,10 @@ from urllib.parse import unquote, urlsplit
 import click
 import msgspec
 
+from siltlog.cli.job_record import Recording, recorded
 from siltlog.cli.output import emit, grid, plain, progress, show, waiting
 from siltlog.cli.server_options import take_settings
-from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session
+from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session, url_option
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, SiltlogError, problem_document
 
@@ -39,9 +40,10 @@ def place_options(command: F) -> F:
 
 
 def topic_options(command: F) -> F:
+    """Of the jobs: what they work on, whether they do, and where they tell of it."""
     topic = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
     dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-    return topic(dry_run(command))
+    return topic(dry_run(url_option(command)))
 
 
 @click.command(epilog="Example:  silt compact --topic events --dry-run")
@@ -51,7 +53,11 @@ def topic_options(command: F) -> F:
 def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str | None, data_dir: Path | None) -> int:
     """Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices."""
     settings = place_settings(root, data_dir)
-    with needs("spark", "silt compact"), progress() as bar:
+    with (
+        needs("spark", "silt compact"),
+        recorded(session, settings, "compact", topics, dry_run) as recording,
+        progress() as bar,
+    ):
         from siltlog.pipelines.compact import compact_topics
 
         tasks: dict[str, Any] = {}
@@ -62,6 +68,7 @@ def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str 
             bar.update(tasks[topic], completed=done_bytes, total=planned_bytes)
 
         reports = compact_topics(settings, topics, dry_run=dry_run, progress=advance)
+        _record(recording, reports, files="merged_files", written_files="written_files", size_bytes="written_bytes")
     columns = ("files_before", "files_after", "bytes_before", "bytes_after", "seconds")
     return _print_reports(session, "compacted", reports, columns)
 
@@ -77,7 +84,11 @@ def retain(session: Session, topics: tuple[str, ...], dry_run: bool, root: str |
     them. The files themselves stay until silt vacuum.
     """
     settings = place_settings(root, data_dir)
-    with needs("server", "silt retain"), progress() as bar:
+    with (
+        needs("server", "silt retain"),
+        recorded(session, settings, "retain", topics, dry_run) as recording,
+        progress() as bar,
+    ):
         from siltlog.pipelines.retain import retain_topics
 
         tasks: dict[str, Any] = {}
@@ -88,6 +99,7 @@ def retain(session: Session, topics: tuple[str, ...], dry_run: bool, root: str |
             bar.update(tasks[topic], completed=done_files, total=planned_files)
 
         reports = retain_topics(settings, topics, dry_run=dry_run, progress=advance)
+        _record(recording, reports, files="files", rows="rows", size_bytes="size_bytes")
     for report in reports:
         if report.waiting_files:
             session.output.note(
@@ -121,7 +133,10 @@ def vacuum(
         from siltlog.pipelines.vacuum import vacuum_topics
 
     retention_ms = PERIOD_MS_MAX if retention_hours is None else round(retention_hours * HOUR_MS)
-    reports = vacuum_topics(settings, topics, retention_ms=retention_ms, dry_run=dry_run)
+    with recorded(session, settings, "vacuum", topics, dry_run) as recording:
+        reports = vacuum_topics(settings, topics, retention_ms=retention_ms, dry_run=dry_run)
+        for report in reports:
+            recording.took(report.topic, report.error, files=len(report.paths), size_bytes=report.size_bytes)
     return _print_reports(session, "vacuumed", reports, ("files", "size_bytes", "seconds"))
 
 
@@ -191,6 +206,13 @@ def place_settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
             f"there are no tables at {settings.root_uri}; name the server's --data-dir, or the tables' --root"
         )
     return settings
+
+
+def _record(recording: Recording, reports: Sequence[Any], **done: str) -> None:
+    """Tells what was done to each topic: `done` names it, and the field of the reports that counts it."""
+    for report in reports:
+        counts = {name: getattr(report, field) for name, field in done.items()}
+        recording.took(report.topic, report.error, **counts)
 
 
 def _print_reports(session: Session, what: str, reports: Sequence[Any], columns: tuple[str, ...]) -> int:

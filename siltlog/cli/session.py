@@ -87,18 +87,22 @@ def _refuse_token(_: click.Context, __: click.Parameter, value: str | None) -> N
         raise click.BadParameter("it is reserved: servers of this version know no credentials; leave it out")
 
 
-def client_options(command: F) -> F:
-    """`--url`, `--output` and the reserved `--token`: the options of every command that talks to a server."""
-    url = click.option(
+def url_option(command: F) -> F:
+    """`--url`: where the server is."""
+    return click.option(
         "--url",
         envvar=names.ENV_URL,
         show_envvar=True,
         expose_value=False,
         callback=_remember("url"),
         help=f"Where the server is; several are separated by commas. Default: {names.DEFAULT_URL}",
-    )
+    )(command)
+
+
+def client_options(command: F) -> F:
+    """`--url`, `--output` and the reserved `--token`: the options of every command that talks to a server."""
     token = click.option("--token", hidden=True, expose_value=False, callback=_refuse_token)
-    return url(output_option(token(command)))
+    return url_option(output_option(token(command)))
 
 
 @contextmanager

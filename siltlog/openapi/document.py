@@ -8,7 +8,7 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.errors import KINDS
-from siltlog.openapi import dead_letters, groups, node, publishing, push, reading, shapes, topics
+from siltlog.openapi import dead_letters, groups, jobs, node, publishing, push, reading, shapes, topics
 from siltlog.openapi.operation import Content, Operation, Parameter, Reply
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -18,6 +18,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *topics.OPERATIONS,
     *groups.OPERATIONS,
     *dead_letters.OPERATIONS,
+    *jobs.OPERATIONS,
     *node.OPERATIONS,
 )
 TAGS = {
@@ -26,6 +27,7 @@ TAGS = {
     "Push": "Records as they come, for browsers and curl, and over WebSockets.",
     "Topics": "Each is a Delta table.",
     "Groups": "The server assigns partitions; heartbeats carry the assignment.",
+    "Jobs": "What compaction, retention and the others did, and when they run next.",
     "Node": "Health, metrics, limits.",
 }
 TEXT = """\

@@ -1,9 +1,11 @@
 """What replies hold, as Structs that the document's schemas are made from. Open: members may be added within `/v1`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+
+from siltlog.pipelines.job_run import Outcome, Trigger
 
 Whole = Annotated[int, Meta(ge=0)]
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -304,3 +306,58 @@ class Cluster(msgspec.Struct):
     nodes: list[Node]
     limits: Limits
     features: list[str]
+
+
+class JobTopic(msgspec.Struct):
+    """What a run did to one topic."""
+
+    topic: str
+    done: dict[str, Whole]
+    error: str | None
+
+
+class JobRun(msgspec.Struct):
+    """A run of a job that has ended. `topics` empty: every topic; `results` are of those where something was done."""
+
+    offset: Annotated[int, Meta(ge=0, description="Where it is in the topic `_jobs`")]
+    run_id: str
+    job: str
+    outcome: Annotated[str, Meta(extra_json_schema={"x-extensible-enum": list(get_args(Outcome))})]
+    started_at: Time
+    ended_at: Time
+    trigger: Annotated[str, Meta(extra_json_schema={"x-extensible-enum": list(get_args(Trigger))})]
+    dry_run: bool
+    topics: list[str]
+    done: dict[str, Whole]
+    results: list[JobTopic]
+    error: str | None
+
+
+class JobRuns(msgspec.Struct):
+    jobs: list[JobRun]
+    next: str | None
+
+
+class JobRecorded(msgspec.Struct):
+    """`offset` is null where the run was there before."""
+
+    run_id: str
+    offset: Whole | None
+    duplicate: bool
+
+
+class ScheduledJob(msgspec.Struct):
+    """`next_at` is null where nobody is there to run it; `unavailable` says why its last time passed without a run."""
+
+    job: str
+    cron: Annotated[str, Meta(description="In UTC")]
+    next_at: Time | None
+    running_since: Time | None
+    unavailable: str | None
+
+
+class Schedule(msgspec.Struct):
+    """`runner` is null where nobody runs it."""
+
+    runner: str | None
+    jobs: list[ScheduledJob]

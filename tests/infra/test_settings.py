@@ -39,6 +39,11 @@ OTHER: dict[str, Any] = {
     "offsets_retention_ms": -1,
     "drain_ms": 0,
     "auto_create_partitions": 7,
+    "schedule": "off",
+    "schedule_compact": "1 2 * * *",
+    "schedule_retain": "1 2 3 * *",
+    "schedule_vacuum": "1 2 3 4 *",
+    "schedule_audit": "",
     "cors_origins": "https://a.example,https://b.example",
     "hosts": "silt.example",
     "log_level": "debug",
@@ -60,7 +65,7 @@ def test_every_source_and_which_one_wins(name: str, tmp_path: Path, monkeypatch:
     loaded = load()
     assert (getattr(loaded.settings, name), loaded.sources[name]) == (default, "default")
     other = OTHER[name]
-    (tmp_path / "siltlog.toml").write_text(f"{name} = {other!r}\n[schedule]\ncompact = '@daily'\n")
+    (tmp_path / "siltlog.toml").write_text(f"{name} = {other!r}\n")
     loaded = load()
     assert (str(getattr(loaded.settings, name)), loaded.sources[name]) == (str(other), "file")
     monkeypatch.setenv(f"SILT_{name.upper()}", str(default))
@@ -69,6 +74,19 @@ def test_every_source_and_which_one_wins(name: str, tmp_path: Path, monkeypatch:
     assert (getattr(loaded.settings, name), loaded.sources[name]) == expected, "an empty variable is none"
     loaded = load({name: other, "flush_ms": None} if name != "flush_ms" else {name: other})
     assert (str(getattr(loaded.settings, name)), loaded.sources[name]) == (str(other), "flag")
+
+
+def test_the_times_of_jobs_are_a_table_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "siltlog.toml").write_text("[schedule]\ncompact = '7 * * * *'\nvacuum = ''\n")
+    loaded = load()
+    assert (loaded.settings.schedule, loaded.sources["schedule"]) == ("on", "default")
+    assert (loaded.settings.schedule_compact, loaded.sources["schedule_compact"]) == ("7 * * * *", "file")
+    monkeypatch.setenv("SILT_SCHEDULE_RETAIN", "off")
+    monkeypatch.setenv("SILT_SCHEDULE", "off")
+    settings = load().settings
+    assert settings.schedule == "off"
+    crons = {job: cron.expression for job, cron in settings.crons().items()}
+    assert crons == {"compact": "7 * * * *", "audit": settings.schedule_audit}
 
 
 def test_a_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +103,9 @@ def test_a_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (b"node_id = '\xff'\n", "siltlog.toml cannot be read"),
         (b"prot = 1\n", "prot in siltlog.toml is not a setting"),
         (b"[server]\nport = 1\n", "server in siltlog.toml is not a setting"),
+        (b"[schedule]\nretention = '5 * * * *'\n", r"retention in \[schedule\] of siltlog.toml is not a setting"),
+        (b"[schedule]\nretain = 'daily'\n", r"retain in \[schedule\] of siltlog.toml='daily' is not valid: .* cron"),
+        (b"schedule = 'sometimes'\n", "schedule in siltlog.toml='sometimes' is not valid"),
         (b"port = 'x'\n", "port in siltlog.toml='x' is not valid"),
     ],
 )

@@ -78,6 +78,8 @@ METHODS = {
     "Admin.set_group_offsets": "group offsets",
     "Admin.reset_group": "group to *topics *partitions *timestamp *offset *shift *dry_run",
     "Admin.delete_group": "group",
+    "Admin.jobs": "job limit",
+    "Admin.schedule": "",
     "Admin.cluster": "",
     "Admin.close": "",
     "table_uri": "topic url root scheme",

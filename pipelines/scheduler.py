@@ -1,0 +1,267 @@
+"""Runs jobs by their cron expressions, for as long as it holds the right to.
+
+One thread looks what is due, starts each job as a child process, and notes in the lease what was run. Of the jobs that
+need Spark one runs at a time, and one of the others beside it. A job that was stopped halfway is due again.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us
+from siltlog.infra.cron import Cron
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.telemetry import Logger
+from siltlog.pipelines.job_process import STOP_SECONDS, JobProcess
+from siltlog.pipelines.job_run import ERROR_CHARS_MAX, JobRunRequest, Outcome
+from siltlog.pipelines.schedule_lease import JobState, ScheduleLease
+from siltlog.pipelines.schedule_plan import DueRun, carried_on, due_runs, next_us
+
+SPARK_JOBS = frozenset(("compact", "audit"))
+SETTLE_SECONDS = 60.0
+"""What was missed while no runner was there waits so long: a server that starts has better things to do."""
+JOB_SECONDS_MAX = 6 * 3600.0
+"""A job that takes longer is ended: no plan and no open commit of it would be safe any more."""
+LOOK_SECONDS_MAX = 30.0
+"""The wall clock may have been set meanwhile."""
+RENEWALS_PER_LEASE = 3
+EXIT_FOUND_WRONG = 3
+EXIT_INTERRUPTED = 130
+
+Start = Callable[[str, str, Callable[[], None]], JobProcess]
+"""Starts a job (its name, the id of the run, what to call on its thread when it has ended)."""
+
+
+@dataclass(slots=True)
+class _Run:
+    due: DueRun
+    run_id: str
+    started_us: int
+    started: float
+    process: JobProcess
+    too_long: bool = False
+
+
+class Scheduler:
+    """`run` is for one thread of its own; `stop` may be called from any."""
+
+    def __init__(
+        self,
+        crons: Mapping[str, Cron],
+        lease: ScheduleLease,
+        start: Start,
+        clock: Clock,
+        logger: Logger,
+        *,
+        new_run_id: Callable[[], str],
+        unavailable: Callable[[str], str | None],
+        record: Callable[[JobRunRequest], None],
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        """`unavailable` says why a job cannot be run here, if it cannot; `record` is told of each run that ended."""
+        self._crons = dict(crons)
+        self._lease = lease
+        self._start = start
+        self._clock = clock
+        self._logger = logger
+        self._new_run_id = new_run_id
+        self._unavailable = unavailable
+        self._record = record
+        self._settle_seconds = settle_seconds
+        self._handled: dict[str, int] = {}
+        self._missing: dict[str, str] = {}
+        """Why jobs that were due were not run."""
+        self._running: dict[str, _Run] = {}
+        self._missed_before_us = 0
+        """What was due before was missed, and waits until `_settled_at`."""
+        self._settled_at = 0.0
+        self._renew_at = 0.0
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._failing = False
+
+    def run(self) -> None:
+        """Returns after `stop`, when no job runs any more and the right was given back."""
+        if self._crons:
+            self._missed_before_us = self._clock.now_us()
+            self._settled_at = self._clock.monotonic() + self._settle_seconds
+            while not self._stopping.is_set():
+                self._wake.wait(self.step())
+                self._wake.clear()
+        self._end_jobs()
+        if self._crons:
+            try:
+                self._lease.release(self._states())
+            except SiltlogError as error:
+                self._logger.warning("the right to run the schedule could not be given back", reason=error.detail)
+
+    def stop(self) -> None:
+        """Jobs end at once; `run` returns soon after."""
+        self._stopping.set()
+        for run in list(self._running.values()):
+            run.process.stop()
+        self._wake.set()
+
+    def step(self) -> float:
+        """Does what there is to do now; the seconds until it should be called again."""
+        changed = self._ended()
+        if not self._hold(changed):
+            return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
+        now_us = self._clock.now_us()
+        self._handled = carried_on(self._crons, self._handled, now_us)
+        began = False
+        for due in due_runs(self._crons, self._handled, now_us):
+            if self._may_begin(due):
+                began = self._begin(due) or began
+        if began:
+            self._hold(began)
+        soonest = next_us(self._crons, now_us)
+        until_due = LOOK_SECONDS_MAX if soonest is None else (soonest - now_us) / MICROS_PER_SECOND
+        now = self._clock.monotonic()
+        waits = [until_due, LOOK_SECONDS_MAX, self._renew_at - now]
+        if now < self._settled_at:
+            waits.append(self._settled_at - now)
+        return max(0.0, min(waits))
+
+    # --- the right to run -----------------------------------------------------------------------------------
+    def _hold(self, changed: bool) -> bool:
+        """Whether the lease is held: taken, renewed, or said what changed. Without it no job runs on."""
+        lease = self._lease
+        try:
+            if not lease.held:
+                self._running_not_ours()
+                if lease.take():
+                    self._took_over()
+            elif changed or self._clock.monotonic() >= self._renew_at:
+                lease.renew(self._states())
+                self._renew_at = self._clock.monotonic() + lease.lease_ms / 1000 / RENEWALS_PER_LEASE
+            self._failing = False
+        except SiltlogError as error:
+            if not self._failing:
+                self._logger.warning("the schedule waits: its lease cannot be read or written", reason=error.detail)
+            self._failing = True
+            self._renew_at = self._clock.monotonic() + lease.lease_ms / 1000 / RENEWALS_PER_LEASE / 10
+        if not lease.held:
+            self._running_not_ours()
+        return lease.held
+
+    def _took_over(self) -> None:
+        # What ended here while the lease could not be written counts, too.
+        for job, state in self._lease.jobs.items():
+            self._handled[job] = max(state.handled_us, self._handled.get(job, 0))
+        self._handled = carried_on(self._crons, self._handled, self._clock.now_us())
+        # The first runner of all says since when there is a schedule: what comes due from now on can be missed.
+        self._lease.renew(self._states())
+        self._renew_at = self._clock.monotonic() + self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
+        self._logger.info(
+            "running the schedule", **{job: cron.expression for job, cron in self._crons.items()}, times="UTC"
+        )
+
+    def _running_not_ours(self) -> None:
+        """Somebody else may be running them."""
+        if self._running:
+            self._logger.warning("the right to run the schedule is gone; its jobs end", jobs=sorted(self._running))
+            self._end_jobs()
+
+    def _states(self) -> dict[str, JobState]:
+        return {
+            job: JobState(
+                cron.expression,
+                self._handled.get(job, self._clock.now_us()),
+                self._running[job].started_us if job in self._running else None,
+                self._missing.get(job),
+            )
+            for job, cron in self._crons.items()
+        }
+
+    # --- jobs -----------------------------------------------------------------------------------------------
+    def _may_begin(self, due: DueRun) -> bool:
+        lane = due.job in SPARK_JOBS
+        if self._stopping.is_set() or any((job in SPARK_JOBS) == lane for job in self._running):
+            return False
+        return due.due_us >= self._missed_before_us or self._clock.monotonic() >= self._settled_at
+
+    def _begin(self, due: DueRun) -> bool:
+        """True when what the lease should say has changed."""
+        missing = self._unavailable(due.job)
+        if missing is not None:
+            if self._missing.get(due.job) != missing:
+                self._logger.warning("a job of the schedule is not run", job=due.job, reason=missing)
+            self._missing[due.job] = missing
+            self._handled[due.job] = due.due_us
+            return True
+        self._missing.pop(due.job, None)
+        run_id = self._new_run_id()
+        started_us = self._clock.now_us()
+        self._logger.info("job begins", job=due.job, run_id=run_id, due_at=format_us(due.due_us))
+        process = self._start(due.job, run_id, self._wake.set)
+        self._running[due.job] = _Run(due, run_id, started_us, self._clock.monotonic(), process)
+        return True
+
+    def _ended(self) -> bool:
+        """Takes note of jobs that have ended; True when there were some."""
+        ended = []
+        for run in list(self._running.values()):
+            if not run.process.running:
+                ended.append(run)
+            elif self._clock.monotonic() - run.started > JOB_SECONDS_MAX and not run.too_long:
+                run.too_long = True
+                run.process.stop()
+                run.process.join()
+        for run in ended:
+            del self._running[run.due.job]
+            self._note(run)
+        return bool(ended)
+
+    def _note(self, run: _Run) -> None:
+        result = _result(run, self._clock.now_us())
+        seconds = round(self._clock.monotonic() - run.started, 3)
+        said = {"job": result.job, "run_id": run.run_id, "outcome": result.outcome, "seconds": seconds}
+        if result.outcome == "interrupted":
+            self._logger.info("job was stopped; it is due again", **said)
+            return
+        self._handled[run.due.job] = run.due.due_us
+        if result.error is None:
+            self._logger.info("job ended", **said)
+        else:
+            self._logger.warning("job ended", **said, error=result.error)
+        self._record(result)
+
+    def _end_jobs(self) -> None:
+        runs = list(self._running.values())
+        for run in runs:
+            run.process.stop()
+        for run in runs:
+            run.process.join(STOP_SECONDS)
+        self._ended()
+
+
+def _result(run: _Run, now_us: int) -> JobRunRequest:
+    """What is known of a run from outside: how its process ended."""
+    status = run.process.status
+    error: str | None = None
+    outcome: Outcome = "succeeded"
+    if run.too_long:
+        outcome, error = "failed", f"it was ended after {JOB_SECONDS_MAX / 3600:g} hours"
+    elif run.process.told_to_stop and status != 0:
+        outcome = "interrupted"
+    elif status == EXIT_FOUND_WRONG:
+        outcome = "found_wrong"
+    elif status != 0:
+        how = f"signal {-status}" if status is not None and status < 0 else f"exit status {status}"
+        said = f": {run.process.last_line}" if run.process.last_line else ""
+        outcome, error = "failed", f"{how}{said}"[:ERROR_CHARS_MAX]
+    return msgspec.convert(
+        {
+            "run_id": run.run_id,
+            "job": run.due.job,
+            "outcome": outcome,
+            "started_at": format_us(run.started_us),
+            "ended_at": format_us(max(now_us, run.started_us)),
+            "trigger": "schedule",
+            "error": error,
+        },
+        JobRunRequest,
+    )

@@ -1,0 +1,124 @@
+"""What a job did is told to the server, which keeps it in `_jobs`; without one the job is done all the same."""
+
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from siltlog.cli.session import Session, needs
+from siltlog.infra import names
+from siltlog.infra.client import calls
+from siltlog.infra.client.address import scheduled_run
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.clock import Clock, SystemClock, format_us
+from siltlog.infra.errors import SiltlogError
+
+if TYPE_CHECKING:
+    from siltlog.infra.settings import ServerSettings
+    from siltlog.pipelines.job_run import Outcome, TopicRun
+
+TELL_MS = 5_000
+"""How long a server that was named, and is away, is waited for."""
+UNREACHABLE = "unreachable"
+
+
+class Recording:
+    """One run of a job, while it lasts. `took` and `found_wrong` say how it went."""
+
+    def __init__(self) -> None:
+        self.results: list[TopicRun] = []
+        self.outcome: Outcome = "succeeded"
+        self.error: str | None = None
+
+    def took(self, topic: str, error: SiltlogError | None = None, /, **done: int) -> None:
+        """What was done to a topic: `files`, `rows`, `size_bytes` and what else the job counts; why it failed."""
+        from siltlog.pipelines.job_run import topic_run
+
+        self.results.append(topic_run(topic, done, None if error is None else error.detail))
+        if error is not None:
+            self.outcome = "failed"
+            self.error = self.error or f"{topic}: {error.detail}"
+
+    def found_wrong(self, what: str) -> None:
+        """The job did its work, and found that something is wrong."""
+        self.outcome, self.error = "found_wrong", what
+
+
+@contextmanager
+def recorded(
+    session: Session,
+    settings: "ServerSettings",
+    job: str,
+    topics: Sequence[str],
+    dry_run: bool,
+    clock: Clock | None = None,
+) -> Iterator[Recording]:
+    """Around the work of a job: when it ends, however it does, its run is told to the server.
+
+    Where none answers that is said once on standard error.
+    """
+    clock = clock or SystemClock()
+    recording = Recording()
+    started_us = clock.now_us()
+    try:
+        yield recording
+    except SiltlogError as error:
+        recording.outcome, recording.error = "failed", error.detail
+        raise
+    except KeyboardInterrupt:
+        recording.outcome = "interrupted"
+        raise
+    except Exception as error:
+        recording.outcome, recording.error = "failed", f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        with needs("server", f"silt {job}"):
+            from siltlog.pipelines.job_run import ERROR_CHARS_MAX, TOPICS_MAX, summed
+        said = [result for result in recording.results if result.done or result.error is not None]
+        _tell(
+            session,
+            settings,
+            {
+                "run_id": scheduled_run() or str(uuid.uuid4()),
+                "job": job,
+                "outcome": recording.outcome,
+                "started_at": format_us(started_us),
+                "ended_at": format_us(max(started_us, clock.now_us())),
+                "topics": list(topics)[:TOPICS_MAX],
+                "dry_run": dry_run,
+                "trigger": "hand" if scheduled_run() is None else "schedule",
+                "done": summed(said),
+                "results": sorted(said, key=lambda result: result.error is None)[:TOPICS_MAX],
+                "error": None if recording.error is None else recording.error[:ERROR_CHARS_MAX],
+            },
+            clock,
+        )
+
+
+def _tell(session: Session, settings: "ServerSettings", run: dict[str, Any], clock: Clock) -> None:
+    waited_ms = 0 if session.url == names.DEFAULT_URL or run["outcome"] == "interrupted" else TELL_MS
+    transport = HttpTransport()
+    try:
+        run["cluster_id"] = _cluster_id(settings)
+        Caller(Endpoints(session.url), transport, clock, retry_timeout_ms=waited_ms).run(calls.record_job(run))
+    except SiltlogError as error:
+        why = f"no server answers at {session.url}" if error.error_code == UNREACHABLE else error.detail
+        print(
+            f"silt: this run is not kept in {names.JOBS_TOPIC}: {why}; --url or {names.ENV_URL} says where the server "
+            "of these tables is",
+            file=sys.stderr,
+        )
+    finally:
+        transport.close()
+
+
+def _cluster_id(settings: "ServerSettings") -> str:
+    """Of the log whose tables these are; empty where it has none yet, or cannot be reached."""
+    from siltlog.pipelines.topics import store_of
+
+    try:
+        return store_of(settings).get(names.CLUSTER_ID_OBJECT).decode("utf-8", "replace")
+    except (FileNotFoundError, SiltlogError):
+        return ""

@@ -1,0 +1,118 @@
+"""The schedule as `silt serve` and `silt schedule` run it: which commands its jobs are, and how they are told of."""
+
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+
+import msgspec
+
+from siltlog.infra import names
+from siltlog.infra.client import calls
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.settings import ServerSettings, environment_with
+from siltlog.infra.store import open_store
+from siltlog.infra.telemetry import Logger
+from siltlog.pipelines.java import find_java
+from siltlog.pipelines.job_process import STOP_SECONDS, JobProcess
+from siltlog.pipelines.job_run import JobRunRequest
+from siltlog.pipelines.schedule_lease import LEASE_MS, ScheduleLease
+from siltlog.pipelines.scheduler import SETTLE_SECONDS, SPARK_JOBS, Scheduler
+
+TELL_MS = 2_000
+"""How long a server that is away is waited for to be told of a run."""
+MODULE = "siltlog.job_process"
+
+
+def scheduler(
+    settings: ServerSettings,
+    url: str,
+    clock: Clock,
+    logger: Logger,
+    *,
+    lease_ms: int = LEASE_MS,
+    settle_seconds: float = SETTLE_SECONDS,
+) -> Scheduler:
+    """A runner of the jobs that `settings` name. `url` is where they tell of their runs."""
+    store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    lease = ScheduleLease(store, str(uuid.uuid4()), settings.node_id, clock, lease_ms)
+    return Scheduler(
+        settings.crons(),
+        lease,
+        _starting(settings, url, logger),
+        clock,
+        logger,
+        new_run_id=lambda: str(uuid.uuid4()),
+        unavailable=_unavailable,
+        record=lambda run: _tell(run, url, clock, logger),
+        settle_seconds=settle_seconds,
+    )
+
+
+class ScheduleThread:
+    """A scheduler beside a server."""
+
+    def __init__(self, runner: Scheduler) -> None:
+        self._runner = runner
+        self._thread = threading.Thread(target=runner.run, name="schedule", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends its jobs; waits for them as long as they may take, and no longer for an object store."""
+        self._runner.stop()
+        self._thread.join(2 * STOP_SECONDS)
+
+
+def _starting(
+    settings: ServerSettings, url: str, logger: Logger
+) -> Callable[[str, str, Callable[[], None]], JobProcess]:
+    """Jobs see the settings of whoever runs the schedule, flags included."""
+    given = {
+        "ROOT": settings.root_uri,
+        "DATA_DIR": str(settings.data_dir),
+        "S3_ENDPOINT": settings.s3_endpoint,
+        "S3_REGION": settings.s3_region,
+    }
+    common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
+
+    def start(job: str, run_id: str, on_end: Callable[[], None]) -> JobProcess:
+        environment = environment_with({**common, names.ENV_RUN_ID: run_id})
+        return JobProcess(job, _command(job), environment, logger, on_end)
+
+    return start
+
+
+def _command(job: str) -> Sequence[str]:
+    return [sys.executable, "-m", MODULE, job]
+
+
+def _unavailable(job: str) -> str | None:
+    from siltlog.cli.main import COMMANDS
+
+    if job not in COMMANDS:
+        return f"this version has no silt {job}"
+    if job not in SPARK_JOBS:
+        return None
+    if find_spec("pyspark") is None:
+        return "it needs Spark: pip install 'siltlog[spark]'"
+    try:
+        find_java()
+    except ConfigError as error:
+        return error.detail
+    return None
+
+
+def _tell(run: JobRunRequest, url: str, clock: Clock, logger: Logger) -> None:
+    """What the job told of itself came first, and stays."""
+    transport = HttpTransport()
+    caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=TELL_MS)
+    try:
+        caller.run(calls.record_job(msgspec.to_builtins(run)))
+    except SiltlogError as error:
+        logger.warning("a run is not in _jobs", job=run.job, run_id=run.run_id, reason=error.detail)
+    finally:
+        transport.close()
