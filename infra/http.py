@@ -17,6 +17,7 @@ from siltlog.infra.clock import parse_us
 from siltlog.infra.content_coding import CODINGS, Inflater, request_coding
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.in_flight import STALL_SECONDS, InFlight
+from siltlog.infra.json_choices import explained
 
 T = TypeVar("T")
 
@@ -315,7 +316,7 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise problem("invalid_request", str(error)) from None
+        raise problem("invalid_request", explained(error, decoder.type)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed_json(body, error) from None
 
