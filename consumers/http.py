@@ -21,7 +21,7 @@ from siltlog.consumers.replies import read_reply
 from siltlog.infra import names
 from siltlog.infra.arrow_pieces import Piece
 from siltlog.infra.errors import OffsetOutOfRange, problem
-from siltlog.infra.http import INTEGER_MAX, Query, body_of, decode
+from siltlog.infra.http import INTEGER_MAX, Query, body_of, decode, whole_number
 
 T = TypeVar("T")
 
@@ -183,6 +183,12 @@ class _Reads:
                 return bounds.log_start_offset
             case "latest":
                 return visible_end(bounds, isolation)
+            case asked if whole_number(asked) is None:
+                raise problem(
+                    "invalid_parameter",
+                    f"offset must be a whole number, earliest or latest, not {asked[:80]!r}",
+                    parameter="offset",
+                )
         return query.integer("offset", 0)
 
     async def fetch(self, request: Request) -> Response:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 POLL_RECORDS = 100_000
 POLL_MS = 1_000
+MILLIS_LIKELY = range(10**12, 10**13)
+"""An offset in here was meant to be milliseconds since 1970 (from 2001 on)."""
 EPILOG = """\b
 Examples:
   silt consume events
@@ -71,22 +73,22 @@ def consume(
     Ends where the partitions ended when it began, unless --follow. With --output json each line is a record as HTTP
     gives it; with --output value it is the bare value, and tombstones are left out.
     """
-    if group is not None and (partitions or end is not None or isinstance(start, Place)):
-        raise click.UsageError(
-            "a group decides what is read and where; leave out --partition, --until and --from PLACE"
-        )
+    if group is not None:
+        _check_group(group, partitions, start, end)
     if follow and end is not None:
         raise click.UsageError("--follow never ends, and --until says where to end; choose one")
     if start == LATEST and not follow and group is None:
         raise click.UsageError("nothing comes after the latest record unless you wait for it: add --follow")
     opened = _opened(session, topic, group, partitions, start, end, follow)
     if opened is None:
+        session.output.note("There are no such records; --follow waits for some.")
         return
     consumer, ends = opened
     wanted = _filter(key, contains)
     printer = RecordPrinter(session.format)
     # What is committed must have been seen, and a follower must see it now; all else is faster in large writes.
     flush_each = follow or group is not None or sys.stdout.isatty()
+    count = 0
     with consumer:
         found: Iterator[ConsumerRecord]
         if group is not None:
@@ -101,6 +103,20 @@ def consume(
                 if group is not None:
                     consumer.commit(record)  # nothing after it is asked for, so it is not yet done
                 break
+    if not count and group is not None:
+        session.output.note(f"The group {group} has read all there is; --follow waits for more.")
+    elif not count:
+        session.output.note("There are no such records; --follow waits for some.")
+
+
+def _check_group(group: str, partitions: tuple[int, ...], start: Place | str, end: Place | None) -> None:
+    given = {"--partition": partitions, "--until": end, "--from": isinstance(start, Place)}
+    wrong = " and ".join(name for name, value in given.items() if value)
+    if wrong:
+        raise click.UsageError(
+            f"a group decides what is read and where: leave out {wrong}, or --group; "
+            f"`silt group reset {group}` moves where it goes on"
+        )
 
 
 def _filter(key: str | None, contains: str | None) -> "RecordFilter":
@@ -136,6 +152,8 @@ def _opened(
             return session.consumer(group=group, topics=[topic], auto_offset_reset=start, stop_at=stop_at), None
         places = {partition: bounds[partition] for partition in sorted(set(chosen)) or bounds}
         starts = {} if isinstance(start, str) else _offsets(admin, topic, start)
+        if isinstance(start, Place) and start.offset is not None:
+            _note_offset_beyond(session, start.offset, max(bound["high_watermark"] for bound in places.values()))
         untils = {} if end is None else _offsets(admin, topic, end)
     ends = None
     if not follow:
@@ -152,6 +170,12 @@ def _opened(
             offset = min(max(starts[partition], bound["log_start_offset"]), bound["high_watermark"])
             consumer.seek(topic, partition, offset=offset)
     return consumer, ends
+
+
+def _note_offset_beyond(session: Session, offset: int, end: int) -> None:
+    if offset > end:
+        looks = f"; for a time write --from {format_us(offset * 1000)}" if offset in MILLIS_LIKELY else ""
+        session.output.note(f"No partition has an offset {offset} yet, the longest ends at {end}{looks}.")
 
 
 def _offsets(admin: "Admin", topic: str, place: Place) -> dict[int, int]:

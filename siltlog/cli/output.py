@@ -24,6 +24,8 @@ from siltlog.cli.session import OutputFormat
 PLAIN_WIDTH = 1_000
 """Columns of a table that goes to a file or a pipe: nothing is cut."""
 PADDING = (0, 2, 0, 0)
+TYPED_AGAIN = ("offset", "watermark", "generation", "partition", "before", "after")
+"""How names of numbers end that are places, not amounts: people type them again, so they have no separators."""
 Row = Mapping[str, Any]
 
 
@@ -146,7 +148,7 @@ def grid(
             no_wrap=not sys.stdout.isatty(),
         )
     for row in rows:
-        table.add_row(*(Text(printable(row.get(column))) for column in columns))
+        table.add_row(*(Text(_cell(column, row.get(column))) for column in columns))
     return table
 
 
@@ -156,8 +158,12 @@ def pairs(entries: Mapping[str, Any], *, title: str | None = None) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in entries.items():
-        table.add_row(name.replace("_", " "), Text(printable(value)))
+        table.add_row(name.replace("_", " "), Text(_cell(name, value)))
     return table
+
+
+def _cell(name: str, value: Any) -> str:
+    return str(value) if isinstance(value, int) and name.endswith(TYPED_AGAIN) else printable(value)
 
 
 def plain(value: Any) -> str:

@@ -27,7 +27,7 @@ def create(session: Session, name: str, partitions: int, config: tuple[str, ...]
     settings = dict(_setting(entry) for entry in config)
     with session.admin() as admin:
         document = admin.create_topic(name, partitions=partitions, config=settings, exist_ok=if_not_exists)
-    _print_topic(session, document)
+    _print_changed(session, document)
 
 
 @topic.command("list", epilog="Example:  silt topic list --output json")
@@ -76,7 +76,7 @@ def alter(session: Session, name: str, partitions: int | None, config: tuple[str
         raise click.UsageError("say what to change: --partitions, --config or --unset")
     with session.admin() as admin:
         document = admin.alter_topic(name, partitions=partitions, config=settings)
-    _print_topic(session, document)
+    _print_changed(session, document)
 
 
 @topic.command(epilog="Example:  silt topic delete events --yes")
@@ -123,6 +123,13 @@ def _setting(entry: str) -> tuple[str, int | str]:
         raise click.BadParameter(f"{entry!r} is not NAME=VALUE, such as retention.ms=86400000", param_hint="--config")
     number = text.removeprefix("-")
     return name, int(text) if number.isascii() and number.isdigit() else text
+
+
+def _print_changed(session: Session, document: dict[str, Any]) -> None:
+    """For people only what says that it is there, and what was set; `describe` has the rest."""
+    head = {name: document[name] for name in ("name", "partitions", "table_uri")}
+    own = {name: str(entry["value"]) for name, entry in document["config"].items() if entry["source"] == "topic"}
+    session.output.document(document, value=[document["name"]], tables=[pairs(head | own)])
 
 
 def _print_topic(session: Session, document: dict[str, Any]) -> None:

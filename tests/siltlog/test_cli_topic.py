@@ -61,7 +61,10 @@ def test_a_topic_from_its_creation_to_its_end(capsys: Capture, server: ServerPro
 
 def test_a_topic_is_altered(capsys: Capture) -> None:
     assert run(["topic", "create", "changing", "--config", "flush.ms=70", "-c", "retention.ms=60000"]) == 0
-    capsys.readouterr()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[:2] for row in rows if row[0] != "table"] == [
+        ["name", "changing"], ["partitions", "1"], ["retention.ms", "60000"], ["flush.ms", "70"]
+    ]  # fmt: skip
     alter = ["topic", "alter", "changing", "--output", "json"]
     assert (
         run([*alter, "--partitions", "3", "-c", "compression=gzip", "-c", "flush.ms=80", "--unset", "retention.ms"])

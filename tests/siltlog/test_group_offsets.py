@@ -320,6 +320,8 @@ def test_groups_are_listed_described_and_deleted(server: ServerProcess, topic: s
     assert run(["group", "describe", "shown"]) == 0
     table = capsys.readouterr().out
     assert f"{topic} 0, 1" in table and "lag" in table and "left-wing" in table
+    generation = http.call("GET", "/v1/groups/shown").json["generation"]
+    assert generation > 10_000 and ["generation", str(generation)] in [line.split() for line in table.splitlines()]
     assert run(["group", "describe", "shown", "-o", "value"]) == 0
     assert capsys.readouterr().out == "stable\n"
     assert run(["group", "delete", "shown"]) == 1
