@@ -51,6 +51,11 @@ def replay_producer(replay_id: str, chosen: str, topic_id: str, partition: int) 
     return f"{replay_prefix(replay_id)}{chosen}/{topic_id}/{partition}"
 
 
+def replay_run_producer(run: str, partition: int) -> str:
+    """Who publishes what a run of `silt replay` reads from a partition; its sequences are the offsets there."""
+    return f"replay-{run}-{partition}"
+
+
 def topic_name_problem(name: str) -> str | None:
     """Why a user cannot create a topic called `name`; None when they can."""
     problem = name_problem(name)
@@ -117,6 +122,8 @@ STAGING_FOLDER = "staging"
 SCHEDULE_FOLDER = "cluster/schedule"
 PRIVATE_FOLDER = "cluster/private"
 """Folders of running processes, on a local root only."""
+REPLAY_FOLDER = "cluster/replay"
+"""What runs of `silt replay` are to do, and how far they are."""
 PARTITION_COLUMN = "partition"
 REWRITE_PREFIX = "rewrite-"
 STATE_FOLDER = "_state"
@@ -144,6 +151,14 @@ def rewrite_folder(run: str) -> str:
     return f"{REWRITE_PREFIX}{run}"
 
 
+def replay_plan_object(run: str) -> str:
+    return f"{REPLAY_FOLDER}/{run}/plan"
+
+
+def replay_progress_object(run: str) -> str:
+    return f"{REPLAY_FOLDER}/{run}/progress"
+
+
 def state_folder(topic_id: str) -> str:
     """Relative to the topic's path."""
     return f"{STATE_FOLDER}/{topic_id}"
@@ -157,6 +172,31 @@ def state_object(topic_id: str, partition: int, offset: int) -> str:
 def claims_object(topic_id: str, epoch: int) -> str:
     """Claimed producer epochs, as the owner of that epoch knew them; relative to the topic's path."""
     return f"{STATE_FOLDER}/{topic_id}/claims/{epoch:020d}"
+
+
+# --- a backup, relative to its own root --------------------------------------------------------------------
+BACKUPS_FOLDER = "backups"
+BACKUP_FILES_FOLDER = "files"
+
+
+def backup_manifest(backup_id: str) -> str:
+    """Written last: a backup without one is none."""
+    return f"{BACKUPS_FOLDER}/{backup_id}/manifest.json"
+
+
+def backup_topic(backup_id: str, topic: str) -> str:
+    """What a topic's table was: properties, app transactions, the list of its files."""
+    return f"{BACKUPS_FOLDER}/{backup_id}/topics/{topic}.json"
+
+
+def backup_state(backup_id: str, topic_id: str, path: str) -> str:
+    """An object beside the table; `path` is relative to the topic's state folder."""
+    return f"{BACKUPS_FOLDER}/{backup_id}/state/{topic_id}/{path}"
+
+
+def backup_file(topic_id: str, path: str) -> str:
+    """A data file, shared by every backup that has it: a file of that name never changes."""
+    return f"{BACKUP_FILES_FOLDER}/{topic_id}/{path}"
 
 
 # --- app transactions of a topic table (Delta `txn` actions) ----------------------------------------------
@@ -183,6 +223,21 @@ def txn_released(partition: int) -> str:
 def txn_rewrite(partition: int) -> str:
     """Taken by every rewrite, so that two from one snapshot cannot both land."""
     return f"rewrite/{partition}"
+
+
+def txn_compacted(partition: int) -> str:
+    """Below this offset key compaction may have removed records, and has kept the last of each key."""
+    return f"compacted/{partition}"
+
+
+def txn_tombstones(partition: int) -> str:
+    """A tombstone below this offset has been the last of its key since `txn_tombstones_since`; 0: none is awaited."""
+    return f"tombstones/{partition}"
+
+
+def txn_tombstones_since(partition: int) -> str:
+    """Milliseconds since 1970."""
+    return f"tombstones-since/{partition}"
 
 
 # --- table properties -------------------------------------------------------------------------------------
@@ -223,6 +278,12 @@ RECORD_HEADER_ATTEMPTS = "silt.attempts"
 RECORD_HEADER_ERROR = "silt.error"
 RECORD_HEADER_FAILED_AT = "silt.failed_at"
 """Headers of a dead letter, in this order behind its own."""
+RECORD_HEADER_REPLAY_RUN = "silt.replay.run"
+RECORD_HEADER_REPLAY_TOPIC = "silt.replay.topic"
+RECORD_HEADER_REPLAY_PARTITION = "silt.replay.partition"
+RECORD_HEADER_REPLAY_OFFSET = "silt.replay.offset"
+RECORD_HEADER_REPLAY_TIMESTAMP = "silt.replay.timestamp"
+"""Headers of a record that `silt replay` published, in this order behind its own: which run, and where it was."""
 MEDIA_JSON = "application/json"
 MEDIA_NDJSON = "application/x-ndjson"
 MEDIA_BYTES = "application/octet-stream"

@@ -1,12 +1,14 @@
 """deltalake as this project uses it: handles, and the commits that go into a topic's log. It decides nothing."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+from deltalake.transaction import AddAction, RemoveAction
 
 from siltlog.infra import names
 from siltlog.infra.data_file import DataFile
@@ -102,26 +104,31 @@ def commit_table(
     )
 
 
-def commit_filled_table(
-    store: ObjectStore,
-    uri: str,
-    properties: Mapping[str, str],
-    actions: Sequence[AddAction],
-    transactions: Mapping[str, int],
-    commit_id: str,
-) -> None:
-    """A new table at `uri` that has files from its first version on."""
-    create_table_with_add_actions(
-        uri,
-        schema=TABLE_SCHEMA,
-        add_actions=list(actions),
-        mode="error",
-        partition_by=[names.PARTITION_COLUMN],
-        configuration=dict(properties),
-        storage_options=store.storage_options(),
-        commit_properties=_properties(commit_id, transactions, COMPARE_AND_SET),
-        post_commithook_properties=_HOOKS,
-    )
+def first_entry(
+    properties: Mapping[str, str], actions: Sequence[AddAction], transactions: Mapping[str, int], commit_id: str
+) -> bytes:
+    """The entry of a table that has properties, files and app transactions from its first version on.
+
+    deltalake makes such a table in two commits only, so it makes them aside, and they become one.
+    """
+    with TemporaryDirectory() as aside:
+        path = Path(aside).as_uri()
+        DeltaTable.create(
+            path,
+            schema=TABLE_SCHEMA,
+            partition_by=[names.PARTITION_COLUMN],
+            configuration=dict(properties),
+            post_commithook_properties=_HOOKS,
+            raise_if_key_not_exists=False,
+        )
+        commit_actions(DeltaTable(path), actions, transactions, commit_id)
+        made, filled = (
+            (Path(aside) / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines() for version in range(2)
+        )
+    born = [line for line in made if line.startswith((b'{"protocol"', b'{"metaData"'))]
+    head = [line for line in filled if line.startswith(b'{"commitInfo"')]
+    rest = [line for line in filled if not line.startswith(b'{"commitInfo"')]
+    return b"\n".join([*head, *born, *rest]) + b"\n"
 
 
 def _properties(commit_id: str, transactions: Mapping[str, int], retries: int | None) -> CommitProperties:

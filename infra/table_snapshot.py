@@ -75,6 +75,10 @@ class TableSnapshot:
         text = self.properties.get(f"{names.PROPERTY_GAPS_PREFIX}{partition}", "[]")
         return [(start, end) for start, end in json.loads(text)]
 
+    def compacted(self, partition: int) -> int:
+        """Below this offset key compaction may have removed records."""
+        return self.transactions.get(names.txn_compacted(partition), 0)
+
     def files_of(self, partition: int) -> Sequence[DataFile]:
         """Ascending by first offset."""
         return self._files_by_partition.get(partition, ())

@@ -82,7 +82,7 @@ def expected_of(snapshot: TableSnapshot, partition: int) -> Expected:
         start=snapshot.starts[partition],
         end=snapshot.offsets[partition],
         gaps=tuple(snapshot.gaps(partition)),
-        thinned_below=0,
+        thinned_below=snapshot.compacted(partition),
         placements=tuple(_placements(snapshot, partition)),
     )
 

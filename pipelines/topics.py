@@ -1,6 +1,7 @@
 """The topics that a job works on, and how Spark names what they have stored."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from siltlog.infra import names
@@ -14,6 +15,17 @@ from siltlog.infra.table_snapshot import TableSnapshot
 
 def store_of(settings: ServerSettings) -> ObjectStore:
     return open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+
+
+def other_store(settings: ServerSettings, uri: str, *, make: bool) -> ObjectStore | None:
+    """Another root, reached as the settings' own is; None for a local one that is not there, unless it is to be made.
+
+    Raises ConfigError.
+    """
+    place = urlsplit(uri)
+    if place.scheme == "file" and not make and not Path(unquote(place.path)).is_dir():
+        return None
+    return open_store(uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
 
 
 def chosen_topics(store: ObjectStore, topics: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from siltlog.cli.output import grid, progress
+from siltlog.cli.output import grid, progress, show
 from siltlog.cli.pipelines import place_options, place_settings, topic_options
 from siltlog.cli.session import EXIT_FAILED, EXIT_FOUND_WRONG, Session, needs, pass_session
 from siltlog.infra.errors import problem_document
@@ -55,13 +55,27 @@ def audit(
 
 def print_reports(session: Session, reports: Any) -> None:
     """A row for each topic, then each thing that is wrong; as JSON `audited`, as values what is wrong."""
-    documents = [_document(report) for report in reports]
+    documents = [document_of(report) for report in reports]
     columns = ("partitions", "files", "rows", "size_bytes", "seconds")
-    findings = [{"topic": one["topic"], **finding} for one in documents for finding in one["findings"]]
-    tables = [grid(documents, ("topic", "verdict", *columns), numbers=columns)]
+    session.output.document(
+        {"audited": documents},
+        value=[finding.detail for report in reports for finding in report.findings],
+        tables=[grid(documents, ("topic", "verdict", *columns), numbers=columns)],
+    )
+    print_findings(session, reports)
+
+
+def print_findings(session: Session, reports: Any) -> None:
+    """For a person."""
+    if session.format != "table":
+        return
+    findings = [
+        {"topic": report.topic, "kind": finding.kind, "detail": finding.detail}
+        for report in reports
+        for finding in report.findings
+    ]
     if findings:
-        tables.append(grid(findings, ("topic", "kind", "detail"), title="\nWrong:"))
-    session.output.document({"audited": documents}, value=[one["detail"] for one in findings], tables=tables)
+        show(grid(findings, ("topic", "kind", "detail"), title="\nWrong:"))
     for report in reports:
         if report.error is not None:
             session.output.note(f"{report.topic}: {report.error}")
@@ -75,7 +89,7 @@ def exit_code(reports: Any) -> int:
     return EXIT_FAILED if any(report.error is not None for report in reports) else 0
 
 
-def _document(report: Any) -> dict[str, Any]:
+def document_of(report: Any) -> dict[str, Any]:
     verdict = "clean" if report.clean else "wrong" if report.findings else "not read"
     document = {"topic": report.topic, "verdict": "not read" if report.dry_run else verdict}
     document |= {name: getattr(report, name) for name in report.__dataclass_fields__}

@@ -29,6 +29,8 @@ COMMANDS = {
     "retain": "pipelines:retain",
     "vacuum": "pipelines:vacuum",
     "audit": "audit:audit",
+    "backup": "backup:backup",
+    "restore": "backup:restore",
     "schedule": "schedule:schedule",
     "jobs": "jobs:jobs",
     "query": "pipelines:query",

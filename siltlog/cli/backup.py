@@ -1,0 +1,161 @@
+"""`silt backup` and `silt restore`: topics, their settings and the offsets of groups, to another root and back."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from siltlog.cli.audit import document_of, exit_code, print_findings
+from siltlog.cli.output import grid, progress
+from siltlog.cli.pipelines import place_options, place_settings, topic_options
+from siltlog.cli.server_options import take_settings
+from siltlog.cli.session import EXIT_FAILED, Session, needs, on_terminal, pass_session
+from siltlog.infra.clock import parse_us
+from siltlog.infra.errors import problem_document
+
+_LOCATION_HELP = "A folder, or s3://bucket/prefix."
+
+
+def _location(_: click.Context, __: click.Parameter, value: str) -> str:
+    """A path means a folder on this machine."""
+    return value if urlsplit(value).scheme in ("file", "s3") else Path(value).expanduser().absolute().as_uri()
+
+
+def _time(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        return parse_us(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is no time such as 2026-11-21T07:36:00Z") from error
+
+
+@click.command(epilog="Example:  silt backup --to s3://backups/siltlog")
+@click.option("--to", "target", metavar="URI", required=True, callback=_location, help=_LOCATION_HELP)
+@topic_options
+@place_options
+@pass_session
+def backup(
+    session: Session,
+    target: str,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    root: str | None,
+    data_dir: Path | None,
+) -> int:
+    """Copy topics, their settings and the offsets of groups to another place, while servers and jobs go on.
+
+    Only what earlier backups there do not have is copied, and each of them can be restored. What a server has not
+    flushed to the tables yet (flush.ms) is not in it.
+    """
+    settings = place_settings(root, data_dir)
+    with needs("server", "silt backup"), progress() as bar:
+        from siltlog.pipelines.backup import backup_topics
+
+        result = backup_topics(settings, target, topics, dry_run=dry_run, progress=_Bars(bar, "copying").advance)
+    documents = [_row(report) for report in result.topics]
+    columns = ("files", "rows", "size_bytes", "copied_files", "copied_bytes", "seconds")
+    session.output.document(
+        {
+            "backup_id": result.backup_id,
+            "taken_at": result.taken_at,
+            "dry_run": dry_run,
+            "backed_up": documents,
+        },
+        value=[] if result.backup_id is None else [result.backup_id],
+        tables=[grid(documents, ("topic", *columns), numbers=columns)],
+    )
+    if result.backup_id is not None:
+        session.output.note(f"backup {result.backup_id}, as of {result.taken_at}")
+    return _told(session, result.topics)
+
+
+@click.command(epilog="Example:  silt restore --from s3://backups/siltlog --root s3://lake/restored")
+@click.option("--from", "source", metavar="URI", required=True, callback=_location, help=_LOCATION_HELP)
+@click.option(
+    "--at", "at_us", metavar="TIME", callback=_time, help="The newest backup taken by then. Default: the newest."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@topic_options
+@place_options
+@pass_session
+def restore(
+    session: Session,
+    source: str,
+    at_us: int | None,
+    yes: bool,
+    topics: tuple[str, ...],
+    dry_run: bool,
+    root: str | None,
+    data_dir: Path | None,
+) -> int:
+    """Make the topics of a backup anew where they never were, and audit them.
+
+    Topics keep their ids, offsets, settings and producers, groups where they go on. Nothing that is there is
+    overwritten: a root that has any of the topics is refused. Start the server afterwards, with a new data directory.
+    Ends with 3 when the audit finds something wrong.
+    """
+    settings = take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+    with needs("server", "silt restore"):
+        from siltlog.pipelines.restore import find_backup, restore_topics
+
+    manifest = find_backup(settings, source, at_us)
+    if not yes and not dry_run:
+        what = f"{len(topics) or len(manifest.topics)} topics as of {manifest.taken_at} to {settings.root_uri}"
+        if not on_terminal():
+            raise click.UsageError(f"restoring {what} cannot ask here; say so with --yes")
+        click.confirm(f"Restore {what}?", abort=True, err=True)
+    with progress() as bar:
+        advance = _Bars(bar, "restoring").advance
+        result = restore_topics(settings, source, manifest, topics, dry_run=dry_run, progress=advance)
+    audits = [report.audit for report in result.topics if report.audit is not None]
+    documents = [
+        _row(report) | {"audit": None if report.audit is None else document_of(report.audit)}
+        for report in result.topics
+    ]
+    rows = [{**one, "audit": (one["audit"] or {}).get("verdict", "not read")} for one in documents]
+    columns = ("files", "rows", "size_bytes", "seconds")
+    session.output.document(
+        {
+            "backup_id": result.backup_id,
+            "taken_at": result.taken_at,
+            "dry_run": dry_run,
+            "groups_left_out": result.groups_left_out,
+            "restored": documents,
+        },
+        value=[report.topic for report in result.topics if report.error is None],
+        tables=[grid(rows, ("topic", "audit", *columns), numbers=columns)],
+    )
+    print_findings(session, audits)
+    if result.groups_left_out:
+        session.output.note("the root has offsets of groups of its own: those of the backup were left out")
+    return _told(session, result.topics) or exit_code(audits)
+
+
+class _Bars:
+    """A bar for each topic."""
+
+    def __init__(self, bar: Any, what: str) -> None:
+        self._bar = bar
+        self._what = what
+        self._tasks: dict[str, Any] = {}
+
+    def advance(self, topic: str, done_bytes: int, planned_bytes: int) -> None:
+        if topic not in self._tasks:
+            self._tasks[topic] = self._bar.add_task(f"{self._what} {topic}")
+        self._bar.update(self._tasks[topic], completed=done_bytes, total=planned_bytes)
+
+
+def _row(report: Any) -> dict[str, Any]:
+    fields = {name: getattr(report, name) for name in report.__dataclass_fields__ if name != "audit"}
+    error = None if report.error is None else problem_document(report.error, None)
+    return dict(msgspec.to_builtins({**fields, "error": error, "seconds": round(report.seconds, 3)}))
+
+
+def _told(session: Session, reports: Any) -> int:
+    for report in reports:
+        if report.error is not None:
+            session.output.note(f"{report.topic}: {report.error}")
+    return EXIT_FAILED if any(report.error is not None for report in reports) else 0

@@ -1,0 +1,398 @@
+"""Backup and restore of real tables, on a disk and on S3."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from placed_records import placed
+from record_tables import CLOCK, new_id
+from s3_server import S3Server
+from topic_writer import TopicWriter
+
+from siltlog.infra import names, stored_offset
+from siltlog.infra.clock import parse_us
+from siltlog.infra.data_file import read_data_file
+from siltlog.infra.errors import ConfigError, CorruptData, Refused, TopicExists, UnknownTopic
+from siltlog.infra.schema import FILE_SCHEMA, TABLE_SCHEMA
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.stored_offset import StoredOffset
+from siltlog.infra.table import TopicTable
+from siltlog.infra.table_retention import move_starts, start_move
+from siltlog.pipelines import backup as backup_module
+from siltlog.pipelines.audit import audit_topics
+from siltlog.pipelines.backup import BackupReport, backup_topics
+from siltlog.pipelines.restore import RestoreReport, find_backup, restore_topics
+
+PARTITIONS = 2
+
+
+@dataclass
+class World:
+    """A root, a place for backups, and roots to restore to."""
+
+    base: str
+    endpoint: str
+    data_dir: Path
+
+    def settings(self, name: str) -> ServerSettings:
+        return ServerSettings(data_dir=self.data_dir, root=f"{self.base}/{name}", s3_endpoint=self.endpoint)
+
+    def store(self, name: str) -> ObjectStore:
+        return open_store(f"{self.base}/{name}", s3_endpoint=self.endpoint)
+
+    @property
+    def place(self) -> str:
+        return f"{self.base}/backups"
+
+    def backup(self, *topics: str, **options: Any) -> BackupReport:
+        return backup_topics(self.settings("lake"), self.place, topics, **options)
+
+    def restore(self, name: str, *topics: str, at_us: int | None = None, **options: Any) -> RestoreReport:
+        manifest = find_backup(self.settings(name), self.place, at_us)
+        return restore_topics(self.settings(name), self.place, manifest, topics, **options)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> World:
+    return World((tmp_path / "a place [1]").as_uri(), "", tmp_path)
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def world(request: pytest.FixtureRequest, tmp_path: Path, local: World) -> World:
+    if request.param == "local":
+        return local
+    server: S3Server = request.getfixturevalue("s3_server")
+    return World(server.root_uri(f"backup/{tmp_path.name}"), server.endpoint, tmp_path)
+
+
+def filled(store: ObjectStore, topic: str = "t", files: int = 3, **config: Any) -> TopicWriter:
+    writer = TopicWriter(store, topic, PARTITIONS, **config)
+    for _ in range(files):
+        more(writer)
+    return writer
+
+
+def more(writer: TopicWriter) -> None:
+    """Ten records for each partition."""
+    offsets = writer.table.refresh().offsets
+    writer.append_tables({p: placed(offsets[p], 10, p, PARTITIONS) for p in range(PARTITIONS)})
+
+
+def rows_of(store: ObjectStore, topic: str = "t") -> list[Any]:
+    snapshot = TopicTable.open(store, topic, CLOCK).snapshot
+    tables = [
+        read_data_file(store, topic, file, columns=TABLE_SCHEMA.names)
+        for partition in range(snapshot.partitions)
+        for file in snapshot.files_of(partition)
+    ]
+    rows: list[Any] = pa.concat_tables(tables).to_pylist() if tables else []
+    return rows
+
+
+def commit_offsets(
+    store: ObjectStore, entries: dict[str, int | None], writer: TopicWriter | None = None
+) -> TopicWriter:
+    """`{group}/{topic id}/{partition}` -> offset, or None for a tombstone."""
+    writer = writer or TopicWriter(store, names.OFFSETS_TOPIC, 1, cleanup_policy="compact")
+    first = writer.table.refresh().offsets[0]
+    values = [
+        None if offset is None else stored_offset.encode(StoredOffset("t", offset, 5, "note", 1, 2))
+        for offset in entries.values()
+    ]
+    count = len(entries)
+    columns = {
+        "offset": pa.array(range(first, first + count), pa.int64()),
+        "timestamp": pa.array([CLOCK.now_us()] * count, FILE_SCHEMA.field("timestamp").type),
+        "key": pa.array([key.encode() for key in entries], pa.binary()),
+        "value": pa.array(values, pa.binary()),
+    }
+    table = pa.table([columns.get(f.name, pa.nulls(count, f.type)) for f in FILE_SCHEMA], schema=FILE_SCHEMA)
+    writer.append_tables({0: table})
+    return writer
+
+
+def newest_offsets(store: ObjectStore) -> dict[str, StoredOffset | None]:
+    return {
+        row["key"].decode(): None if row["value"] is None else stored_offset.decode(row["value"])
+        for row in rows_of(store, names.OFFSETS_TOPIC)
+    }
+
+
+def test_what_was_backed_up_comes_back_as_it_was(world: World) -> None:
+    store = world.store("lake")
+    writer = filled(store, max_record_bytes=77_777)
+    snapshot = writer.table.refresh()
+    move = start_move(snapshot, 1, 12)
+    move_starts(writer.table, snapshot.version, {1: move}, new_id(), now_ms=CLOCK.now_us() // 1000)
+    filled(store, "empty", files=0)
+    snapshot = writer.table.refresh()
+    state = f"{names.topic_path('t')}/{names.state_folder(snapshot.topic_id)}"
+    for path in ("0/00000000000000000020", "0/00000000000000000030", "0/00000000000000000099", "claims/7"):
+        store.put(f"{state}/{path}", path.encode())
+    done = world.backup()
+    assert [(one.topic, one.files, one.rows, one.copied_files, one.error) for one in done.topics] == [
+        ("empty", 0, 0, 0, None),
+        ("t", 5, 50, 5, None),
+    ]
+    more(writer)
+    restored = world.restore("new")
+    assert [(one.topic, one.error, one.audit and one.audit.clean) for one in restored.topics] == [
+        ("empty", None, True),
+        ("t", None, True),
+    ]
+    there = world.store("new")
+    found = TopicTable.open(there, "t", CLOCK).snapshot
+    assert found.version == 0 and found.topic_id == snapshot.topic_id
+    assert dict(found.properties) == dict(snapshot.properties) and found.config.integer("max.record.bytes") == 77_777
+    assert (found.offsets, found.starts, found.epochs) == (snapshot.offsets, snapshot.starts, snapshot.epochs)
+    assert found.released == found.epochs, "anybody may claim it"
+    assert found.files == snapshot.files
+    assert rows_of(there) == [row for row in rows_of(store) if row["offset"] < 30]
+    kept = [info.path.removeprefix(f"{state}/") for info in there.list(state)]
+    assert kept == ["0/00000000000000000020", "0/00000000000000000030", "claims/7"], "99 is of another table"
+
+
+def test_only_what_is_new_is_copied_and_each_backup_can_be_restored(local: World) -> None:
+    writer = filled(local.store("lake"))
+    first = local.backup()
+    more(writer)
+    said = local.backup(dry_run=True)
+    second = local.backup()
+    assert [(one.topics[0].files, one.topics[0].copied_files) for one in (first, said, second)] == [
+        (6, 6),
+        (8, 2),
+        (8, 2),
+    ]
+    assert said.backup_id is None and said.topics[0].copied_bytes == second.topics[0].copied_bytes > 0
+    assert local.backup().topics[0].copied_files == 0
+    at_us = find_backup(local.settings("lake"), local.place, None).taken_us
+    ids = [find_backup(local.settings("lake"), local.place, at).backup_id for at in (at_us, at_us - 1)]
+    assert first.backup_id not in ids and ids[1] == second.backup_id
+    first_us = parse_us(first.taken_at)
+    assert local.restore("then", at_us=first_us).backup_id == first.backup_id
+    assert len(rows_of(local.store("then"))) == 60
+    local.restore("now")
+    assert rows_of(local.store("now")) == rows_of(local.store("lake"))
+    with pytest.raises(Refused, match="was taken at"):
+        local.restore("earlier", at_us=first_us - 1)
+
+
+def test_a_dry_run_writes_nothing(local: World) -> None:
+    filled(local.store("lake"))
+    said = local.backup(dry_run=True)
+    assert said.topics[0].copied_files == 6 and not Path(local.data_dir / "a place [1]" / "backups").exists()
+    local.backup()
+    before = local.store("backups").list("")
+    would = local.restore("new", dry_run=True)
+    assert [(one.topic, one.files, one.audit) for one in would.topics] == [("t", 6, None)]
+    assert not Path(local.data_dir / "a place [1]" / "new").exists() and local.store("backups").list("") == before
+
+
+def test_nothing_that_is_there_is_overwritten(local: World) -> None:
+    filled(local.store("lake"), "a")
+    filled(local.store("lake"), "b")
+    local.backup()
+    other = filled(local.store("other"), "b", files=1)
+    before = local.store("other").list("")
+    with pytest.raises(TopicExists, match=r"\bb\b.*nothing of it is overwritten"):
+        local.restore("other")
+    assert local.store("other").list("") == before
+    assert [one.topic for one in local.restore("other", "a").topics] == ["a"]
+    other.table.delete(new_id())
+    with pytest.raises(TopicExists):
+        local.restore("other", "b")
+    with pytest.raises(UnknownTopic, match="it has: a, b"):
+        local.restore("other", "absent")
+    with pytest.raises(TopicExists):
+        local.restore("lake")
+
+
+def test_again_it_is_done_already_also_when_it_went_on_since(local: World) -> None:
+    filled(local.store("lake"))
+    local.backup()
+    local.restore("new")
+    table = TopicTable.open(local.store("new"), "t", CLOCK)
+    table.claim({0: 99, 1: 99}, new_id())
+    again = local.restore("new")
+    assert [(one.topic, one.already, one.error) for one in again.topics] == [("t", True, None)]
+    assert table.refresh().version == 1
+    local.backup()
+    with pytest.raises(TopicExists):
+        local.restore("new")
+
+
+def test_groups_go_on_where_they_were_and_not_behind_the_end(world: World) -> None:
+    store = world.store("lake")
+    topic_id = filled(store).table.topic_id
+    offsets = commit_offsets(
+        store, {f"g/{topic_id}/0": 12, f"g/{topic_id}/1": 44, f"h/{topic_id}/0": 50, "g/gone/0": 999}
+    )
+    commit_offsets(store, {f"g/{topic_id}/0": 20, f"h/{topic_id}/0": None, f"i/{topic_id}/0": 31}, offsets)
+    world.backup("t")
+    done = world.restore("new", "t")
+    assert [(one.topic, one.cut_offsets, one.error) for one in done.topics] == [("t", 0, None), ("_offsets", 2, None)]
+    assert all(one.audit and one.audit.clean for one in done.topics)
+    found = newest_offsets(world.store("new"))
+    assert found[f"g/{topic_id}/0"] == StoredOffset("t", 20, 5, "note", 1, 2)
+    assert found[f"g/{topic_id}/1"] == StoredOffset("t", 30, 6, "note", 1, 2)
+    assert found[f"i/{topic_id}/0"] == StoredOffset("t", 30, 6, "note", 1, 2)
+    assert found[f"h/{topic_id}/0"] is None
+    assert TopicTable.open(world.store("new"), names.OFFSETS_TOPIC, CLOCK).snapshot.offsets == {0: 9}
+
+
+def test_groups_of_a_root_that_has_some_are_left_alone(local: World) -> None:
+    store = local.store("lake")
+    filled(store)
+    commit_offsets(store, {"g/x/0": 1})
+    local.backup()
+    commit_offsets(local.store("new"), {"own/x/0": 1})
+    with pytest.raises(TopicExists, match="_offsets"):
+        local.restore("new")
+    done = local.restore("new", "t")
+    assert done.groups_left_out and [one.topic for one in done.topics] == ["t"]
+    assert list(newest_offsets(local.store("new"))) == ["own/x/0"]
+
+
+def test_one_bad_topic_does_not_stop_the_others(local: World) -> None:
+    store = local.store("lake")
+    bad, good = filled(store, "bad"), filled(store, "good")
+    commit_offsets(store, {f"g/{good.table.topic_id}/0": 1})
+    store.delete(f"{names.topic_path('bad')}/{next(iter(bad.table.snapshot.files))}")
+    TopicWriter(store, "gone").table.delete(new_id())
+    done = {one.topic: one for one in local.backup().topics}
+    assert list(done) == ["_offsets", "bad", "good"]
+    assert isinstance(done["bad"].error, CorruptData) and done["good"].error is None
+    assert find_backup(local.settings("lake"), local.place).failed == ["bad"]
+    assert [one.topic for one in local.restore("new").topics] == ["good", "_offsets"]
+    with pytest.raises(UnknownTopic):
+        local.restore("other", "bad")
+
+
+def test_a_damaged_backup_is_named_and_groups_wait_for_all_topics(local: World) -> None:
+    store = local.store("lake")
+    filled(store, "a")
+    filled(store, "b")
+    commit_offsets(store, {"g/x/0": 1})
+    done = local.backup()
+    assert done.backup_id is not None
+    place = local.store("backups")
+    document = names.backup_topic(done.backup_id, "a")
+    whole = place.get(document)
+    place.put(document, whole.replace(b'"rows":10', b'"rows":11', 1))
+    found = {one.topic: one for one in local.restore("new").topics}
+    assert isinstance(found["a"].error, CorruptData) and "checksum" in str(found["a"].error)
+    assert found["b"].error is None and "wait until" in str(found["_offsets"].error)
+    place.put(document, whole)
+    again = {one.topic: one for one in local.restore("new").topics}
+    assert all(one.error is None for one in again.values()) and again["b"].already and not again["a"].already
+
+
+def test_a_flipped_bit_in_a_backup_is_found_by_the_audit(local: World) -> None:
+    filled(local.store("lake"))
+    local.backup()
+    place = local.store("backups")
+    file = next(info for info in place.list("files") if info.path.endswith(".parquet"))
+    content = bytearray(place.get(file.path))
+    content[-100] ^= 1
+    place.put(file.path, bytes(content))
+    [report] = local.restore("new").topics
+    assert report.error is None and report.audit is not None
+    assert [one.kind for one in report.audit.findings] == ["damaged_file"]
+
+
+def test_places_that_are_none(local: World) -> None:
+    filled(local.store("lake"))
+    with pytest.raises(ConfigError, match="there is no backup at"):
+        local.restore("new")
+    local.store("backups")
+    with pytest.raises(Refused, match="no finished backup"):
+        local.restore("new")
+    with pytest.raises(Refused, match="is in the root"):
+        backup_topics(local.settings("lake"), f"{local.base}/lake/backups")
+    with pytest.raises(UnknownTopic):
+        local.backup("absent")
+
+
+def test_state_that_is_replaced_meanwhile(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server writes newer objects and retention removes the rows between, just before the table is looked at."""
+    store = local.store("lake")
+    writer = filled(store)
+    folder = f"{names.topic_path('t')}/{names.state_folder(writer.table.topic_id)}/0"
+    store.put(f"{folder}/{5:020d}", b"old")
+    load, loads = backup_module.load, []
+
+    def late(*arguments: Any) -> Any:
+        if not loads:
+            store.put(f"{folder}/{25:020d}", b"new")
+            store.delete(f"{folder}/{5:020d}")
+            snapshot = writer.table.refresh()
+            moves = {0: start_move(snapshot, 0, 20)}
+            move_starts(writer.table, snapshot.version, moves, new_id(), now_ms=CLOCK.now_us() // 1000)
+        loads.append(arguments)
+        return load(*arguments)
+
+    monkeypatch.setattr(backup_module, "load", late)
+    local.backup()
+    assert len(loads) == 2
+    local.restore("new")
+    there = local.store("new")
+    assert [info.path.rpartition("/")[2] for info in there.list(folder)] == [f"{25:020d}"]
+
+
+KILLED = """
+import sys
+from siltlog.infra.local_store import LocalStore
+from siltlog.infra.settings import ServerSettings
+from siltlog.pipelines.backup import backup_topics
+from siltlog.pipelines.restore import find_backup, restore_topics
+import os, pathlib
+step, count, base, data_dir = sys.argv[1], int(sys.argv[2]), sys.argv[3], pathlib.Path(sys.argv[4])
+left = [count]
+def dying(method):
+    def call(self, *arguments, **options):
+        left[0] -= 1
+        if left[0] < 0:
+            os._exit(9)
+        return method(self, *arguments, **options)
+    return call
+for name in ("put", "put_from", "put_if_absent", "sync"):
+    setattr(LocalStore, name, dying(getattr(LocalStore, name)))
+lake, new = (ServerSettings(data_dir=data_dir, root=f"{base}/{name}") for name in ("lake", "new"))
+if step == "backup":
+    backup_topics(lake, f"{base}/backups")
+else:
+    restore_topics(new, f"{base}/backups", find_backup(new, f"{base}/backups"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["backup", "restore"])
+def test_killed_anywhere_and_run_again_it_comes_to_the_same(local: World, step: str) -> None:
+    store = local.store("lake")
+    topic_id = filled(store).table.topic_id
+    filled(store, "u", files=1)
+    commit_offsets(store, {f"g/{topic_id}/0": 44})
+    if step == "restore":
+        local.backup()
+    died = 0
+    for count in range(2, 200, 14 if step == "backup" else 8):
+        command = [sys.executable, "-c", KILLED, step, str(count), local.base, str(local.data_dir)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if ran.returncode == 0:
+            break
+        assert ran.returncode == 9, ran.stderr
+        died += 1
+    assert died > 1 and ran.returncode == 0
+    if step == "backup":
+        assert len(list(local.store("backups").folders(names.BACKUPS_FOLDER))) > 1
+        local.restore("new")
+    for topic in ("t", "u"):
+        assert rows_of(local.store("new"), topic) == rows_of(store, topic)
+    found = newest_offsets(local.store("new"))[f"g/{topic_id}/0"]
+    assert found is not None and found.offset == 30
+    assert all(report.clean for report in audit_topics(local.settings("new")))
