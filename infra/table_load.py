@@ -1,13 +1,14 @@
 """Opening a topic's table: the handle that commits are made on and the snapshot of the same version."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from siltlog.infra import names
 from siltlog.infra.delta_log import Entry, damaged, entry_path, log_folder, replay
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import ObjectStore
+from siltlog.infra.table_commit import open_handle
 from siltlog.infra.table_handle import TableHandle, table_handle
 from siltlog.infra.table_repair import set_aside_torn
 from siltlog.infra.table_snapshot import TableSnapshot
@@ -46,6 +47,29 @@ def load(store: ObjectStore, topic: str) -> Loaded:
         snapshot = TableSnapshot.build(version, properties, state.transactions, state.files.values())
         return Loaded(handle, snapshot, state.checkpoint_version, state.entries)
     raise damaged(topic, log_folder(topic), f"an entry is missing: {missing}")
+
+
+def snapshot_at(store: ObjectStore, topic: str, version: int) -> TableSnapshot:
+    """What the table held at an older version. Raises UnknownTopic; `invalid_request` where the log no longer tells."""
+    newest = load(store, topic).snapshot
+    if version == newest.version:
+        return newest
+    gone = problem(
+        "invalid_request",
+        f"topic {topic} has no version {version} any more, or none yet: it is at version {newest.version}",
+        topic=topic,
+    )
+    if not 0 <= version < newest.version:
+        raise gone
+    try:
+        state = replay(store, topic, version)
+        handle = open_handle(store, topic, version)
+    except (FileNotFoundError, SiltlogError) as error:
+        if isinstance(error, Unavailable) and not isinstance(store, LocalStore):
+            raise
+        raise gone from error
+    properties: Mapping[str, str] = handle.metadata().configuration
+    return TableSnapshot.build(version, properties, state.transactions, state.files.values())
 
 
 def recover(store: LocalStore, topic: str) -> Loaded:

@@ -51,13 +51,13 @@ def query(settings: ServerSettings, sql: str, *, clock: Clock | None = None) -> 
 
 def run_query(spark: "SparkSession", store: ObjectStore, sql: str, *, clock: Clock | None = None) -> QueryResult:
     clock = clock or SystemClock()
-    with _translated():
+    with translated():
         _check_reads_only(spark, sql)
     made: list[str] = []
     try:
         while True:
             try:
-                with _translated(passing=_UNKNOWN_TABLE):
+                with translated(passing=_UNKNOWN_TABLE):
                     return _result(spark.sql(sql))
             except _NoSuchView as missing:
                 if missing.name in made:
@@ -78,7 +78,7 @@ class _NoSuchView(Exception):
 
 
 @contextmanager
-def _translated(passing: str = "") -> Iterator[None]:
+def translated(passing: str = "") -> Iterator[None]:
     """Errors of Spark SQL become Refused with Spark's own sentence."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -127,7 +127,7 @@ def _make_view(spark: "SparkSession", store: ObjectStore, quoted: str, clock: Cl
             raise problem("invalid_request", f"write the topic as `{topic}`: in backquotes, nothing before it")
         kind = "VIEW"
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {parts[0]}")
-    with _translated():
+    with translated():
         spark.sql(f"CREATE OR REPLACE {kind} {quoted} AS {select_of(store, topic, snapshot)}")
 
 
@@ -161,7 +161,7 @@ def _result(frame: "DataFrame") -> QueryResult:
 
 
 def _rows(frame: "DataFrame", times: set[int]) -> Iterator[tuple[Any, ...]]:
-    with _translated():
+    with translated():
         for row in frame.toLocalIterator():
             values = list(row.asDict(recursive=True).values())
             for index in times:

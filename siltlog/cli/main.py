@@ -28,6 +28,7 @@ COMMANDS = {
     "compact": "pipelines:compact",
     "retain": "pipelines:retain",
     "vacuum": "pipelines:vacuum",
+    "replay": "replay:replay",
     "audit": "audit:audit",
     "backup": "backup:backup",
     "restore": "backup:restore",

@@ -1,0 +1,77 @@
+"""A producer whose sequences rise, with gaps (`Silt-Sequence-Mode: increasing`): one request under way at a time.
+
+What it says again is dropped by the server as a duplicate, so who knows from where on it may not have arrived may say
+it all again.
+"""
+
+import msgspec
+import pyarrow as pa
+
+from siltlog.infra import names
+from siltlog.infra.arrow_pieces import Pieces
+from siltlog.infra.client.arrow_body import PIECE_BYTES_MIN, Compression
+from siltlog.infra.client.calls import path_part
+from siltlog.infra.client.core import Buffer, Request, json_request
+from siltlog.infra.client.flight import Claimed, Reply
+from siltlog.infra.client.transport import Caller
+
+TIMEOUT_MS = 15_000
+GRACE_MS = 5_000
+
+_claimed = msgspec.json.Decoder(Claimed)
+_reply = msgspec.json.Decoder(Reply)
+
+
+class IncreasingProducer:
+    def __init__(
+        self, caller: Caller, topic: str, producer_id: str, *, compression: Compression, acks: str | None = None
+    ) -> None:
+        self._caller = caller
+        self._topic = path_part(topic)
+        self._producer_id = producer_id
+        self._compression: Compression = compression
+        self._acks = f"&acks={acks}" if acks else ""
+        self._epoch = 0
+
+    def claim(self) -> dict[int, int]:
+        """Fences who published as this producer before; returns the last sequence of each partition that has one."""
+        path = f"/v1/topics/{self._topic}/producers/{self._producer_id}"
+        claimed = _claimed.decode(self._caller.call(json_request("POST", path, repeatable=True)).body)
+        self._epoch = claimed.producer_epoch
+        return {part.partition: part.next_sequence - 1 for part in claimed.partitions if part.next_sequence}
+
+    def send(self, records: pa.Table, partition_count: int | None = None) -> list[Reply.Part]:
+        """One request; the records have a partition and a sequence each. Raises the SiltlogError of the last attempt.
+
+        With a `partition_count` it is refused once the topic has another (`partition_count_changed`).
+        """
+        headers = {
+            "Content-Type": names.MEDIA_ARROW,
+            "Accept": names.MEDIA_JSON,
+            names.HEADER_PRODUCER_ID: self._producer_id,
+            names.HEADER_PRODUCER_EPOCH: str(self._epoch),
+            names.HEADER_SEQUENCE_MODE: "increasing",
+        }
+        if partition_count is not None:
+            headers[names.HEADER_PARTITION_COUNT] = str(partition_count)
+        path = f"/v1/topics/{self._topic}/records?timeout_ms={TIMEOUT_MS}{self._acks}"
+        body = stream_of(records, self._compression)
+        reply = self._caller.call(Request("POST", path, headers, body, TIMEOUT_MS + GRACE_MS, repeatable=True))
+        return _reply.decode(reply.body).partitions
+
+
+def fitting(records: pa.Table, start: int, *, bytes_max: int, records_max: int) -> int:
+    """How many records from `start` on fit in one request; at least one."""
+    rows: int = min(records.num_rows - start, records_max)
+    while rows > 1 and (size := records.slice(start, rows).nbytes) > bytes_max:
+        rows = max(1, min(rows - 1, rows * bytes_max // size))
+    return rows
+
+
+def stream_of(records: pa.Table, compression: Compression) -> list[Buffer]:
+    """The records as an Arrow stream, in pieces that refer to their memory."""
+    sink = Pieces()
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, records.schema, options=options) as writer:
+        writer.write_table(records)
+    return sink.joined(PIECE_BYTES_MIN - 1)

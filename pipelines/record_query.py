@@ -1,0 +1,98 @@
+"""The records of a range that meet a condition of Spark SQL: found by Spark, written down, read as a table's files are.
+
+They are written into a folder as rewrites have, so that vacuum removes what a run that nobody ends leaves there.
+"""
+
+import re
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from siltlog.infra import names
+from siltlog.infra.data_file import DataFile, data_file_from_footer
+from siltlog.infra.schema import RECORD_SCHEMA
+from siltlog.infra.store import ObjectStore
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.pipelines.compact import LONG_JOB_BYTES
+from siltlog.pipelines.query import translated
+from siltlog.pipelines.record_range import Selection, Slice
+from siltlog.pipelines.rewriting import WRITE_OPTIONS
+from siltlog.pipelines.session import spark_session
+from siltlog.pipelines.topics import select_of, spark_uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DONE = "_SUCCESS"
+"""Hadoop writes it once all is there."""
+COMPRESSION = "zstd"
+_PARTITION = re.compile(rf"/{names.PARTITION_COLUMN}=(\d+)/[^/]+\.parquet$")
+
+
+def matching(store: ObjectStore, topic: str, snapshot: TableSnapshot, selection: Selection, run: str) -> list[Slice]:
+    """Slices of files that have only records that meet `selection.where`; those of an earlier call for `run`, if there
+    are any.
+
+    Raises Refused for SQL that is not valid, Unavailable when Spark fails, ConfigError where it is missing.
+    """
+    folder = _folder(topic, run)
+    if store.size(f"{folder}/{DONE}") is None:
+        size = sum(file.size_bytes for file in snapshot.files.values())
+        with spark_session(store, short_job=size < LONG_JOB_BYTES) as spark, translated():
+            found = _selected(spark.sql(select_of(store, topic, snapshot)), selection)
+            (
+                found.select(*RECORD_SCHEMA.names)
+                # Each task has a stretch of one partition after the other.
+                .repartitionByRange(names.PARTITION_COLUMN, "offset")
+                .sortWithinPartitions(names.PARTITION_COLUMN, "offset")
+                .write.mode("overwrite")
+                .partitionBy(names.PARTITION_COLUMN)
+                .options(**WRITE_OPTIONS, compression=COMPRESSION)
+                .parquet(spark_uri(store, folder))
+            )
+    files: dict[int, list[DataFile]] = {}
+    for info in store.list(folder):
+        named = _PARTITION.search(info.path)
+        if named is not None:
+            path = info.path.removeprefix(f"{names.topic_path(topic)}/")
+            partition = int(named[1])
+            files.setdefault(partition, []).append(data_file_from_footer(store, topic, path, partition))
+    return [_slice(partition, sorted(group, key=_first)) for partition, group in sorted(files.items())]
+
+
+def remove_matches(store: ObjectStore, topic: str, run: str) -> None:
+    folder = _folder(topic, run)
+    for info in store.list(folder):
+        store.delete(info.path)
+        store.prune(info.path.rpartition("/")[0])
+
+
+def _folder(topic: str, run: str) -> str:
+    return f"{names.topic_path(topic)}/{names.rewrite_folder(run)}"
+
+
+def _selected(frame: "DataFrame", selection: Selection) -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    micros = f.unix_micros("timestamp")
+    conditions = [f.expr(str(selection.where))]
+    if selection.start_offset is not None:
+        conditions.append(f.col("offset") >= selection.start_offset)
+    if selection.end_offset is not None:
+        conditions.append(f.col("offset") < selection.end_offset)
+    if selection.start_us is not None:
+        conditions.append(micros >= selection.start_us)
+    if selection.end_us is not None:
+        conditions.append(micros < selection.end_us)
+    if selection.key is not None:
+        conditions.append(f.col("key") == f.lit(selection.key))
+    if selection.partitions:
+        conditions.append(f.col(names.PARTITION_COLUMN).isin(list(selection.partitions)))
+    return reduce(lambda chosen, condition: chosen.where(condition), conditions, frame)
+
+
+def _slice(partition: int, files: list[DataFile]) -> Slice:
+    return Slice(partition, files[0].first_offset, files[-1].last_offset + 1, tuple(files))
+
+
+def _first(file: DataFile) -> int:
+    return file.first_offset

@@ -1,0 +1,129 @@
+"""Records of a topic between two places: which files have them at one version, and reading them in order."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltlog.infra.arrow_arrays import numbers_of
+from siltlog.infra.data_file import DataFile, row_groups
+from siltlog.infra.errors import problem
+from siltlog.infra.schema import RECORD_SCHEMA, TIMESTAMP
+from siltlog.infra.store import ObjectStore
+from siltlog.infra.table_snapshot import TableSnapshot
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records; what is None does not choose. A record must fit all that is given."""
+
+    start_offset: int | None = None
+    end_offset: int | None = None
+    """Exclusive, like every end here. Both are those of every partition."""
+    start_us: int | None = None
+    end_us: int | None = None
+    """Of the timestamps of the records, wherever they stand."""
+    key: bytes | None = None
+    partitions: tuple[int, ...] = ()
+    """Empty: all of them."""
+    where: str | None = None
+    """A condition of Spark SQL over the columns of RECORD_SCHEMA."""
+
+    def has_time(self, file: DataFile) -> bool:
+        """Whether a record of the file can be within the times."""
+        return (self.start_us is None or file.max_timestamp_us >= self.start_us) and (
+            self.end_us is None or file.min_timestamp_us < self.end_us
+        )
+
+    def of(self, records: pa.Table) -> pa.Table:
+        """Those of `records` (RECORD_SCHEMA) that have the times and the key."""
+        if self.start_us is not None:
+            records = records.filter(pc.greater_equal(records["timestamp"], _moment(self.start_us)))
+        if self.end_us is not None:
+            records = records.filter(pc.less(records["timestamp"], _moment(self.end_us)))
+        if self.key is not None:
+            records = records.filter(pc.equal(records["key"], pa.scalar(self.key, pa.binary())))
+        return records
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """Of one partition the offsets [start, end), and the files that may have such records, ascending."""
+
+    partition: int
+    start: int
+    end: int
+    files: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """At most so many records."""
+        return sum(
+            min(file.rows, min(file.last_offset + 1, self.end) - max(file.first_offset, self.start))
+            for file in self.files
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def plan_slices(topic: str, snapshot: TableSnapshot, selection: Selection) -> list[Slice]:
+    """Of each chosen partition that has any. Raises Refused `unknown_partition`."""
+    chosen = selection.partitions or range(snapshot.partitions)
+    for partition in chosen:
+        if not 0 <= partition < snapshot.partitions:
+            raise problem(
+                "unknown_partition",
+                f"{topic} has no partition {partition}; it has {snapshot.partitions}, numbered from 0",
+                topic=topic,
+                partition=partition,
+            )
+    slices = []
+    for partition in sorted(set(chosen)):
+        start = max(snapshot.starts[partition], selection.start_offset or 0)
+        end = snapshot.offsets[partition]
+        if selection.end_offset is not None:
+            end = min(end, selection.end_offset)
+        files = tuple(
+            file
+            for file in snapshot.files_of(partition)
+            if file.last_offset >= start and file.first_offset < end and selection.has_time(file)
+        )
+        if files:
+            slices.append(Slice(partition, start, end, files))
+    return slices
+
+
+def records_of(
+    store: ObjectStore, topic: str, part: Slice, selection: Selection, *, start: int | None = None
+) -> Iterator[pa.Table]:
+    """The selected records at and above `start`, a row group at a time: RECORD_SCHEMA tables, offsets ascending.
+
+    Raises CorruptData, Unavailable as reading the files does.
+    """
+    position = part.start if start is None else max(start, part.start)
+    for file in part.files:
+        if file.last_offset < position:
+            continue
+        for group in row_groups(store, topic, file, columns=RECORD_SCHEMA.names, first_offset=position):
+            offsets = numbers_of(group["offset"].combine_chunks(), np.int64)
+            selected = selection.of(group.slice(0, int(np.searchsorted(offsets, part.end))))
+            if selected.num_rows:
+                yield selected.combine_chunks()
+            position = int(offsets[-1]) + 1
+            if position >= part.end:
+                return
+
+
+def totals(slices: Sequence[Slice]) -> tuple[int, int, int]:
+    """Files, records at most, bytes."""
+    return (
+        sum(len(part.files) for part in slices),
+        sum(part.rows for part in slices),
+        sum(part.size_bytes for part in slices),
+    )
+
+
+def _moment(micros: int) -> pa.Scalar:
+    return pa.scalar(micros, TIMESTAMP)

@@ -1,0 +1,308 @@
+"""Replay: records of a range are published again, into another topic or the same, once each whatever is killed.
+
+The plan of a run is written beside the tables before anything is published. It names a version of the source's table,
+so that whoever goes on with the run reads the same records; the target's server knows which of them have arrived,
+because each partition is published by a producer whose sequences are the offsets.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from siltlog.infra import names
+from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.core import Endpoints, json_request
+from siltlog.infra.client.options import compression_for
+from siltlog.infra.client.pace import Pace
+from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.cluster_id import cluster_id
+from siltlog.infra.errors import CorruptData, UnknownTopic, problem
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.store import ObjectStore
+from siltlog.infra.table import TopicTable
+from siltlog.infra.table_load import snapshot_at
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.pipelines.record_query import matching, remove_matches
+from siltlog.pipelines.record_range import Selection, Slice, plan_slices, records_of, totals
+from siltlog.pipelines.replay_plan import (
+    ReplayPlan,
+    Target,
+    checked_run,
+    plan,
+    read_plan,
+    read_progress,
+    resume_from,
+    write_plan,
+    write_progress,
+)
+from siltlog.pipelines.replay_publish import PartitionReplay, Sending
+from siltlog.pipelines.topics import store_of
+
+RETRY_MS = 120_000
+"""How long a server may be away before a run fails."""
+SETTLE_MS = 60_000
+"""How long what is in the head may take to come into the table, beyond the topic's flush.ms."""
+SETTLE_POLL_S = 0.1
+PROGRESS_S = 1.0
+_MS = 1_000
+
+Advance = Callable[[int, int], None]
+"""Called with the records done and the records planned at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. `run` alone goes on with that run; with the rest it must be what the run was begun with."""
+
+    topic: str | None = None
+    into: str | None = None
+    selection: Selection = field(default_factory=Selection)
+    version: int | None = None
+    run: str | None = None
+    rate: float | None = None
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """Of one run; of a dry run what would be read, at most."""
+
+    run: str | None
+    """None for a dry run that goes on with none."""
+    topic: str
+    version: int
+    into: str
+    dry_run: bool
+    files: int = 0
+    rows: int = 0
+    """In the files that have the range, before the records are looked at."""
+    size_bytes: int = 0
+    records: int = 0
+    """Published by this process."""
+    resumed: bool = False
+    """An earlier process had begun it."""
+    seconds: float = 0.0
+
+
+def replay(
+    settings: ServerSettings,
+    url: str,
+    asked: Request,
+    *,
+    dry_run: bool = False,
+    begun: Callable[[str], None] | None = None,
+    advance: Advance | None = None,
+    clock: Clock | None = None,
+) -> ReplayReport:
+    """Runs to the end, or goes on where an earlier process stopped. `begun` is told the run before it publishes.
+
+    Raises UnknownTopic, Refused, ConfigError for what is asked, Fenced when another process goes on with the run, and
+    what reading and publishing raise.
+    """
+    clock = clock or SystemClock()
+    started = clock.monotonic()
+    store = store_of(settings)
+    run = checked_run(asked.run or uuid4().hex)
+    with closing(HttpTransport()) as transport:
+        admin = Admin(url, clock=clock, transport=transport)
+        made = read_plan(store, run) if asked.run else None
+        resumed = made is not None
+        if made is None:
+            snapshot, made = _planned(store, admin, asked, clock)
+            if not dry_run and not write_plan(store, run, made):
+                raise problem("invalid_request", f"run {run} has just been begun by another process")
+        else:
+            _check_same(run, made, asked)
+            _check_target(admin, made)
+            snapshot = snapshot_at(store, made.topic, made.version)
+        slices = plan_slices(made.topic, snapshot, made.selection)
+        files, rows, size = totals(slices)
+        told = None if dry_run and not resumed else run
+        report = ReplayReport(told, made.topic, made.version, made.into.topic, dry_run, files, rows, size)
+        report.resumed = resumed
+        if not dry_run:
+            if begun is not None:
+                begun(run)
+            limits = admin.cluster()["limits"]
+            endpoints = Endpoints(url)
+            sending = Sending(
+                Caller(endpoints, transport, clock, retry_timeout_ms=RETRY_MS),
+                compression_for(endpoints, "auto"),
+                request_bytes=int(limits["request_bytes"] * 0.9),
+                pace=Pace(asked.rate, clock),
+            )
+            _Run(store, run, made, snapshot, sending, clock, report, advance).go(slices)
+    report.seconds = clock.monotonic() - started
+    return report
+
+
+# --- planning ------------------------------------------------------------------------------------------------
+def _planned(store: ObjectStore, admin: Admin, asked: Request, clock: Clock) -> tuple[TableSnapshot, ReplayPlan]:
+    if asked.topic is None or asked.into is None:
+        missing = f"there is no run {asked.run}; " if asked.run else ""
+        raise problem("invalid_request", f"{missing}a new run needs the topics to replay and to publish to")
+    document = admin.topic(asked.into)
+    into = Target(asked.into, document["topic_id"], document["partitions"])
+    table = TopicTable.open(store, asked.topic, clock)
+    if table.snapshot.deleted:
+        raise problem("unknown_topic", f"topic {asked.topic!r} was deleted", topic=asked.topic)
+    if asked.version is None:
+        snapshot = _settled(store, admin, table, asked.selection, clock)
+    else:
+        snapshot = snapshot_at(store, asked.topic, asked.version)
+    return snapshot, plan(asked.topic, snapshot, asked.selection, into)
+
+
+def _settled(store: ObjectStore, admin: Admin, table: TopicTable, selection: Selection, clock: Clock) -> TableSnapshot:
+    """The table once it has what was in the log when this began, if the server is the one that fills it."""
+    if admin.cluster()["cluster_id"] != cluster_id(store):
+        return table.snapshot
+    try:
+        marks = {entry["partition"]: entry["high_watermark"] for entry in admin.offsets(table.topic)}
+    except UnknownTopic:
+        return table.snapshot
+    if selection.end_offset is not None:
+        marks = {partition: min(mark, selection.end_offset) for partition, mark in marks.items()}
+    wait_ms = table.snapshot.config.integer("flush.ms") + SETTLE_MS
+    deadline = clock.monotonic() + wait_ms / _MS
+    while any(table.snapshot.offsets.get(partition, 0) < mark for partition, mark in marks.items()):
+        if clock.monotonic() > deadline:
+            raise problem(
+                "topic_unavailable",
+                f"the server has not written all of topic {table.topic} to its table within {wait_ms // _MS} s; see "
+                "its log, or replay what there is with --version",
+                topic=table.topic,
+            )
+        clock.sleep(SETTLE_POLL_S)
+        table.refresh()
+    return table.snapshot
+
+
+def _check_same(run: str, made: ReplayPlan, asked: Request) -> None:
+    """What is left out is the run's; what is said must be what it was begun with."""
+    selection = asked.selection if asked.selection != Selection() else made.selection
+    for what, given, known in (
+        ("topic", asked.topic, made.topic),
+        ("into", asked.into, made.into.topic),
+        ("version", asked.version, made.version),
+        ("range", selection, made.selection),
+    ):
+        if given is not None and given != known:
+            raise problem(
+                "invalid_request",
+                f"run {run} was begun with another {what}; go on with `silt replay --run {run}` alone, or begin a "
+                "new run",
+            )
+
+
+def _check_target(admin: Admin, made: ReplayPlan) -> None:
+    if admin.topic(made.into.topic)["topic_id"] != made.into.topic_id:
+        raise problem(
+            "unknown_topic",
+            f"topic {made.into.topic} was deleted and created again since the run began; begin a new run",
+            topic=made.into.topic,
+        )
+
+
+# --- running -------------------------------------------------------------------------------------------------
+class _Run:
+    def __init__(
+        self,
+        store: ObjectStore,
+        run: str,
+        made: ReplayPlan,
+        snapshot: TableSnapshot,
+        sending: Sending,
+        clock: Clock,
+        report: ReplayReport,
+        advance: Advance | None,
+    ) -> None:
+        self._store = store
+        self._run = run
+        self._plan = made
+        self._snapshot = snapshot
+        self._sending = sending
+        self._clock = clock
+        self._report = report
+        self._advance = advance
+        self._progress = read_progress(store, run)
+        self._written = clock.monotonic()
+        self._stale_ms = self._silent_ms()
+
+    def go(self, slices: Sequence[Slice]) -> None:
+        if self._progress.finished:
+            return
+        ends = {part.partition: part.end for part in slices}
+        with self._sources_named():
+            if self._plan.selection.where is not None:
+                slices = matching(self._store, self._plan.topic, self._snapshot, self._plan.selection, self._run)
+            for part in slices:
+                self._replay(part, ends.get(part.partition, part.end))
+        self._progress.finished = True
+        self._save()
+        if self._plan.selection.where is not None:
+            remove_matches(self._store, self._plan.topic, self._run)
+
+    def _replay(self, part: Slice, end: int) -> None:
+        known = self._progress.next_offsets.get(part.partition)
+        if known is not None and known >= end:
+            return
+        replayed = PartitionReplay(self._sending, self._run, self._plan, part.partition)
+        last = replayed.claim()
+        if known is not None and not last and self._forgotten():
+            raise problem(
+                "unknown_producer",
+                f"run {self._run} stopped longer ago than producer.expiration.ms of topic {self._plan.into.topic}, "
+                "which no longer knows what of it has arrived; look where it ends, and begin a new run from there",
+            )
+        start = resume_from(part.start, known, list(last.values()))
+        self._progress.next_offsets[part.partition] = start
+        self._save()
+        replayed.publish(
+            records_of(self._store, self._plan.topic, part, self._plan.selection, start=start),
+            lambda records, upto: self._arrived(part, records, upto),
+        )
+        self._progress.next_offsets[part.partition] = end
+        self._save()
+
+    def _arrived(self, part: Slice, records: int, upto: int) -> None:
+        self._report.records += records
+        self._progress.next_offsets[part.partition] = upto
+        if self._clock.monotonic() - self._written > PROGRESS_S:
+            self._save()
+        if self._advance is not None:
+            self._advance(self._report.records, self._report.rows)
+
+    def _save(self) -> None:
+        write_progress(self._store, self._run, self._progress)
+        self._written = self._clock.monotonic()
+
+    def _silent_ms(self) -> int:
+        """How long ago the run was last heard of."""
+        info = self._store.info(names.replay_progress_object(self._run))
+        return 0 if info is None else self._clock.now_us() // _MS - info.modified_ms
+
+    def _forgotten(self) -> bool:
+        """Whether what a partition had published may be unknown by now."""
+        path = f"/v1/topics/{self._plan.into.topic}"
+        config = self._sending.caller.call(json_request("GET", path)).json()["config"]
+        return bool(self._stale_ms > int(config["producer.expiration.ms"]["value"]))
+
+    @contextmanager
+    def _sources_named(self) -> Iterator[None]:
+        """A file that is gone is said to be so by the version that had it."""
+        try:
+            yield
+        except CorruptData as error:
+            path = str(error.members.get("path", ""))
+            newest = TopicTable.open(self._store, self._plan.topic, self._clock).snapshot
+            relative = path.removeprefix(f"{names.topic_path(self._plan.topic)}/")
+            if self._store.size(path) is not None or relative in newest.files:
+                raise
+            raise problem(
+                "invalid_request",
+                f"vacuum has removed files that version {self._plan.version} of topic {self._plan.topic} had, so it "
+                "cannot be read any more; begin a new run from a newer version",
+                topic=self._plan.topic,
+            ) from error

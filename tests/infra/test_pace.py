@@ -1,0 +1,43 @@
+"""At most so many records a second, by a clock that only sleeping moves."""
+
+import pytest
+
+from siltlog.infra.client.pace import RECORDS_MAX, Pace
+
+
+class Sleeper:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def now_us(self) -> int:
+        return int(self.now * 1_000_000)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_records_go_at_the_rate(size: int) -> None:
+    clock = Sleeper()
+    pace = Pace(50.0, clock)
+    assert pace.records_max == 5
+    for before in range(0, 1000, size):
+        pace.wait(size)
+        assert clock.now == pytest.approx(before / 50)
+
+
+def test_time_that_was_lost_is_caught_up_and_no_rate_waits_for_nothing() -> None:
+    clock = Sleeper()
+    pace = Pace(1.0, clock)
+    assert pace.records_max == 1
+    clock.now = 10.0
+    for _ in range(5):
+        pace.wait(2)
+    assert clock.now == 10.0
+    free = Pace(None, clock)
+    free.wait(1_000_000)
+    free.wait(1)
+    assert (clock.now, free.records_max) == (10.0, RECORDS_MAX)
