@@ -121,7 +121,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     if streaming:
         if batch_id is not None:
             raise ConfigError("batchId is for batches; a stream numbers its own")
-        if staging is None and "checkpointlocation" in options:
+        if staging is None and writer_id is None and "checkpointlocation" in options:
             staging = options["checkpointlocation"].rstrip("/") + "/siltlog"
         if staging is None and writer_id is None:
             raise ConfigError(

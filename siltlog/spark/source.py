@@ -215,5 +215,7 @@ def _check_same(start: Positions, end: Positions) -> None:
 
 
 def _records(task: InputPartition, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    if not isinstance(task, SpanPartition):
+        return  # Spark's own, for a batch without any
     with LogReader(options.url) as log:
         yield from log.read(task.span, task.bounds, task.timestamp_type, options)
