@@ -51,7 +51,7 @@ from siltlog.infra.table_commit import (
 from siltlog.infra.table_handle import Make
 from siltlog.infra.table_load import Loaded, load, recover
 from siltlog.infra.table_snapshot import TRUE, TableSnapshot
-from siltlog.infra.table_totals import check_cover, compare_totals
+from siltlog.infra.table_totals import Kept, check_cover, check_kept, compare_totals
 from siltlog.infra.topic_config import TopicConfig
 
 Outcome = Literal["landed", "not_landed", "unknown"]
@@ -314,28 +314,40 @@ class TopicTable:
         self.topic_id = properties[names.PROPERTY_TOPIC_ID]
 
     def rewrite(
-        self, plan_version: int, removes: Sequence[DataFile], adds: Sequence[DataFile], commit_id: str
+        self,
+        plan_version: int,
+        removes: Sequence[DataFile],
+        adds: Sequence[DataFile],
+        commit_id: str,
+        *,
+        kept: Mapping[int, Kept] | None = None,
+        marks: Mapping[str, int] | None = None,
     ) -> TableSnapshot:
-        """Replaces files by others with the same records (file compaction); readers see no change.
+        """Replaces files by others with the same records (file compaction), or with those of each partition that
+        `kept` says (key compaction, which sets `marks` by app id); streaming readers see no change.
 
         `plan_version` is the version that the plan read. Raises Fenced when another rewrite, a retention or a
         configuration change came first (plan anew, nothing is to be repeated); CorruptData when the records of
-        `adds` are not those of `removes` or any of them is damaged; OutcomeUnknown; Unavailable.
+        `adds` are others or any of the files is damaged; OutcomeUnknown; Unavailable.
         """
         handle = self.planned_handle(plan_version)
         live = live_paths(handle)
         absent = [file.path for file in removes if file.path not in live]
         if absent:
             raise ValueError(f"{absent[0]} is not in version {plan_version} of topic {self.topic}")
-        compare_totals(self._store, self.topic, removes, adds)
+        if kept is None:
+            compare_totals(self._store, self.topic, removes, adds)
+        else:
+            check_kept(self._store, self.topic, adds, kept)
         self._settle_files(adds)
         now_ms = self._clock.now_us() // 1000
         actions = [
             *(remove_action(file, data_change=False, now_ms=now_ms) for file in removes),
             *(add_action(file, data_change=False) for file in adds),
         ]
-        fences = {names.txn_rewrite(file.partition): plan_version + 1 for file in (*removes, *adds)}
-        return self.commit_planned(handle, actions, fences, commit_id)
+        partitions = {file.partition for file in (*removes, *adds)} | (kept or {}).keys()
+        fences = {names.txn_rewrite(partition): plan_version + 1 for partition in sorted(partitions)}
+        return self.commit_planned(handle, actions, {**(marks or {}), **fences}, commit_id)
 
     def planned_handle(self, plan_version: int) -> DeltaTable:
         """For `commit_planned`: at the version that a plan read. Raises UnknownTopic where the topic was deleted."""

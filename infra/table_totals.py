@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from siltlog.infra.data_file import DataFile, read_data_file
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store import ObjectStore
 
 
@@ -44,13 +44,53 @@ def compare_totals(store: ObjectStore, topic: str, sources: Sequence[DataFile], 
     before, after = _totals(store, topic, sources), _totals(store, topic, outputs)
     for partition in sorted(before.keys() | after.keys()):
         if before.get(partition) != after.get(partition):
-            raise problem(
-                "corrupt_data",
-                f"the rewrite of topic {topic}, partition {partition}, would change its records: "
-                f"{before.get(partition)} before, {after.get(partition)} after; nothing was committed",
-                topic=topic,
-                partition=partition,
-            )
+            raise _changed(topic, partition, f"{before.get(partition)} before, {after.get(partition)} after")
+
+
+class Kept(NamedTuple):
+    """The records of one partition that stay."""
+
+    rows: int
+    total: int
+    """Of their offsets."""
+    keyless: int
+    unique_below: int
+    """Of the records of a key below this offset no more than one stays."""
+
+
+def check_kept(store: ObjectStore, topic: str, outputs: Sequence[DataFile], kept: Mapping[int, Kept]) -> None:
+    """Reads offsets and keys of `outputs`, verifying their page checksums.
+
+    Raises CorruptData unless each partition has exactly what `kept` says, in the order of offsets.
+    """
+    found = {partition: wanted._replace(rows=0, total=0, keyless=0) for partition, wanted in kept.items()}
+    for file in outputs:
+        records = read_data_file(store, topic, file, columns=["offset", "key"])
+        offsets, keys = records.column("offset").to_numpy(), records.column("key")
+        if len(offsets) != file.rows or np.any(np.diff(offsets) <= 0):
+            raise _changed(topic, file.partition, f"{file.path} has {len(offsets)} rows, or not in their order")
+        before = found[file.partition]
+        below = keys.slice(0, int(np.searchsorted(offsets, before.unique_below)))
+        if pc.count_distinct(below).as_py() + below.null_count != len(below):
+            raise _changed(topic, file.partition, f"{file.path} has several records of a key")
+        found[file.partition] = before._replace(
+            rows=before.rows + len(offsets),
+            total=before.total + _sum(offsets),
+            keyless=before.keyless + keys.null_count,
+        )
+    for partition, wanted in kept.items():
+        if found[partition] != wanted:
+            raise _changed(topic, partition, f"{wanted} are to stay, {found[partition]} were written")
+
+
+def _changed(topic: str, partition: int, reason: str) -> SiltlogError:
+    return problem(
+        "corrupt_data",
+        f"the rewrite of topic {topic}, partition {partition}, would change its records: {reason}; nothing was "
+        "committed",
+        topic=topic,
+        partition=partition,
+    )
 
 
 def _totals(store: ObjectStore, topic: str, files: Sequence[DataFile]) -> dict[int, Totals]:

@@ -1,27 +1,24 @@
-"""File compaction: small neighbouring files of a partition become one, and no reader notices.
+"""`silt compact`: small neighbouring files of a partition become one, and no reader notices; then, where the topic's
+cleanup.policy says so, records that later ones with their keys supersede go (`key_compaction.py`).
 
-Spark reads the files that the plan names and writes plain Parquet into a folder of the run; the commit goes through
-the one door to the table. Killed at any point and run again, the result is the same: what was written and not committed
-is an orphan, which vacuum removes.
+Killed at any point and run again, the result is the same.
 """
 
-import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
-from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.data_file import DataFile
-from siltlog.infra.delta_log import JOB_MS_MAX
-from siltlog.infra.errors import Fenced, SiltlogError, problem
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.compaction_plan import Chunk, CompactionPlan, Limits, plan
-from siltlog.pipelines.rewriting import failures_named, write_merged, written_files
+from siltlog.pipelines.key_compaction import Passes, compact_keys, keys_plan
+from siltlog.pipelines.rewriting import run_chunk
 from siltlog.pipelines.session import spark_session
 from siltlog.pipelines.topics import open_each, store_of
 
@@ -33,6 +30,10 @@ Progress = Callable[[str, int, int], None]
 
 ROUNDS_MAX = 5
 """Plans made for a topic in one run: for chunks that others came before, and for output that is small again."""
+LIVE_FILES_MAX = 2_500
+"""While a table has more, plans go on being made: a server adds up to a hundred files a second."""
+BUSY_SECONDS_MAX = 600.0
+"""For so long; then it is another topic's turn."""
 NEVER_READ = -1
 """The version of a table that could not be opened."""
 LONG_JOB_BYTES = 1024 * 1024 * 1024
@@ -51,11 +52,18 @@ class CompactionReport:
     files_after: int = 0
     bytes_after: int = 0
     chunks: int = 0
+    """Written and committed, of files and of keys."""
     merged_files: int = 0
     written_files: int = 0
     written_bytes: int = 0
     raced_chunks: int = 0
     """Given up because somebody else changed their partitions first."""
+    key_partitions: int = 0
+    """Looked through for superseded records."""
+    key_bytes: int = 0
+    """Of their files."""
+    removed_rows: int = 0
+    """Superseded by later records of their keys; a dry run does not look."""
     seconds: float = 0.0
     error: SiltlogError | None = None
 
@@ -76,7 +84,7 @@ def compact_topics(
     clock = clock or SystemClock()
     store = store_of(settings)
     reports: dict[str, CompactionReport] = {}
-    plans: list[tuple[TopicTable, CompactionPlan]] = []
+    due: list[tuple[TopicTable, int]] = []
     for topic, table in open_each(store, topics, clock):
         reports[topic] = CompactionReport(topic, dry_run)
         if isinstance(table, SiltlogError):
@@ -84,19 +92,17 @@ def compact_topics(
             continue
         try:
             made = plan_of(table.snapshot, clock)
+            passes = keys_plan(store, topic, table.snapshot, clock)
         except SiltlogError as error:
             reports[topic].error = error
             continue
-        plans.append((table, made))
-        reports[topic] = _planned(table.snapshot, topic, made) if dry_run else _nothing(table)
-    if not dry_run:
-        short_job = sum(made.size_bytes for _, made in plans) < LONG_JOB_BYTES
-        with ExitStack() as stack:
-            spark: SparkSession | None = None
-            for table, made in plans:
-                if made.chunks:
-                    spark = spark or stack.enter_context(spark_session(store, short_job=short_job))
-                    reports[table.topic] = compact(spark, store, table, clock, progress)
+        reports[topic] = _planned(topic, table.snapshot, made, passes, dry_run=dry_run)
+        if made.chunks or passes:
+            due.append((table, made.size_bytes + _key_bytes(passes)))
+    if due and not dry_run:
+        with spark_session(store, short_job=sum(size for _, size in due) < LONG_JOB_BYTES) as spark:
+            for table, _ in due:
+                reports[table.topic] = compact(spark, store, table, clock, progress)
     return list(reports.values())
 
 
@@ -104,17 +110,22 @@ def plan_of(snapshot: TableSnapshot, clock: Clock, limits: Limits | None = None)
     return plan(snapshot, snapshot.config, clock.now_us() // 1000, limits)
 
 
-def _nothing(table: TopicTable) -> CompactionReport:
-    return _report(table.topic, table.snapshot, dry_run=False)
-
-
-def _planned(snapshot: TableSnapshot, topic: str, made: CompactionPlan) -> CompactionReport:
-    report = _report(topic, snapshot, dry_run=True)
-    report.chunks = len(made.chunks)
-    report.merged_files = made.files
-    report.written_files = made.files_after
-    report.files_after += made.files_after - made.files
+def _planned(
+    topic: str, snapshot: TableSnapshot, made: CompactionPlan, passes: Passes, *, dry_run: bool
+) -> CompactionReport:
+    report = _report(topic, snapshot, dry_run=dry_run)
+    if dry_run:
+        report.chunks = len(made.chunks)
+        report.merged_files = made.files
+        report.written_files = made.files_after
+        report.files_after += made.files_after - made.files
+        report.key_partitions = sum(len(ranges) for ranges in passes)
+        report.key_bytes = _key_bytes(passes)
     return report
+
+
+def _key_bytes(passes: Passes) -> int:
+    return sum(found.size_bytes for ranges in passes for found in ranges)
 
 
 def _report(topic: str, snapshot: TableSnapshot, *, dry_run: bool) -> CompactionReport:
@@ -134,27 +145,65 @@ def compact(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> CompactionReport:
-    """Plans and runs until nothing is left to merge, or `ROUNDS_MAX` plans were made."""
+    """Merges until nothing is left to merge, or enough plans were made; then compacts keys where they are due."""
     started = clock.monotonic()
     report = _report(table.topic, table.snapshot, dry_run=False)
     try:
-        for _ in range(ROUNDS_MAX):
-            made = plan_of(table.refresh(), clock, limits)
-            if not made.chunks:
-                break
-            done_bytes = 0
-            for chunk in made.chunks:
-                outputs = run_chunk(spark, store, table, chunk, clock)
-                _count(report, chunk, outputs)
-                done_bytes += chunk.size_bytes
-                if progress is not None:
-                    progress(table.topic, done_bytes, made.size_bytes)
+        _merge(spark, store, table, report, clock, progress, limits)
+        _compact_keys(spark, store, table, report, clock, limits)
     except SiltlogError as error:
         report.error = error
     report.version = table.snapshot.version
     report.files_after, report.bytes_after = len(table.snapshot.files), _size(table.snapshot)
     report.seconds = clock.monotonic() - started
     return report
+
+
+def _merge(
+    spark: "SparkSession",
+    store: ObjectStore,
+    table: TopicTable,
+    report: CompactionReport,
+    clock: Clock,
+    progress: Progress | None,
+    limits: Limits | None,
+) -> None:
+    busy_until = clock.monotonic() + BUSY_SECONDS_MAX
+    for made_before in count():
+        made = plan_of(table.refresh(), clock, limits)
+        busy = len(table.snapshot.files) > LIVE_FILES_MAX and clock.monotonic() < busy_until
+        if not made.chunks or (made_before >= ROUNDS_MAX and not busy):
+            return
+        done_bytes = 0
+        for chunk in made.chunks:
+            outputs = run_chunk(spark, store, table, chunk, clock)
+            _count(report, chunk, outputs)
+            done_bytes += chunk.size_bytes
+            if progress is not None:
+                progress(table.topic, done_bytes, made.size_bytes)
+
+
+def _compact_keys(
+    spark: "SparkSession",
+    store: ObjectStore,
+    table: TopicTable,
+    report: CompactionReport,
+    clock: Clock,
+    limits: Limits | None,
+) -> None:
+    for _ in range(ROUNDS_MAX):
+        passes = keys_plan(store, table.topic, table.refresh(), clock)
+        done = compact_keys(spark, store, table, passes, clock, limits)
+        report.key_partitions += done.partitions
+        report.key_bytes += _key_bytes(passes)
+        report.removed_rows += done.removed_rows
+        report.chunks += done.chunks
+        report.merged_files += done.merged_files
+        report.written_files += done.written_files
+        report.written_bytes += done.written_bytes
+        report.raced_chunks += done.raced_chunks
+        if not done.raced_chunks:
+            return
 
 
 def _count(report: CompactionReport, chunk: Chunk, outputs: Sequence[DataFile] | None) -> None:
@@ -165,31 +214,3 @@ def _count(report: CompactionReport, chunk: Chunk, outputs: Sequence[DataFile] |
     report.merged_files += len(chunk.files)
     report.written_files += len(outputs)
     report.written_bytes += sum(file.size_bytes for file in outputs)
-
-
-def run_chunk(
-    spark: "SparkSession", store: ObjectStore, table: TopicTable, chunk: Chunk, clock: Clock
-) -> list[DataFile] | None:
-    """Writes the merges of `chunk` and commits them; None when another rewrite came first (plan anew).
-
-    Raises CorruptData when a source is damaged, Unavailable, OutcomeUnknown.
-    """
-    snapshot = table.refresh()
-    if any(snapshot.files.get(file.path) != file for file in chunk.files):
-        return None
-    started_us = clock.now_us()
-    folder = names.rewrite_folder(uuid.uuid4().hex)
-    with failures_named(store, table.topic, chunk.files):
-        write_merged(spark, store, table.topic, chunk.merges, folder, str(snapshot.config["compression"]))
-    outputs = written_files(store, table.topic, [merge.partition for merge in chunk.merges], folder)
-    if clock.now_us() - started_us > JOB_MS_MAX * 1000:
-        raise problem(
-            "topic_unavailable",
-            f"a chunk of topic {table.topic} took longer than {JOB_MS_MAX // 60_000} minutes, so that vacuum may take "
-            "its files for orphans; nothing was committed: give Spark more cores, then run it again",
-        )
-    try:
-        table.rewrite(snapshot.version, chunk.files, outputs, str(uuid.uuid4()))
-    except Fenced:
-        return None
-    return outputs

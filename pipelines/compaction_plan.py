@@ -96,7 +96,7 @@ def plan(snapshot: TableSnapshot, config: TopicConfig, now_ms: int, limits: Limi
     if snapshot.deleted:
         return CompactionPlan(snapshot.version, ())
     by_partition = [
-        list(_merges(partition, snapshot.files_of(partition), config, now_ms, limits))
+        list(_merges(partition, snapshot.files_of(partition), snapshot.compacted(partition), config, now_ms, limits))
         for partition in range(snapshot.partitions)
     ]
     # The first merge of every partition, then the second of every one: so a chunk has many partitions, not one deep.
@@ -105,10 +105,14 @@ def plan(snapshot: TableSnapshot, config: TopicConfig, now_ms: int, limits: Limi
 
 
 def _merges(
-    partition: int, files: Sequence[DataFile], config: TopicConfig, now_ms: int, limits: Limits
+    partition: int, files: Sequence[DataFile], compacted: int, config: TopicConfig, now_ms: int, limits: Limits
 ) -> Iterator[Merge]:
-    _check_order(files)
-    periods = _periods(files, config, now_ms)
+    check_order(files)
+    # What key compaction has been through is not mixed with what it has still to see.
+    periods = [
+        (period, file.last_offset < compacted)
+        for file, period in zip(files, periods_of(files, config, now_ms), strict=True)
+    ]
     start = 0
     while start < len(files):
         end = _run_end(files, periods, start, limits)
@@ -120,7 +124,7 @@ def _merges(
             start += 1
 
 
-def _run_end(files: Sequence[DataFile], periods: Sequence[int], start: int, limits: Limits) -> int:
+def _run_end(files: Sequence[DataFile], periods: Sequence[tuple[int, bool]], start: int, limits: Limits) -> int:
     """The end (exclusive) of the longest run from `start` that may become one file."""
     size = 0
     for index in range(start, min(len(files), start + limits.chunk_files_max)):
@@ -134,7 +138,7 @@ def _run_end(files: Sequence[DataFile], periods: Sequence[int], start: int, limi
     return min(len(files), start + limits.chunk_files_max)
 
 
-def _periods(files: Sequence[DataFile], config: TopicConfig, now_ms: int) -> list[int]:
+def periods_of(files: Sequence[DataFile], config: TopicConfig, now_ms: int) -> list[int]:
     """For each file the period in which retention can remove it; only files of the same one are merged.
 
     Retention removes prefixes, so a file waits for the newest record up to its end. What has expired is one period.
@@ -153,7 +157,7 @@ def _periods(files: Sequence[DataFile], config: TopicConfig, now_ms: int) -> lis
     return periods
 
 
-def _check_order(files: Sequence[DataFile]) -> None:
+def check_order(files: Sequence[DataFile]) -> None:
     for before, after in pairwise(files):
         if after.first_offset <= before.last_offset:
             raise problem(

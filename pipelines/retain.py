@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.data_file import DataFile, read_data_file
-from siltlog.infra.errors import CorruptData, Fenced, SiltlogError, problem
+from siltlog.infra.errors import Fenced, SiltlogError, problem
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.state_objects import covered_offsets
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_retention import StartMove, move_starts
 from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.pipelines.producer_rows import READS_AT_ONCE, has_producers, known_for_ms
 from siltlog.pipelines.retention_plan import RetentionPlan, plan
 from siltlog.pipelines.topics import open_each, store_of
 
@@ -28,7 +28,6 @@ COMMIT_FILES_MAX = 25_000
 """One commit removes at most so many files: each is an entry in the log that every reader of it takes in."""
 RACES_MAX = 5
 """So many plans in a row may be overtaken by others before a topic is left for the next run."""
-READS_AT_ONCE = 8
 
 
 @dataclass(slots=True)
@@ -140,29 +139,19 @@ def _until(
     until = {move.partition: move.start for move in expired.moves}
     if not until:
         return until
-    known_ms = max(snapshot.config.integer(f"{kind}.expiration.ms") for kind in ("producer", "idempotency"))
     covered = covered_offsets(store, topic, snapshot.topic_id, snapshot.offsets)
     doubtful = [
         file
         for move in expired.moves
         for file in move.files
-        if file.last_offset >= covered.get(move.partition, 0) and file.modified_ms > now_ms - known_ms
+        if file.last_offset >= covered.get(move.partition, 0) and file.modified_ms > now_ms - known_for_ms(snapshot)
     ]
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-        needed = pool.map(lambda file: _has_producers(store, topic, file), doubtful)
+        needed = pool.map(lambda file: has_producers(store, topic, file.path), doubtful)
         for file, keep in zip(doubtful, needed, strict=True):
             if keep:
                 until[file.partition] = min(until[file.partition], file.first_offset)
     return until
-
-
-def _has_producers(store: ObjectStore, topic: str, file: DataFile) -> bool:
-    """Also where it cannot be told, because the file is damaged."""
-    try:
-        column = read_data_file(store, topic, file, columns=["producer_id"]).column("producer_id")
-    except CorruptData:
-        return True
-    return bool(column.null_count < len(column))
 
 
 def _count(report: RetentionReport, moves: Sequence[StartMove]) -> None:

@@ -1,11 +1,18 @@
-"""Data files as Spark reads and writes them when it puts records of a topic into other files."""
+"""Putting records of a topic into other files: Spark reads and writes them, and the door commits.
 
-from collections.abc import Callable, Iterator, Sequence
+Spark writes plain Parquet into a folder of the run. Killed at any point, what was written and not committed is an
+orphan, which vacuum removes.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from siltlog.infra import names
+from siltlog.infra.clock import Clock
 from siltlog.infra.data_file import (
     ROW_GROUP_BYTES_MAX,
     ROW_GROUP_ROWS_MAX,
@@ -13,10 +20,14 @@ from siltlog.infra.data_file import (
     data_file_from_footer,
     read_data_file,
 )
-from siltlog.infra.errors import problem
+from siltlog.infra.delta_log import JOB_MS_MAX
+from siltlog.infra.errors import Fenced, problem
 from siltlog.infra.schema import FILE_SCHEMA
 from siltlog.infra.store import ObjectStore
-from siltlog.pipelines.compaction_plan import Merge
+from siltlog.infra.table import TopicTable
+from siltlog.infra.table_totals import Kept
+from siltlog.infra.topic_config import TopicConfig
+from siltlog.pipelines.compaction_plan import Chunk, Merge
 from siltlog.pipelines.session import reason_of, spark_errors
 from siltlog.pipelines.topics import spark_uri
 
@@ -52,6 +63,62 @@ WRITE_OPTIONS = {
     "parquet.column.statistics.enabled#timestamp": "true",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which records of a chunk stay (key compaction)."""
+
+    choose: Choose
+    kept: Mapping[int, Kept]
+    """By partition, what `choose` leaves of its merge."""
+    marks: Mapping[str, int]
+    """App transactions of the commit."""
+    config: TopicConfig
+    """What it was chosen by: when the topic has other settings by now, nothing is committed."""
+
+
+def run_chunk(
+    spark: "SparkSession",
+    store: ObjectStore,
+    table: TopicTable,
+    chunk: Chunk,
+    clock: Clock,
+    choice: Choice | None = None,
+) -> list[DataFile] | None:
+    """Writes the merges of `chunk`, all of their records or those of `choice`, and commits them; None when another
+    rewrite or other settings came first (plan anew).
+
+    Raises CorruptData when a source is damaged or the output is not what it should be, Unavailable, OutcomeUnknown.
+    """
+    snapshot = table.refresh()
+    if any(snapshot.files.get(file.path) != file for file in chunk.files):
+        return None
+    if choice is not None and snapshot.config.own != choice.config.own:
+        return None
+    kept = None if choice is None else choice.kept
+    partitions = [merge.partition for merge in chunk.merges if kept is None or kept[merge.partition].rows]
+    outputs: list[DataFile] = []
+    if partitions:
+        started_us = clock.now_us()
+        folder = names.rewrite_folder(uuid.uuid4().hex)
+        compression = str(snapshot.config["compression"])
+        with failures_named(store, table.topic, chunk.files):
+            choose = None if choice is None else choice.choose
+            write_merged(spark, store, table.topic, chunk.merges, folder, compression, choose)
+        outputs = written_files(store, table.topic, partitions, folder)
+        if clock.now_us() - started_us > JOB_MS_MAX * 1000:
+            raise problem(
+                "topic_unavailable",
+                f"a chunk of topic {table.topic} took longer than {JOB_MS_MAX // 60_000} minutes, so that vacuum may "
+                "take its files for orphans; nothing was committed: give Spark more cores, then run it again",
+            )
+    marks = None if choice is None else choice.marks
+    try:
+        table.rewrite(snapshot.version, chunk.files, outputs, str(uuid.uuid4()), kept=kept, marks=marks)
+    except Fenced:
+        return None
+    return outputs
 
 
 def records_of(spark: "SparkSession", store: ObjectStore, topic: str, files: Sequence[DataFile]) -> "DataFrame":

@@ -21,8 +21,9 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.pipelines import compact as job
 from siltlog.pipelines import rewriting
-from siltlog.pipelines.compact import compact, compact_topics, plan_of, run_chunk
+from siltlog.pipelines.compact import compact, compact_topics, plan_of
 from siltlog.pipelines.compaction_plan import Limits
+from siltlog.pipelines.rewriting import run_chunk
 from siltlog.pipelines.topics import spark_uri
 
 pytestmark = pytest.mark.spark
@@ -165,9 +166,9 @@ def test_of_two_racing_compactions_one_lands(spark: Any, topic: TopicWriter) -> 
     class Together(TopicTable):
         """Both have read and written before either commits."""
 
-        def rewrite(self, *args: Any) -> Any:
+        def rewrite(self, *args: Any, **marks: Any) -> Any:
             barrier.wait()
-            return super().rewrite(*args)
+            return super().rewrite(*args, **marks)
 
     def race(number: int, table: TopicTable) -> None:
         table.__class__ = Together
@@ -185,17 +186,17 @@ def test_of_two_racing_compactions_one_lands(spark: Any, topic: TopicWriter) -> 
 
 def test_a_raced_chunk_is_planned_anew(spark: Any, topic: TopicWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     other = reopened(topic)
-    written = job.write_merged
+    written = rewriting.write_merged
 
     def raced(*args: Any) -> None:
         written(*args)
-        monkeypatch.setattr(job, "write_merged", written)
+        monkeypatch.setattr(rewriting, "write_merged", written)
         (chunk,) = plan_of(other.refresh(), CLOCK, Limits()).chunks
         assert run_chunk(spark, topic.store, other, chunk, CLOCK)
         topic.append(1)
         topic.append(400)
 
-    monkeypatch.setattr(job, "write_merged", raced)
+    monkeypatch.setattr(rewriting, "write_merged", raced)
     report = compact(spark, topic.store, topic.table, CLOCK)
     assert report.error is None
     assert report.raced_chunks == 1
@@ -204,14 +205,14 @@ def test_a_raced_chunk_is_planned_anew(spark: Any, topic: TopicWriter, monkeypat
 
 
 def test_an_append_during_a_compaction_lands(spark: Any, topic: TopicWriter, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = job.write_merged
+    written = rewriting.write_merged
 
     def appended(*args: Any) -> None:
         written(*args)
-        monkeypatch.setattr(job, "write_merged", written)
+        monkeypatch.setattr(rewriting, "write_merged", written)
         topic.append(7, 7, 7)
 
-    monkeypatch.setattr(job, "write_merged", appended)
+    monkeypatch.setattr(rewriting, "write_merged", appended)
     table = reopened(topic)
     (chunk,) = plan_of(table.snapshot, CLOCK).chunks
     assert run_chunk(spark, topic.store, table, chunk, CLOCK)
@@ -226,14 +227,14 @@ def test_an_append_during_a_compaction_lands(spark: Any, topic: TopicWriter, mon
 def test_a_topic_deleted_meanwhile_stays_deleted(
     spark: Any, topic: TopicWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = job.write_merged
+    written = rewriting.write_merged
 
     def deleted(*args: Any) -> None:
         written(*args)
         topic.table.delete(str(uuid.uuid4()))
         TopicWriter(topic.store, TOPIC, partitions=3)
 
-    monkeypatch.setattr(job, "write_merged", deleted)
+    monkeypatch.setattr(rewriting, "write_merged", deleted)
     report = compact(spark, topic.store, reopened(topic), CLOCK)
     assert report.raced_chunks or report.error
     assert reopened(topic).snapshot.files == {}

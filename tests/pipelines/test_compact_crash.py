@@ -18,8 +18,9 @@ from siltlog.infra import names
 from siltlog.infra.data_file import read_data_file
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
-from siltlog.pipelines.compact import compact, plan_of, run_chunk
+from siltlog.pipelines.compact import compact, plan_of
 from siltlog.pipelines.query import run_query
+from siltlog.pipelines.rewriting import run_chunk
 from siltlog.pipelines.session import spark_session
 from siltlog.pipelines.topics import spark_uri
 
@@ -31,19 +32,19 @@ import os, signal, sys
 from pathlib import Path
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.table import TopicTable
-from siltlog.pipelines import compact
+from siltlog.pipelines import compact, rewriting
 
 root, data_dir = sys.argv[1:]
-write_merged = compact.write_merged
+write_merged = rewriting.write_merged
 
-def killed_rewrite(*args):
+def killed_rewrite(*args, **marks):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def told_write(spark, *args):
     print(spark.sparkContext._gateway.proc.pid, flush=True)
     write_merged(spark, *args)
 
-TopicTable.rewrite, compact.write_merged = killed_rewrite, told_write
+TopicTable.rewrite, rewriting.write_merged = killed_rewrite, told_write
 compact.compact_topics(ServerSettings(root=root, data_dir=Path(data_dir)))
 """
 
@@ -124,16 +125,16 @@ DYING = """
 import os, signal, sys
 from pathlib import Path
 from siltlog.infra.settings import ServerSettings
-from siltlog.pipelines import compact
+from siltlog.pipelines import compact, rewriting
 
-write_merged = compact.write_merged
+write_merged = rewriting.write_merged
 
 def dying(spark, *args):
     os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
     spark.sparkContext._gateway.proc.wait()
     write_merged(spark, *args)
 
-compact.write_merged = dying
+rewriting.write_merged = dying
 settings = ServerSettings(root=sys.argv[1], data_dir=Path(sys.argv[2]))
 print([(report.error.detail, report.files_after) for report in compact.compact_topics(settings)])
 """

@@ -1,0 +1,324 @@
+"""Key compaction against a model in Python, and beside everything else that changes a table."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from record_tables import CLOCK, START_US, new_id
+from topic_writer import TopicWriter
+
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.data_file import read_data_file
+from siltlog.infra.errors import CorruptData
+from siltlog.infra.schema import FILE_SCHEMA, HEADERS, TIMESTAMP
+from siltlog.infra.store import ObjectStore
+from siltlog.infra.table import TopicTable
+from siltlog.infra.table_retention import move_starts, start_move
+from siltlog.pipelines import key_compaction, key_compaction_plan, rewriting
+from siltlog.pipelines.compact import CompactionReport, compact
+from siltlog.pipelines.compaction_plan import Limits
+from siltlog.pipelines.key_compaction import compact_keys, keys_plan
+from siltlog.pipelines.topics import spark_uri
+
+pytestmark = pytest.mark.spark
+TOPIC = "prices"
+DAY_MS = 86_400_000
+Record = tuple[bytes | None, bytes | None]
+"""Key and value."""
+
+
+class FakeClock:
+    """Wall time as it is set."""
+
+    def __init__(self) -> None:
+        self.ms: int = CLOCK.now_us() // 1000
+
+    def now_us(self) -> int:
+        return self.ms * 1000
+
+    def monotonic(self) -> float:
+        return CLOCK.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing here waits")
+
+
+def table_of(first: int, records: Iterable[Record], *, timestamp_us: int = START_US) -> pa.Table:
+    keys, values = zip(*records, strict=True)
+    count = len(keys)
+    columns = {
+        "offset": pa.array(range(first, first + count), pa.int64()),
+        "timestamp": pa.array([timestamp_us] * count, TIMESTAMP),
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "headers": pa.array([[{"key": "n", "value": b"%d" % n}] for n in range(count)], HEADERS),
+    }
+    rest = {field.name: pa.nulls(count, field.type) for field in FILE_SCHEMA if field.name not in columns}
+    return pa.table(columns | rest, schema=FILE_SCHEMA)
+
+
+class Prices(TopicWriter):
+    def __init__(self, store: ObjectStore, partitions: int = 1, **config: Any) -> None:
+        super().__init__(store, TOPIC, partitions, **({"cleanup_policy": "compact"} | config))
+
+    def put(self, *records: Record, partition: int = 0, timestamp_us: int = START_US) -> None:
+        """One file."""
+        first = self.table.refresh().offsets[partition]
+        self.append_tables({partition: table_of(first, records, timestamp_us=timestamp_us)})
+
+    def rows(self, partition: int = 0) -> list[dict[str, Any]]:
+        return [
+            row
+            for file in self.table.refresh().files_of(partition)
+            for row in read_data_file(self.store, TOPIC, file, columns=FILE_SCHEMA.names).to_pylist()
+        ]
+
+    def kept(self, partition: int = 0) -> list[int]:
+        return [row["offset"] for row in self.rows(partition)]
+
+    def opened(self, clock: Clock = CLOCK) -> TopicTable:
+        return TopicTable.open(self.store, TOPIC, clock)
+
+    def marks(self, partition: int = 0) -> tuple[int, int]:
+        snapshot = self.table.refresh()
+        return snapshot.compacted(partition), snapshot.transactions.get(names.txn_tombstones(partition), 0)
+
+
+def run(spark: Any, topic: Prices, clock: Clock = CLOCK, limits: Limits | None = None) -> CompactionReport:
+    report = compact(spark, topic.store, topic.opened(clock), clock, limits=limits)
+    if report.error is not None:
+        raise report.error
+    return report
+
+
+def model(rows: list[dict[str, Any]], end: int) -> list[dict[str, Any]]:
+    """What stays of `rows` when those below `end` are compacted and no tombstone is old enough to go."""
+    last = {row["key"]: row["offset"] for row in rows if row["offset"] < end}
+    return [row for row in rows if row["key"] is None or row["offset"] >= end or last[row["key"]] == row["offset"]]
+
+
+def test_the_last_of_each_key_stays_as_it_was(spark: Any, store: ObjectStore) -> None:
+    topic = Prices(store, partitions=3)
+    chooser = random.Random(5)
+    for number in range(12):
+        for partition in (0, 2):
+            count = chooser.randint(1, 150)
+            topic.put(
+                *(
+                    (
+                        chooser.choice([None, b"", b"\xff\x00", *[b"k%d" % key for key in range(60)]]),
+                        b"v%d" % number,
+                    )
+                    for _ in range(count)
+                ),
+                partition=partition,
+            )
+    before = {partition: topic.rows(partition) for partition in (0, 2)}
+    wanted = {partition: model(rows, 10**6) for partition, rows in before.items()}
+    report = run(spark, topic)
+    assert {partition: topic.rows(partition) for partition in (0, 2)} == wanted
+    assert report.removed_rows == sum(len(rows) - len(wanted[partition]) for partition, rows in before.items())
+    assert report.key_partitions == 2
+    assert topic.marks(0)[0] == topic.table.snapshot.offsets[0]
+    frame = spark.read.format("delta").load(spark_uri(store, names.topic_path(TOPIC)))
+    assert frame.count() == sum(map(len, wanted.values()))
+    version = topic.table.snapshot.version
+    assert run(spark, topic).removed_rows == 0
+    assert topic.table.refresh().version == version, "the second run has nothing to do"
+
+
+def test_small_chunks_come_to_the_same(spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Prices(store, partitions=1)
+    chooser = random.Random(6)
+    for _ in range(9):
+        topic.put(*((b"k%d" % chooser.randrange(300), b"v" * 40) for _ in range(130)))
+    wanted = model(topic.rows(), 10**6)
+    limits = Limits(file_bytes_target=3_000, chunk_bytes_max=9_000, chunk_files_max=4)
+    (passes,) = [keys_plan(store, TOPIC, topic.table.refresh(), CLOCK)]
+    done = compact_keys(spark, store, topic.opened(), passes, CLOCK, limits)
+    assert done.chunks >= 3
+    assert topic.rows() == wanted
+
+
+def test_a_topic_that_only_deletes_loses_no_key(spark: Any, store: ObjectStore) -> None:
+    topic = Prices(store, cleanup_policy="delete")
+    topic.put((b"a", b"1"), (b"a", b"2"))
+    topic.put((b"a", b"3"))
+    assert run(spark, topic).removed_rows == 0
+    assert topic.kept() == [0, 1, 2]
+
+
+def test_the_youngest_are_untouched_and_supersede_nothing(spark: Any, store: ObjectStore) -> None:
+    clock = FakeClock()
+    topic = Prices(store, min_compaction_lag_ms=60_000)
+    old, young = (clock.ms - 61_000) * 1000, (clock.ms - 59_000) * 1000
+    topic.put((b"a", b"1"), (b"b", b"1"), (b"a", b"2"), timestamp_us=old)
+    topic.put((b"b", b"2"), timestamp_us=young)
+    topic.put((b"b", b"3"), timestamp_us=old)
+    run(spark, topic, clock)
+    assert topic.kept() == [1, 2, 3, 4]
+    assert topic.marks()[0] == 3
+    clock.ms += 2_000
+    run(spark, topic, clock)
+    assert topic.kept() == [2, 4]
+
+
+def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:
+    clock = FakeClock()
+    topic = Prices(store, delete_retention_ms=DAY_MS)
+    topic.put((b"a", b"1"), (b"b", b"1"))
+    topic.put((b"a", None), (b"c", None), (b"b", b"2"))
+    run(spark, topic, clock)
+    assert topic.kept() == [2, 3, 4]
+    clock.ms += DAY_MS - 1
+    topic.put((b"d", None), (b"c", b"1"), (b"e", b"1"))
+    run(spark, topic, clock)
+    assert topic.kept() == [2, 4, 5, 6, 7]
+    clock.ms += 1
+    run(spark, topic, clock)
+    assert topic.kept() == [4, 5, 6, 7], "the tombstone of d was first kept a moment ago"
+    clock.ms += DAY_MS
+    run(spark, topic, clock)
+    assert topic.kept() == [4, 6, 7]
+    assert topic.marks() == (8, 0)
+    version = topic.table.snapshot.version
+    clock.ms += 10 * DAY_MS
+    run(spark, topic, clock)
+    assert topic.table.refresh().version == version, "no tombstone is left to wait for"
+
+
+def test_the_end_stays_though_it_is_a_tombstone(spark: Any, store: ObjectStore) -> None:
+    clock = FakeClock()
+    topic = Prices(store, delete_retention_ms=0)
+    topic.put((b"a", b"1"))
+    topic.put((b"a", None))
+    for _ in range(3):
+        clock.ms += 1
+        run(spark, topic, clock)
+        assert topic.kept() == [1]
+    topic.put((b"b", b"1"))
+    for _ in range(2):
+        clock.ms += 1
+        run(spark, topic, clock)
+    assert topic.kept() == [2]
+
+
+def test_a_file_of_which_nothing_stays_goes(spark: Any, store: ObjectStore) -> None:
+    topic = Prices(store)
+    topic.put(*[(b"a", b"v" * 500)] * 300)
+    topic.put((b"a", b"end"))
+    limits = Limits(file_bytes_target=1_000, chunk_bytes_max=100_000)
+    run(spark, topic, limits=limits)
+    assert topic.kept() == [300]
+    assert len(topic.table.snapshot.files) == 1
+
+
+def test_records_below_the_log_start_go_with_their_file(spark: Any, store: ObjectStore) -> None:
+    topic = Prices(store, cleanup_policy="compact,delete")
+    topic.put((None, b"1"), (b"a", b"1"), (None, b"2"), (b"a", b"2"))
+    topic.put((b"a", b"3"))
+    snapshot = topic.table.refresh()
+    move_starts(topic.table, snapshot.version, {0: start_move(snapshot, 0, 2)}, new_id(), now_ms=0)
+    run(spark, topic)
+    assert topic.kept() == [2, 4]
+
+
+def test_rows_that_alone_tell_of_producers_stay(spark: Any, store: ObjectStore) -> None:
+    topic = Prices(store)
+    topic.put((b"a", b"1"), (b"a", b"2"))
+    first = topic.table.refresh().offsets[0]
+    rows = table_of(first, [(b"a", b"3"), (b"a", b"4"), (b"b", b"5")])
+    named = rows.set_column(rows.schema.get_field_index("producer_id"), "producer_id", pa.array(["p"] * 3))
+    topic.append_tables({0: named.cast(FILE_SCHEMA)})
+    table = topic.opened()
+    compact_keys(spark, store, table, keys_plan(store, TOPIC, table.snapshot, CLOCK), CLOCK)
+    assert topic.kept() == [1, 2, 3, 4]
+    state = f"{names.topic_path(TOPIC)}/{names.state_object(table.topic_id, 0, 4)}"
+    store.put(state, b"what was known of producers below")
+    compact_keys(spark, store, table, keys_plan(store, TOPIC, table.refresh(), CLOCK), CLOCK)
+    assert topic.kept() == [3, 4]
+
+
+def test_appends_and_another_compaction_come_between(
+    spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Prices(store)
+    topic.put((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    topic.put((b"b", b"2"))
+    written = rewriting.write_merged
+    plain = topic.opened()
+    races = iter(["append", "compaction"])
+
+    def raced(*args: Any) -> None:
+        written(*args)
+        race = next(races, None)
+        if race == "append":
+            topic.put((b"b", b"3"))
+        elif race == "compaction":
+            monkeypatch.setattr(rewriting, "write_merged", written)
+            assert compact(spark, store, topic.opened(), CLOCK).raced_chunks == 0
+
+    monkeypatch.setattr(rewriting, "write_merged", raced)
+    first = compact_keys(spark, store, plain, keys_plan(store, TOPIC, plain.refresh(), CLOCK), CLOCK)
+    assert (first.raced_chunks, first.removed_rows) == (0, 2)
+    assert topic.kept() == [2, 3, 4]
+    second = compact_keys(spark, store, plain, keys_plan(store, TOPIC, plain.refresh(), CLOCK), CLOCK)
+    assert (second.raced_chunks, second.removed_rows) == (1, 0)
+    assert topic.kept() == [2, 4]
+
+
+def test_settings_that_change_meanwhile_keep_the_records(
+    spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Prices(store)
+    topic.put((b"a", b"1"), (b"a", b"2"))
+    rewrites = key_compaction_plan.rewrites
+
+    def changed(*args: Any) -> Any:
+        topic.table.refresh()
+        topic.table.set_config(topic.config.patched({"cleanup.policy": "delete"}), new_id())
+        return rewrites(*args)
+
+    monkeypatch.setattr(key_compaction, "rewrites", changed)
+    assert run(spark, topic).raced_chunks == 1
+    assert topic.kept() == [0, 1]
+
+
+def test_what_was_written_wrong_is_not_committed(
+    spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Prices(store)
+    topic.put((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    topic.put((b"a", b"3"))
+    written = rewriting.write_merged
+    before = topic.kept()
+
+    def wrong(*args: Any) -> None:
+        """Keeps another record of the key than the last."""
+        *front, choose = args
+        written(
+            *front,
+            lambda records, merge: choose(records, merge).where("offset != 3").union(records.where("offset = 2")),
+        )
+
+    monkeypatch.setattr(rewriting, "write_merged", wrong)
+    table = topic.opened()
+    with pytest.raises(CorruptData, match="would change its records"):
+        compact_keys(spark, store, table, keys_plan(store, TOPIC, table.snapshot, CLOCK), CLOCK)
+    assert topic.kept() == before
+
+
+def test_a_successor_of_the_name_begins_uncompacted(spark: Any, store: ObjectStore) -> None:
+    topic = Prices(store)
+    topic.put((b"a", b"1"), (b"a", b"2"))
+    run(spark, topic)
+    assert topic.marks() == (2, 2)
+    topic.table.delete(new_id())
+    again = Prices(store)
+    assert again.marks() == (0, 0)
+    again.put((b"a", b"1"), (b"a", b"2"))
+    run(spark, again)
+    assert again.kept() == [1]
