@@ -69,7 +69,8 @@ class ScheduleLease:
         self._holder = holder
         self._runner = runner
         self._clock = clock
-        self._number = 0
+        self.number = 0
+        """Of the entry that was written last; the next one has the next number unless somebody else wrote it."""
         self._held_until = 0.0
         """On the monotonic clock; counted from before it was written."""
         self._seen = (0, 0.0)
@@ -98,12 +99,12 @@ class ScheduleLease:
 
     def renew(self, jobs: dict[str, JobState]) -> bool:
         """Says what the jobs are at, and holds on; False when somebody else has taken it."""
-        return self._write(self._number + 1, jobs)
+        return self._write(self.number + 1, jobs)
 
     def release(self, jobs: dict[str, JobState]) -> None:
         """Gives it back, if it is still held."""
         if self.held:
-            self._write(self._number + 1, jobs, released=True)
+            self._write(self.number + 1, jobs, released=True)
         self._held_until = 0.0
 
     def _write(self, number: int, jobs: dict[str, JobState], *, released: bool = False) -> bool:
@@ -117,7 +118,7 @@ class ScheduleLease:
         if not written or not entries or entries[-1].path != path:
             self._held_until = 0.0
             return False
-        self._number = number
+        self.number = number
         self._held_until = before + self.lease_ms / 1000
         self.jobs = jobs
         for old in entries[:-KEPT_ENTRIES]:

@@ -1,7 +1,7 @@
 """Runs jobs by their cron expressions, for as long as it holds the right to.
 
-One thread looks what is due, starts each job as a child process, and notes in the lease what was run. Of the jobs that
-need Spark one runs at a time, and one of the others beside it. A job that was stopped halfway is due again.
+One thread looks what is due, starts each job as a child process, and notes in the lease what was run. A long one holds
+up none that is quick. A job that was stopped halfway is due again.
 """
 
 import threading
@@ -19,7 +19,10 @@ from siltlog.pipelines.job_run import ERROR_CHARS_MAX, JobRunRequest, Outcome
 from siltlog.pipelines.schedule_lease import JobState, ScheduleLease
 from siltlog.pipelines.schedule_plan import DueRun, carried_on, due_runs, next_us
 
-SPARK_JOBS = frozenset(("compact", "audit"))
+SPARK_JOBS = frozenset(("compact",))
+LANES = {"compact": "Spark", "audit": "everything is read"}
+"""One job of each lane runs at a time; what is none of these is quick, and waits for none of them."""
+QUICK = "quick"
 SETTLE_SECONDS = 60.0
 """What was missed while no runner was there waits so long: a server that starts has better things to do."""
 JOB_SECONDS_MAX = 6 * 3600.0
@@ -131,8 +134,11 @@ class Scheduler:
         lease = self._lease
         try:
             if not lease.held:
-                self._running_not_ours()
-                if lease.take():
+                before = lease.number
+                taken = lease.take()
+                if lease.number != before + 1:
+                    self._running_not_ours()
+                if taken:
                     self._took_over()
             elif changed or self._clock.monotonic() >= self._renew_at:
                 lease.renew(self._states())
@@ -160,7 +166,7 @@ class Scheduler:
         )
 
     def _running_not_ours(self) -> None:
-        """Somebody else may be running them."""
+        """Somebody else may be running them, or has."""
         if self._running:
             self._logger.warning("the right to run the schedule is gone; its jobs end", jobs=sorted(self._running))
             self._end_jobs()
@@ -178,8 +184,8 @@ class Scheduler:
 
     # --- jobs -----------------------------------------------------------------------------------------------
     def _may_begin(self, due: DueRun) -> bool:
-        lane = due.job in SPARK_JOBS
-        if self._stopping.is_set() or any((job in SPARK_JOBS) == lane for job in self._running):
+        lane = LANES.get(due.job, QUICK)
+        if self._stopping.is_set() or any(LANES.get(job, QUICK) == lane for job in self._running):
             return False
         return due.due_us >= self._missed_before_us or self._clock.monotonic() >= self._settled_at
 
