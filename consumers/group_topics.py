@@ -88,9 +88,14 @@ class GroupTopics:
         return topic is not None and topic.topic_id != key.topic_id
 
     def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
-        """As the scripts name them; those of topics that are gone cannot be held any more."""
-        found = ((self._find(at.topic), at) for at in partitions)
-        return [Key(at.topic, topic.topic_id, at.partition).text() for topic, at in found if topic is not None]
+        """As the scripts name them, each once; what is not there (any more) cannot be held."""
+        named = {(at.topic, at.partition) for at in partitions}
+        topics = {name: self._find(name) for name, _ in named}
+        return [
+            Key(name, topic.topic_id, number).text()
+            for name, number in named
+            if (topic := topics[name]) is not None and number < len(topic.partitions)
+        ]
 
     def commits(
         self, offsets: Sequence[PolledOffset], topic_id: str | None = None, *, by_member: bool = True

@@ -237,10 +237,20 @@ class Topics:
         if topic.system:
             raise problem("forbidden", f"the topic {name} is the system's and cannot be deleted")
         # First: they must not outlive it, and come to a successor of its name.
+        await self._delete_dead_letters(name)
+        await self._delete(topic)
+        try:
+            # Whoever gave up a record meanwhile has made them anew.
+            await self._delete_dead_letters(name)
+        except SiltlogError as error:
+            self._logger.warning("dead letters of a deleted topic stay", topic=name, reason=error.detail)
+
+    async def _delete_dead_letters(self, name: str) -> None:
+        """Those of the topic, and before them what was given up where they were read themselves."""
         dead = next((one for one in self._log.topics() if one.name == names.dead_letter_topic(name)), None)
         if dead is not None:
+            await self._delete_dead_letters(dead.name)
             await self._delete(dead)
-        await self._delete(topic)
 
     async def _delete(self, topic: TopicLog) -> None:
         name = topic.name

@@ -10,6 +10,7 @@ from siltlog.infra.errors import Refused, SiltlogError, UnknownTopic
 from siltlog.infra.new_record import NewRecord
 from siltlog.ingest.log import Log
 from siltlog.ingest.system_topics import SystemTopics
+from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import Topics
 from siltlog.ingest.wal.disk import Disk
 
@@ -102,6 +103,30 @@ def test_dead_letters_do_not_outlive_their_topic(tmp_path: Path) -> None:
             anew = await system(log, topics).dead_letters("orders")
             assert anew.topic_id != dead.topic_id
             assert await stored(log, "orders.dlq") == []
+
+    asyncio.run(run())
+
+
+def test_dead_letters_of_dead_letters_and_those_made_meanwhile_go_with_the_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            await topics.create("orders", 1, {})
+            await topics.create("other", 1, {})
+            dead_letters = system(log, topics).dead_letters
+            for name in ("orders", "orders.dlq", "other"):
+                await dead_letters(name)
+            delete = topics._delete
+
+            async def gives_up_first(topic: TopicLog) -> None:
+                if topic.name == "orders":
+                    await dead_letters("orders")
+                await delete(topic)
+
+            monkeypatch.setattr(topics, "_delete", gives_up_first)
+            await topics.delete("orders")
+            assert [topic.name for topic in log.topics()] == ["other", "other.dlq"]
 
     asyncio.run(run())
 
