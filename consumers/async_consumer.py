@@ -16,6 +16,7 @@ from siltlog.consumers.chunk import Chunk, records_in
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt
 from siltlog.consumers.consumer_tasks import ConsumerTasks
 from siltlog.consumers.flights import FETCH_RECORDS_MAX
+from siltlog.consumers.handler import check_handler
 from siltlog.consumers.handling import HandlingOptions
 from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.lag import Lag
@@ -164,6 +165,7 @@ class AsyncConsumer:
 
         Where this is cancelled the handlers that run are too, and what is done is committed.
         """
+        check_handler(handle, awaits=True)
         options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
         async with self._my_turn():
             await AsyncHandlerRun(self._inbox, self._tasks, handle, options, self._clock).run()

@@ -15,6 +15,7 @@ from siltlog.consumers.chunk import Chunk, records_in
 from siltlog.consumers.consumer_options import ConsumerOptions, OnPartitions, Reset, StopAt
 from siltlog.consumers.consumer_threads import ConsumerThreads
 from siltlog.consumers.flights import FETCH_RECORDS_MAX
+from siltlog.consumers.handler import check_handler
 from siltlog.consumers.handling import HandlingOptions
 from siltlog.consumers.inbox import Inbox
 from siltlog.consumers.lag import Lag
@@ -176,6 +177,7 @@ class Consumer:
         With several `workers`, threads call `handle`, at most one for a partition; otherwise this thread does. Raises
         what a poll does, and what `handle` raises that is no Exception; the record is then not done.
         """
+        check_handler(handle, awaits=False)
         options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
         with self._my_turn():
             HandlerRun(self._inbox, self._threads, handle, options, self._clock).run()

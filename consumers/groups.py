@@ -234,7 +234,11 @@ class Groups:
         if reply["status"] == "unknown_group":
             raise _unknown_group(group)
         if reply["status"] == "group_not_empty":
-            raise problem("group_not_empty", f"the group {group} has members: stop them, then delete it")
+            raise problem(
+                "group_not_empty",
+                f"the group {group} has members: stop them, then delete it; "
+                "one with an instance_id is gone once its session timeout is over",
+            )
 
     async def list_groups(self, prefix: str, after: str, limit: int) -> tuple[list[tuple[str, str, int]], str | None]:
         """Up to `limit` groups by name after `after`: (group, state, members); and where to go on, None at the end."""

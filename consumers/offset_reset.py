@@ -79,7 +79,8 @@ class OffsetReset:
         if state.members:
             raise problem(
                 "group_not_empty",
-                f"the group {group} has members, which go on where they are: stop them, then reset it",
+                f"the group {group} has members, which go on where they are: stop them, then reset it; "
+                "one with an instance_id is gone once its session timeout is over",
             )
         committed = {(entry.key.topic, entry.key.partition): entry.offset for entry in state.offsets}
         moved = []
