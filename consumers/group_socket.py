@@ -4,7 +4,7 @@ A member whose connection is lost has its session timeout to come back by its id
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,7 +21,15 @@ from siltlog.consumers.groups import Groups
 from siltlog.consumers.log_view import LogView
 from siltlog.consumers.record_filter import RecordFilter
 from siltlog.consumers.render import Values
-from siltlog.consumers.socket_messages import Commit, Nack, Release, committed_message, partitions_message
+from siltlog.consumers.socket_messages import (
+    Commit,
+    Nack,
+    Release,
+    SaidOffset,
+    SaidRecord,
+    committed_message,
+    partitions_message,
+)
 from siltlog.consumers.socket_session import Session
 from siltlog.consumers.streams import Stream
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
@@ -104,6 +112,8 @@ class GroupSocket(Session):
         self._generation = 0
         self._revoked: dict[Key, int] = {}
         """What the member was told to let go of, and has not yet."""
+        self._since: dict[tuple[str, int], int] = {}
+        """The generation that the last `assigned` named, by topic and partition."""
         self._waiter: Waiter
         self._change: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -206,6 +216,7 @@ class GroupSocket(Session):
         new = {key: offset for key, offset in offsets.items() if key not in self.feed.offsets}
         for key, offset in new.items():
             self._revoked.pop(key, None)
+            self._since[key.topic, key.partition] = self._generation
             self.feed.put(key, offset)
         if gone:
             self._tell("revoked", gone.items())
@@ -240,12 +251,28 @@ class GroupSocket(Session):
             self._refuse(error)
             self._is_due = True
 
+    def _check_given(self, offsets: Sequence[SaidOffset | SaidRecord]) -> None:
+        """Of an assignment that has ended nothing is taken: the partition may be that of another topic by now."""
+        late = [
+            {"topic": at.topic, "partition": at.partition}
+            for at in offsets
+            if at.generation is not None and at.generation < self._since.get((at.topic, at.partition), 0)
+        ]
+        if late:
+            raise problem(
+                "fenced_member",
+                "what was said is of an assignment that has ended: drop what came of it, and go on with the last",
+                partitions=late,
+            )
+
     async def _commit(self, message: Commit) -> None:
-        request = CommitRequest(offsets=message.offsets, member_id=self.member, generation=self._generation)
+        self._check_given(message.offsets)
+        request = CommitRequest(offsets=[*message.offsets], member_id=self.member, generation=self._generation)
         await self._groups.commit(self.group, request)
         self.socket.send(committed_message((at.topic, at.partition, at.offset) for at in message.offsets))
 
     async def _nack(self, message: Nack) -> None:
+        self._check_given(message.offsets)
         for at in message.offsets:
             key = self._held(at.topic, at.partition)
             request = DeadLetterRequest(

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from siltlog.consumers.feed import Found
-from siltlog.consumers.group_requests import CommittedOffset, PartitionName, PolledOffset
+from siltlog.consumers.group_requests import CommittedOffset, PartitionName, PolledOffset, Whole
 from siltlog.consumers.group_scripts import Key
 from siltlog.consumers.render import Record, Values, records
 from siltlog.infra.errors import Refused, problem
@@ -22,14 +22,23 @@ class Credit(msgspec.Struct, tag="credit", forbid_unknown_fields=True):
     records: Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
 
 
+class SaidOffset(CommittedOffset):
+    generation: Whole | None = None
+    """As `assigned` gave it: what is said of an earlier assignment of the partition is refused."""
+
+
+class SaidRecord(PolledOffset):
+    generation: Whole | None = None
+
+
 class Commit(msgspec.Struct, tag="commit", forbid_unknown_fields=True):
-    offsets: Annotated[list[CommittedOffset], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
+    offsets: Annotated[list[SaidOffset], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
 
 
 class Nack(msgspec.Struct, tag="nack", forbid_unknown_fields=True):
     """These records could not be handled: each counts an attempt and comes again, or is dead-lettered."""
 
-    offsets: Annotated[list[PolledOffset], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
+    offsets: Annotated[list[SaidRecord], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
     error: Annotated[str, msgspec.Meta(max_length=ERROR_CHARS_MAX)] = ""
 
 

@@ -370,6 +370,30 @@ def test_a_topic_that_ends_is_lost_and_the_others_go_on(calls: Http, topic: str,
         ws.until("committed")
 
 
+@pytest.mark.parametrize("kind", ["commit", "nack"])
+def test_what_is_said_late_of_a_deleted_topic_is_not_taken_for_its_successor(
+    calls: Http, topic: str, group: str, kind: str
+) -> None:
+    numbered(topic, calls, 5, 0)
+    with talking(calls.url, group_path(group, topic)) as ws:
+        before = ws.hear("assigned")["partitions"][0]
+        ws.say("credit", records=5)
+        ws.records(5)
+        calls.call("DELETE", f"/v1/topics/{topic}")
+        calls.create(topic, 2)
+        numbered(topic, calls, 9, 0)
+        after = ws.until("assigned")["partitions"]
+        while not after:
+            after = ws.until("assigned")["partitions"]
+        said = {"topic": topic, "partition": 0, "offset": 4, "generation": before["generation"]}
+        ws.say(kind, offsets=[said])
+        assert ws.until("problem")["partitions"] == [{"topic": topic, "partition": 0}]
+        assert committed(calls, group)[0] == 0
+        ws.say("commit", offsets=[said | {"generation": after[0]["generation"]}])
+        ws.until("committed")
+    assert committed(calls, group)[0] == 4
+
+
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 6), ("latest", 11)])
 def test_what_retention_took_is_passed_over_as_the_group_says(
     calls: Http, topic: str, group: str, policy: str, first: int
