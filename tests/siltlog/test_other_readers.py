@@ -1,0 +1,61 @@
+"""A topic's table, by readers of Delta that know nothing of Siltlog."""
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+import siltlog
+from siltlog import Admin, Producer
+from siltlog.testing import running_server
+
+# In a process of their own: some end the interpreter they are in when they meet others' threads at its exit.
+READERS = {
+    "deltalake": """
+from deltalake import DeltaTable
+import pyarrow.compute as pc
+table = DeltaTable(uri).to_pyarrow_dataset()
+found = table.to_table(columns=["offset", "value"])
+print(json.dumps([found.num_rows, pc.max(found["offset"]).as_py(), str(found.schema.field("value").type)]))
+""",
+    "polars": """
+import polars
+found = polars.scan_delta(uri).select(polars.len(), polars.col("offset").max(), polars.col("value")).head(1).collect()
+print(json.dumps([found["len"][0], found["offset"][0], str(found.schema["value"]).lower()]))
+""",
+    "duckdb": """
+from deltalake import DeltaTable
+import duckdb
+topic = DeltaTable(uri).to_pyarrow_dataset()
+print(json.dumps(duckdb.sql('SELECT count(*), max("offset"), lower(typeof(any_value(value))) FROM topic').fetchall()[0]))
+""",
+}
+BINARY = {"deltalake": "binary", "polars": "binary", "duckdb": "blob"}
+
+
+def read_by(reader: str, uri: str) -> list[object]:
+    program = f"import json, sys\nuri = sys.argv[1]\n{READERS[reader]}"
+    ran = subprocess.run([sys.executable, "-c", program, uri], capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    found: list[object] = json.loads(ran.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_any_reader_of_delta_reads_a_topic() -> None:
+    """Two files, and what is left when the first was removed."""
+    with running_server(redis_url="redis://127.0.0.1:1/0", flush_ms=50) as server:
+        with Admin(server.url) as admin:
+            admin.create_topic("events", 1)
+        for first in (0, 50):
+            with Producer(server.url, acks="table") as producer:
+                producer.send_batch("events", pa.table({"value": [f"v{n}" for n in range(first, first + 50)]}))
+        uri = siltlog.table_uri("events", server.url)
+        for reader in READERS:
+            assert read_by(reader, uri) == [100, 99, BINARY[reader]], reader
+        with Admin(server.url) as admin:
+            admin.delete_records("events", 0, 50)
+        for reader in READERS:
+            assert read_by(reader, uri) == [50, 99, BINARY[reader]], reader
