@@ -29,7 +29,8 @@ print(json.dumps([found["len"][0], found["offset"][0], str(found.schema["value"]
 from deltalake import DeltaTable
 import duckdb
 topic = DeltaTable(uri).to_pyarrow_dataset()
-print(json.dumps(duckdb.sql('SELECT count(*), max("offset"), lower(typeof(any_value(value))) FROM topic').fetchall()[0]))
+found = duckdb.sql('SELECT count(*), max("offset"), lower(typeof(any_value(value))) FROM topic')
+print(json.dumps(found.fetchall()[0]))
 """,
 }
 BINARY = {"deltalake": "binary", "polars": "binary", "duckdb": "blob"}
