@@ -86,7 +86,6 @@ class ConsumerOptions:
         if self.instance_id is not None and self.group is None:
             raise ConfigError("instance_id= is of a member of a group; give group=")
         for what, name in (
-            ("a topic", self.topics),
             ("group", [self.group]),
             ("client_id", [self.client_id]),
             ("instance_id", [self.instance_id]),
@@ -95,10 +94,14 @@ class ConsumerOptions:
                 wrong = None if given is None else names.name_problem(given)
                 if wrong is not None:
                     raise ConfigError(f"{what}: {wrong}")
-        for at in self.assign:
-            wrong = names.name_problem(checked_partition(at).topic)
-            if wrong is not None:
-                raise ConfigError(f"assign=: {wrong}")
+        for what, topics in (
+            ("a topic", self.topics),
+            ("assign=", [checked_partition(at).topic for at in self.assign]),
+        ):
+            for topic in topics:
+                wrong = names.readable_topic_problem(topic)
+                if wrong is not None:
+                    raise ConfigError(f"{what}: {wrong}")
         if len(set(self.assign)) != len(self.assign):
             raise ConfigError("assign= names a partition twice")
 

@@ -28,10 +28,11 @@ Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1)]
 Timeout = Annotated[int, msgspec.Meta(ge=TIMEOUT_MS_MIN, le=TIMEOUT_MS_MAX)]
 Name = Annotated[str, msgspec.Meta(pattern=rf"^{names.NAME_PATTERN.pattern}\Z")]
+TopicName = Annotated[str, msgspec.Meta(pattern=rf"^{names.TOPIC_PATTERN.pattern}\Z")]
 
 
 class PartitionName(msgspec.Struct, forbid_unknown_fields=True):
-    topic: Name
+    topic: TopicName
     partition: Whole
 
 
@@ -49,7 +50,7 @@ class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A join (`generation` 0) or heartbeat; what is left out stays as it is."""
 
     generation: Whole = 0
-    topics: Annotated[list[Name], msgspec.Meta(max_length=TOPICS_MAX)] | None = None
+    topics: Annotated[list[TopicName], msgspec.Meta(max_length=TOPICS_MAX)] | None = None
     topic_pattern: Annotated[str, msgspec.Meta(max_length=PATTERN_CHARS_MAX)] | None = None
     client_id: Name | None = None
     instance_id: Name | None = None

@@ -10,8 +10,8 @@ from siltlog.consumers.group_requests import (
     TOPICS_MAX,
     CommitRequest,
     CommittedOffset,
-    Name,
     PartitionName,
+    TopicName,
     Whole,
 )
 from siltlog.consumers.groups import Groups
@@ -29,7 +29,7 @@ class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Every partition of `topics`, or `partitions`; the member of the same name says what `to` needs to know."""
 
     to: ResetTo
-    topics: Annotated[list[Name], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)] | None = None
+    topics: Annotated[list[TopicName], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)] | None = None
     partitions: Annotated[list[PartitionName], msgspec.Meta(min_length=1, max_length=COMMITS_MAX)] | None = None
     timestamp: str | int | None = None
     offset: Whole | None = None

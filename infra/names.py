@@ -24,6 +24,15 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+TOPIC_PATTERN = re.compile(rf"{NAME_PATTERN.pattern}(?:{re.escape(DEAD_LETTER_SUFFIX)}){{0,2}}")
+"""What a topic that is there may be called: dead letters have the longest of names, and their suffix."""
+
+
+def readable_topic_problem(name: str) -> str | None:
+    """Why there can be no topic called `name`, a user's or the system's; None when there can."""
+    return None if name not in (".", "..") and TOPIC_PATTERN.fullmatch(name) else name_problem(name)
+
+
 IDEMPOTENCY_PREFIX = "key:"
 """Begins the producer id of a request with an Idempotency-Key; no name of a user has a colon."""
 

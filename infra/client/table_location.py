@@ -23,7 +23,7 @@ def table_uri(
         with Admin(url or default_url()) as admin:
             uri = str(admin.topic(topic)["table_uri"])
     else:
-        wrong = names.name_problem(topic)
+        wrong = names.readable_topic_problem(topic)
         if wrong is not None:
             raise ConfigError(wrong)
         uri = f"{root.rstrip('/')}/{names.topic_path(topic)}"

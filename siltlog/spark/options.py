@@ -156,7 +156,7 @@ def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
     if not topics:
         raise ConfigError("no topic is named")
     for topic in topics:
-        wrong = names.name_problem(topic)
+        wrong = names.readable_topic_problem(topic)
         if wrong is not None:
             raise ConfigError(wrong)
     return topics

@@ -53,6 +53,13 @@ def api() -> Iterator[Api]:
         yield api
 
 
+def test_dead_letters_of_the_longest_name_can_be_read_by_a_group(api: Api) -> None:
+    for suffix, status in (("", 404), (".dlq", 404), (".dlq.dlq", 404), ("x", 422), (".dlqx", 422)):
+        name = "n" * 196 + suffix
+        assert api.call("PUT", "/v1/groups/longest/members/a", {"topics": [name]})[0] == status, suffix
+        assert (names.readable_topic_problem(name) is None) == (status == 404)
+
+
 def test_the_loop_of_a_member(api: Api) -> None:
     told = api.ok("PUT", "/v1/groups/loop/members/a", {"topics": ["flights"]})
     assert told["generation"] > 0 and told["heartbeat_interval_ms"] == 5_000
