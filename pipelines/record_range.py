@@ -1,17 +1,21 @@
 """Records of a topic between two places: which files have them at one version, and reading them in order."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra import names
 from siltlog.infra.arrow_arrays import numbers_of
+from siltlog.infra.clock import Clock
 from siltlog.infra.data_file import DataFile, row_groups
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import CorruptData, problem
 from siltlog.infra.schema import RECORD_SCHEMA, TIMESTAMP
 from siltlog.infra.store import ObjectStore
+from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 
 
@@ -114,6 +118,24 @@ def records_of(
             position = int(offsets[-1]) + 1
             if position >= part.end:
                 return
+
+
+@contextmanager
+def version_named(store: ObjectStore, topic: str, version: int, clock: Clock) -> Iterator[None]:
+    """Around reading what the table held at `version`: what vacuum removed since is told from damage."""
+    try:
+        yield
+    except CorruptData as error:
+        path = str(error.members.get("path", ""))
+        relative = path.removeprefix(f"{names.topic_path(topic)}/")
+        if store.size(path) is not None or relative in TopicTable.open(store, topic, clock).snapshot.files:
+            raise
+        raise problem(
+            "invalid_request",
+            f"vacuum has removed files that version {version} of topic {topic} had, so it cannot be read any more; "
+            "begin anew with a newer version",
+            topic=topic,
+        ) from error
 
 
 def totals(slices: Sequence[Slice]) -> tuple[int, int, int]:

@@ -5,8 +5,8 @@ so that whoever goes on with the run reads the same records; the target's server
 because each partition is published by a producer whose sequences are the offsets.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -18,14 +18,14 @@ from siltlog.infra.client.pace import Pace
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.cluster_id import cluster_id
-from siltlog.infra.errors import CorruptData, UnknownTopic, problem
+from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_load import snapshot_at
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.record_query import matching, remove_matches
-from siltlog.pipelines.record_range import Selection, Slice, plan_slices, records_of, totals
+from siltlog.pipelines.record_range import Selection, Slice, plan_slices, records_of, totals, version_named
 from siltlog.pipelines.replay_plan import (
     ReplayPlan,
     Target,
@@ -234,7 +234,7 @@ class _Run:
         if self._progress.finished:
             return
         ends = {part.partition: part.end for part in slices}
-        with self._sources_named():
+        with version_named(self._store, self._plan.topic, self._plan.version, self._clock):
             if self._plan.selection.where is not None:
                 slices = matching(self._store, self._plan.topic, self._snapshot, self._plan.selection, self._run)
             for part in slices:
@@ -288,21 +288,3 @@ class _Run:
         path = f"/v1/topics/{self._plan.into.topic}"
         config = self._sending.caller.call(json_request("GET", path)).json()["config"]
         return bool(self._stale_ms > int(config["producer.expiration.ms"]["value"]))
-
-    @contextmanager
-    def _sources_named(self) -> Iterator[None]:
-        """A file that is gone is said to be so by the version that had it."""
-        try:
-            yield
-        except CorruptData as error:
-            path = str(error.members.get("path", ""))
-            newest = TopicTable.open(self._store, self._plan.topic, self._clock).snapshot
-            relative = path.removeprefix(f"{names.topic_path(self._plan.topic)}/")
-            if self._store.size(path) is not None or relative in newest.files:
-                raise
-            raise problem(
-                "invalid_request",
-                f"vacuum has removed files that version {self._plan.version} of topic {self._plan.topic} had, so it "
-                "cannot be read any more; begin a new run from a newer version",
-                topic=self._plan.topic,
-            ) from error

@@ -1,7 +1,9 @@
 """A file that a command reads: a path on this machine, or any location that fsspec can open (`s3://…`, `https://…`)."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -12,6 +14,7 @@ from siltlog.cli.session import needs
 from siltlog.infra.errors import ConfigError
 
 SAMPLE_BYTES = 1024 * 1024
+_PATTERN = re.compile(r"[*?\[]")
 _MODIFIED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
 """What file systems of fsspec call that which changes with the content, the surest first."""
 
@@ -36,6 +39,36 @@ def opened(location: str) -> BinaryIO:
     with _readable(location):
         stream: BinaryIO = files.open(path, "rb")
     return stream
+
+
+def files_below(location: str) -> dict[str, str] | None:
+    """The files of a folder, or that a pattern names: by their names within it, their locations. None for one file.
+
+    Raises OSError, ConfigError; where there is nothing, too.
+    """
+    if "://" not in location:
+        path = Path(location)
+        if path.is_dir():
+            return {file.relative_to(path).as_posix(): str(file) for file in path.rglob("*") if file.is_file()}
+        if path.exists() or not _PATTERN.search(location):
+            return None
+        # Path.glob takes no pattern that is absolute.
+        named = [file for file in glob(location, recursive=True) if Path(file).is_file()]  # noqa: PTH207
+        return {file.removeprefix(_fixed(location)): file for file in named}
+    files, inner = _found(location)
+    with _readable(location):
+        if _PATTERN.search(inner):
+            found = {path.removeprefix(_fixed(inner)): path for path in files.glob(inner)}
+        elif files.isdir(inner):
+            found = {path.removeprefix(inner.rstrip("/") + "/"): path for path in files.find(inner)}
+        else:
+            return None
+        return {name: str(files.unstrip_protocol(path)) for name, path in found.items() if not path.endswith("/")}
+
+
+def _fixed(pattern: str) -> str:
+    """The folder that all have in common that a pattern names."""
+    return pattern[: pattern.rfind("/", 0, re.search(_PATTERN, pattern).start()) + 1]  # type: ignore[union-attr]
 
 
 def content_mark(location: str) -> str | None:

@@ -29,6 +29,8 @@ COMMANDS = {
     "retain": "pipelines:retain",
     "vacuum": "pipelines:vacuum",
     "replay": "replay:replay",
+    "export": "export:export",
+    "import": "import_files:import_files",
     "audit": "audit:audit",
     "backup": "backup:backup",
     "restore": "backup:restore",

@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
 
 from siltlog.infra import names
-from siltlog.infra.arrow_pieces import Pieces
 from siltlog.infra.client.arrow_body import PUBLISHED, Compression, out_of_range, place
 from siltlog.infra.client.calls import path_part
-from siltlog.infra.client.core import Buffer, Request, json_request
-from siltlog.infra.client.flight import Claimed, Reply
+from siltlog.infra.client.core import Request, json_request
+from siltlog.infra.client.flight import Reply
+from siltlog.infra.client.increasing import IncreasingProducer, fitting, stream_of
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.topic_config import PARTITIONS_MAX
@@ -28,19 +27,13 @@ from siltlog.infra.topic_config import PARTITIONS_MAX
 COUNT_BITS = 14
 COUNT_MASK = (1 << COUNT_BITS) - 1
 """Of a sequence: the partition count. What is above them is the record's number. Stored, so never to be changed."""
-TIMEOUT_MS = 15_000
-GRACE_MS = 5_000
 RETRY_MS = 120_000
 """How long a server may be away before publishing fails."""
-PIECE_BYTES_MIN = 16 * 1024
 NO_COUNT = 2**31 - 1
 """A partition count that no topic has."""
 BAD_RECORD_CODES = ("invalid_record", "record_too_large")
 
 assert PARTITIONS_MAX <= COUNT_MASK
-
-_claimed = msgspec.json.Decoder(Claimed)
-_reply = msgspec.json.Decoder(Reply)
 
 
 class Stopped(Exception):
@@ -108,7 +101,9 @@ class Publication:
         self._partitions = self._partition_count()
         self._producer_id = producer_id or str(uuid4())
         self._keyless = xxhash.xxh3_64_intdigest(self._producer_id.encode())
-        self._epoch = 0
+        self._producer = IncreasingProducer(
+            caller, topic, self._producer_id, compression=options.compression, acks=options.acks
+        )
         self._resumed = Resumed()
         if producer_id is not None and self._made:
             self._claim()
@@ -140,7 +135,7 @@ class Publication:
         placed = self._placed(chunk, first, count, keyless) if chunk.num_rows else chunk
         start = 0
         while start < placed.num_rows:
-            rows = self._fitting(placed, start)
+            rows = fitting(placed, start, bytes_max=self._options.request_bytes, records_max=self._options.records_max)
             yield rows
             start += self._send(placed.slice(start, rows), first, count)
         if wrong:
@@ -166,7 +161,7 @@ class Publication:
         record = pa.table({"value": pa.array([b""], pa.binary())})
         headers = {"Content-Type": names.MEDIA_ARROW, names.HEADER_PARTITION_COUNT: str(NO_COUNT)}
         try:
-            self._caller.call(Request("POST", f"{self._path}/records", headers, _body(record, "none")))
+            self._caller.call(Request("POST", f"{self._path}/records", headers, stream_of(record, "none")))
         except SiltlogError as error:
             if error.error_code == "partition_count_changed":
                 return int(error.members["partitions"])
@@ -174,10 +169,7 @@ class Publication:
 
     def _claim(self) -> None:
         """Fences an earlier run that may still be there, and asks where it stopped."""
-        path = f"{self._path}/producers/{self._producer_id}"
-        claimed = _claimed.decode(self._caller.call(json_request("POST", path, repeatable=True)).body)
-        self._epoch = claimed.producer_epoch
-        last = {part.partition: part.next_sequence - 1 for part in claimed.partitions if part.next_sequence}
+        last = self._producer.claim()
         if last:
             highest = max(last.values())
             self._resumed = Resumed(highest >> COUNT_BITS, highest & COUNT_MASK, last)
@@ -202,17 +194,10 @@ class Publication:
         self.already += int(len(new) - new.sum())
         return placed.filter(pa.array(new))
 
-    def _fitting(self, placed: pa.Table, start: int) -> int:
-        """How many records from `start` on fit in one request; at least one."""
-        rows: int = min(placed.num_rows - start, self._options.records_max)
-        while rows > 1 and (size := placed.slice(start, rows).nbytes) > self._options.request_bytes:
-            rows = max(1, min(rows - 1, rows * self._options.request_bytes // size))
-        return rows
-
     def _send(self, records: pa.Table, first: int, count: int) -> int:
         """Returns how many of the records it sent. `first` is the number of the chunk's first one."""
         try:
-            reply = self._caller.call(self._request(records, count))
+            parts = self._producer.send(records, count if count == self._partitions else None)
         except SiltlogError as error:
             index = error.members.get("index")
             if error.error_code == "partition_count_changed":
@@ -226,26 +211,11 @@ class Publication:
             if index:
                 self._send(records.slice(0, index), first, count)
             raise Stopped(error, (records["sequence"][index].as_py() >> COUNT_BITS) - first) from error
-        for part in _reply.decode(reply.body).partitions:
+        for part in parts:
             self._count(part)
         sent: int = records.num_rows
         self.count += sent
         return sent
-
-    def _request(self, records: pa.Table, count: int) -> Request:
-        headers = {
-            "Content-Type": names.MEDIA_ARROW,
-            "Accept": names.MEDIA_JSON,
-            names.HEADER_PRODUCER_ID: self._producer_id,
-            names.HEADER_PRODUCER_EPOCH: str(self._epoch),
-            names.HEADER_SEQUENCE_MODE: "increasing",
-        }
-        if count == self._partitions:
-            headers[names.HEADER_PARTITION_COUNT] = str(count)
-        acks = f"&acks={self._options.acks}" if self._options.acks else ""
-        path = f"{self._path}/records?timeout_ms={TIMEOUT_MS}{acks}"
-        body = _body(records, self._options.compression)
-        return Request("POST", path, headers, body, TIMEOUT_MS + GRACE_MS, repeatable=True)
 
     def _count(self, part: Reply.Part) -> None:
         landed = self.landed.setdefault(part.partition, Landed(part.partition))
@@ -254,11 +224,3 @@ class Publication:
         if part.last_offset is not None:
             landed.last_offset = part.last_offset
         landed.count += part.count
-
-
-def _body(records: pa.Table, compression: Compression) -> list[Buffer]:
-    sink = Pieces()
-    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
-    with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, records.schema, options=options) as writer:
-        writer.write_table(records)
-    return sink.joined(PIECE_BYTES_MIN - 1)

@@ -14,7 +14,8 @@ from siltlog.cli.location import checked, content_mark
 from siltlog.cli.output import grid, publish_progress
 from siltlog.cli.record_shape import RecordShape
 from siltlog.cli.session import Session, client_options, pass_session
-from siltlog.infra.clock import Clock, SystemClock, parse_us
+from siltlog.infra.client.pace import Pace
+from siltlog.infra.clock import SystemClock, parse_us
 from siltlog.infra.errors import SiltlogError
 from siltlog.rows import pointer_parts
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 KINDS = ("ndjson", "csv", "parquet", "lines")
-REQUESTS_PER_SECOND = 10
-"""With --rate: its records are spread over so many requests."""
-RECORDS_MAX = 1_000_000
 EPILOG = """\b
 Examples:
   silt publish events '{"hello": "world"}' --key greeting
@@ -62,7 +60,7 @@ def _time(_: click.Context, __: click.Parameter, text: str | None) -> int | None
     type=click.Choice(KINDS),
     help="What a file or standard input holds, where its name does not say.",
 )
-@click.option("--lines", type=click.Choice(("value", "record")), help="What a line is: a value, or a record object.")
+@click.option("--lines", type=click.Choice(("value", "record")), help="What a line or row is: a value, or a record.")
 @click.option("--key", "-k", help="The key of every record.")
 @click.option(
     "--key-from",
@@ -106,16 +104,17 @@ def publish(
     Every record is acknowledged, in order and once, before the command ends. A --file that was interrupted goes on
     where it stopped when the same command is run again.
     """
-    wanted = _shape(**shape)
+    wanted = shape_of(**shape)
     source = _source(values, file, kind, wanted)
     mark = content_mark(file) if file is not None and resume else None
-    producer_id = None if mark is None else _producer_id(mark, kind, skip, wanted)
+    producer_id = None if mark is None else producer_of(mark, kind, skip, wanted)
     clock = SystemClock()
     started = clock.monotonic()
-    with _publication(session, topic, acks, rate, producer_id, mark) as publication:
+    pace = Pace(rate, clock)
+    with publication_of(session, topic, acks, pace, producer_id, mark) as publication:
         try:
             with publish_progress(topic, source.total) as show:
-                _send(publication, source, skip, _pacing(rate, clock), show, gather=mark is None)
+                send(publication, source, skip, pace, show, gather=mark is None)
         except KeyboardInterrupt:
             if mark is not None:
                 before = publication.count + publication.already
@@ -124,7 +123,7 @@ def publish(
         _report(session, publication, source, skip, clock.monotonic() - started)
 
 
-def _shape(header: tuple[str, ...], lines: Literal["value", "record"] | None, **options: Any) -> RecordShape:
+def shape_of(header: tuple[str, ...], lines: Literal["value", "record"] | None, **options: Any) -> RecordShape:
     for one, other in (("key", "key_from"), ("timestamp_us", "timestamp_from")):
         if options[one] is not None and options[other] is not None:
             name = one.removesuffix("_us")
@@ -166,15 +165,15 @@ def _header(entry: str) -> tuple[str, str]:
     return name, text
 
 
-def _producer_id(mark: str, *made: Any) -> str:
+def producer_of(mark: str, *made: Any) -> str:
     """The same for the same content of which the same records are made."""
     what = msgspec.json.encode([mark, *made])
     return f"file-{xxhash.xxh3_128_hexdigest(what)}"
 
 
 @contextmanager
-def _publication(
-    session: Session, topic: str, acks: str | None, rate: float | None, producer_id: str | None, mark: str | None
+def publication_of(
+    session: Session, topic: str, acks: str | None, pace: Pace, producer_id: str | None, mark: str | None
 ) -> "Iterator[Publication]":
     from siltlog.cli.publication import RETRY_MS, Options, Publication
     from siltlog.infra.client.core import Endpoints
@@ -188,7 +187,7 @@ def _publication(
         acks,
         compression_for(endpoints, "auto"),
         request_bytes=int(limits["request_bytes"] * 0.9),
-        records_max=RECORDS_MAX if rate is None else max(1, int(rate / REQUESTS_PER_SECOND)),
+        records_max=pace.records_max,
     )
     with closing(HttpTransport()) as transport:
         yield Publication(
@@ -196,11 +195,11 @@ def _publication(
         )
 
 
-def _send(
+def send(
     publication: "Publication",
     source: "Input",
     skip: int,
-    pace: Callable[[int], None],
+    pace: Pace,
     show: Callable[[int, int, int], None],
     *,
     gather: bool,
@@ -216,7 +215,7 @@ def _send(
         for chunk in ahead.chunks(gather=gather):
             try:
                 for records in publication.publish(chunk.table):
-                    pace(records)
+                    pace.wait(records)
                     show(publication.count, publication.already, chunk.position)
             except Stopped as stopped:
                 number = chunk.table[NUMBER][stopped.row].as_py()
@@ -244,21 +243,6 @@ def _rest(publication: "Publication", skip: int, *, placed: bool = True) -> str:
     else:
         came = "one before it is" if before == 1 else f"{before} before it are"
     return f"{came} published, none after it; mend it and go on with --skip {skip + before}"
-
-
-def _pacing(rate: float | None, clock: Clock) -> Callable[[int], None]:
-    """Waits before each request until its records may go."""
-    if rate is None:
-        return lambda records: None
-    started = clock.monotonic()
-    sent = 0
-
-    def wait(records: int) -> None:
-        nonlocal sent
-        clock.sleep(max(0.0, started + sent / rate - clock.monotonic()))
-        sent += records
-
-    return wait
 
 
 def _report(session: Session, publication: "Publication", source: "Input", skip: int, seconds: float) -> None:

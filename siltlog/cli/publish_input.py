@@ -98,8 +98,6 @@ def refusal(source: Input, error: BadRecord, rest: str) -> Refused:
 
 def _check_shape(kind: Kind, shape: RecordShape) -> None:
     rows = kind in ("csv", "parquet")
-    if rows and shape.lines == "record":
-        raise click.UsageError("--lines record is for lines; the rows of CSV and Parquet become values")
     if not rows and shape.value_from is not None:
         raise click.UsageError("--value-from names a column of CSV or Parquet; of lines each is published whole")
 
@@ -128,9 +126,12 @@ def _lines(read: Callable[[int], bytes], shape: RecordShape, *, json: bool) -> I
 def _csv_rows(source: Any, shape: RecordShape, place: "_Place") -> Iterator[pa.Table]:
     from pyarrow import csv
 
+    from siltlog.cli.record_csv import read_options
+
     first = 1
+    parsing, converting = read_options() if shape.lines == "record" else (None, None)
     try:
-        with csv.open_csv(source, csv.ReadOptions(block_size=CSV_BLOCK_BYTES)) as batches:
+        with csv.open_csv(source, csv.ReadOptions(block_size=CSV_BLOCK_BYTES), parsing, converting) as batches:
             for batch in batches:
                 place.passed()
                 yield from _rows(batch, first, shape)

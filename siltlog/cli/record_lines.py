@@ -38,6 +38,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _decode = msgspec.json.Decoder(_Record).decode
 _text = msgspec.json.Decoder(str).decode
+_decode_headers = msgspec.json.Decoder(dict[str, str | None] | list[_Header] | None).decode
 
 
 def record_columns(lines: Sequence[bytes]) -> tuple[dict[str, pa.Array], tuple[int, str] | None]:
@@ -60,6 +61,11 @@ def record_columns(lines: Sequence[bytes]) -> tuple[dict[str, pa.Array], tuple[i
         "partition": pa.array(partitions, pa.int32()),
     }
     return columns, wrong
+
+
+def headers_of(text: str | bytes) -> Stored | None:
+    """Headers from JSON as records have it. Raises msgspec.DecodeError, ValueError."""
+    return _headers(_decode_headers(text))
 
 
 def _rows(lines: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:

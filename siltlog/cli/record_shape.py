@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.cli.record_csv import bytes_column, check_columns, headers_column
 from siltlog.cli.record_lines import record_columns
 from siltlog.infra.client.record import time_us
 from siltlog.infra.schema import HEADERS, TIMESTAMP
@@ -66,8 +67,13 @@ class RecordShape:
         return self._finished(found)
 
     def of_rows(self, rows: pa.RecordBatch) -> Shaped:
-        """One record a row: the value is the row as a JSON object, or one column of it. Raises ValueError."""
+        """One record a row: the value is the row as a JSON object, or one column of it; or rows are records.
+
+        Raises ValueError.
+        """
         found = _Columns(rows.num_rows)
+        if self.lines == "record":
+            return self._finished(_record_rows(rows, found))
         if self.value_from is None:
             found.columns["value"] = json_column(rows)
         else:
@@ -117,6 +123,22 @@ class _Columns:
         except ValueError as error:
             self.stop(Wrong(len(there), str(error)))
         return there
+
+
+def _record_rows(rows: pa.RecordBatch, found: _Columns) -> _Columns:
+    check_columns(rows.schema.names)
+    value, key = (bytes_column(rows, name) for name in ("value", "key"))
+    nothing = pc.and_(value.is_null(), key.is_null())
+    if pc.any(nothing).as_py():
+        found.stop(Wrong(pc.index(nothing, True).as_py(), "a null value is a tombstone and needs a key"))
+    found.columns.update(value=value, key=key)
+    if "headers" in rows.schema.names:
+        found.columns["headers"] = pa.array(found.taken(headers_column(rows.column("headers"))), HEADERS)
+    if "timestamp" in rows.schema.names:
+        found.columns["timestamp"] = _time_column(rows.column("timestamp"), ["timestamp"], found)
+    if "partition" in rows.schema.names:
+        found.columns["partition"] = rows.column("partition").cast(pa.int32())
+    return found
 
 
 def _first_no_json(values: pa.Array, lines: Sequence[bytes]) -> Wrong | None:

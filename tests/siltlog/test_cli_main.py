@@ -52,7 +52,8 @@ def test_the_commands_are_those_that_are_promised() -> None:
     families = {path[0] for path in COMMANDS}
     assert families == {
         "serve", "demo", "health", "topic", "publish", "consume",
-        "group", "dlq", "compact", "retain", "vacuum", "audit", "backup", "restore", "schedule", "jobs", "query", "config"
+        "group", "dlq", "compact", "retain", "vacuum", "audit", "backup", "restore",
+        "replay", "export", "import", "schedule", "jobs", "query", "config"
     }  # fmt: skip
     assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
         *("create", "list", "describe", "alter", "delete", "delete-records"),

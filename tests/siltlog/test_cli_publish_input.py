@@ -329,17 +329,31 @@ def test_parquet_needs_a_file() -> None:
         from_stream(io.BytesIO(), "parquet", PLAIN)
 
 
+def test_what_is_not_for_a_format_is_a_misuse(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match="--value-from"):
+        from_file(text_file(tmp_path / "a.ndjson", b'{"a":1}'), None, RecordShape(value_from="a"))
+
+
+RECORDS = RecordShape(lines="record")
+
+
 @pytest.mark.parametrize(
-    ("name", "shape", "flag"),
+    ("text", "why"),
     [
-        ("a.csv", RecordShape(lines="record"), "--lines"),
-        ("a.parquet", RecordShape(lines="record"), "--lines"),
-        ("a.ndjson", RecordShape(value_from="a"), "--value-from"),
+        ("value,other\na,b\n", "there are: value, other"),
+        ("key\na\n", "value or value_base64 is needed"),
+        ("value,value_base64\na,YQ==\n", "both given"),
+        ("value_base64\n?\n", "value_base64 is not base64"),
+        ("value,headers\na,{\n", "headers are not JSON"),
+        ("value,timestamp\na,noon\n", "noon"),
+        ("value,key\n,\n", "needs a key"),
+        ("value,partition\na,x\n", "int32"),
     ],
+    ids=["column", "value", "both", "base64", "headers", "time", "tombstone", "partition"],
 )
-def test_what_is_not_for_a_format_is_a_misuse(tmp_path: Path, name: str, shape: RecordShape, flag: str) -> None:
-    with pytest.raises(click.UsageError, match=flag):
-        from_file(text_file(tmp_path / name, b'{"a":1}'), None, shape)
+def test_rows_that_are_no_records(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(BadRecord, match=why):
+        list(from_file(text_file(tmp_path / "a.csv", text.encode()), None, RECORDS).runs)
 
 
 def test_other_endings_are_a_misuse_unless_said(tmp_path: Path) -> None:

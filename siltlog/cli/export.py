@@ -1,0 +1,69 @@
+"""`silt export`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from siltlog.cli.output import pairs, progress
+from siltlog.cli.pipelines import place_options, place_settings
+from siltlog.cli.replay import range_options, selection_of
+from siltlog.cli.session import Session, needs, pass_session
+
+FORMATS = ("parquet", "ndjson", "csv", "delta")
+COMPRESSIONS = ("none", "gzip", "zstd")
+TEXT_FORMATS = ("ndjson", "csv")
+EPILOG = """\b
+Examples:
+  silt export --topic events --to backup/events --format ndjson --compression zstd
+  silt export --topic events --to s3://bucket/events --format parquet --from 2026-11-21T00:00:00Z
+  silt export --topic events --to /data/events --format delta --dry-run"""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--topic", "-t", required=True, help="The topic to write.")
+@click.option("--to", required=True, metavar="FOLDER|URI", help="Where to: a folder, or s3://bucket/prefix.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
+@click.option("--compression", type=click.Choice(COMPRESSIONS), default="none", help="Of NDJSON and CSV.")
+@range_options
+@click.option("--dry-run", is_flag=True, help="Say what would be read, and write nothing.")
+@place_options
+@pass_session
+def export(
+    session: Session,
+    /,
+    topic: str,
+    to: str,
+    form: Any,
+    compression: Any,
+    version: int | None,
+    dry_run: bool,
+    root: str | None,
+    data_dir: Path | None,
+    **chosen: Any,
+) -> None:
+    """Write what the table of --topic has to files: Parquet, record objects as NDJSON, CSV, or a Delta table.
+
+    silt import takes NDJSON, CSV and Parquet back. An export that was cut short goes on when it is repeated; each
+    file is there once it is whole.
+    """
+    if compression != "none" and form not in TEXT_FORMATS:
+        raise click.UsageError("--compression is for ndjson and csv; the others are compressed by themselves")
+    settings = place_settings(root, data_dir)
+    with needs("spark" if chosen["where"] else "server", "silt export"), progress() as bar:
+        from siltlog.cli.export_text import texts
+        from siltlog.pipelines.export import Asked
+        from siltlog.pipelines.export import export as run_export
+
+        task = bar.add_task(f"exporting {topic}", total=None)
+        report = run_export(
+            settings,
+            Asked(topic, to, form, compression, selection_of(**chosen), version),
+            texts(),
+            dry_run=dry_run,
+            advance=lambda done, planned: bar.update(task, completed=done, total=planned),
+        )
+    document = asdict(report)
+    document["seconds"] = round(report.seconds, 3)
+    session.output.document(document, value=[report.records], tables=[pairs(document)])

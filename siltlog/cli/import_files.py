@@ -1,0 +1,136 @@
+"""`silt import`: many files, each published as `silt publish --file` does one."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pyarrow as pa
+
+from siltlog.cli.location import content_mark, files_below, opened
+from siltlog.cli.output import grid, publish_progress
+from siltlog.cli.publish import producer_of, publication_of, send, shape_of
+from siltlog.cli.session import Session, client_options, pass_session
+from siltlog.infra.client.pace import Pace
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import problem
+
+FORMATS = ("ndjson", "csv", "parquet")
+MARKER, WHOLE = "_export/plan.json", "_export/done.json"
+"""What `silt export` leaves in a folder: at its beginning, and at its end."""
+COLUMNS = ("file", "count", "already_published")
+EPILOG = """\b
+Examples:
+  silt import --topic events backup/events
+  silt import --topic events 's3://bucket/events/*.parquet' --lines record
+  silt import --topic flights january.csv february.csv.gz --key-from carrier"""
+
+
+class Found(NamedTuple):
+    """A file to import."""
+
+    location: str
+    name: str
+    """Within what was named: two files of the same content are still two."""
+    exported: bool
+
+
+@click.command("import", epilog=EPILOG)
+@click.argument("sources", nargs=-1, required=True, metavar="FILE|FOLDER|PATTERN|URI...")
+@click.option("--topic", "-t", required=True, help="The topic to publish to.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="What the files hold, where names do not say.")
+@click.option(
+    "--lines",
+    type=click.Choice(("value", "record")),
+    help="What a line or row is: a value, or a record. Default: a record of what silt export wrote, else a value.",
+)
+@click.option("--by-key", is_flag=True, help="Place records by their keys, whatever partition they say.")
+@click.option("--key-from", metavar="COLUMN|POINTER", help="Take each key from the value, as silt publish does.")
+@click.option("--value-from", metavar="COLUMN", help="Of CSV and Parquet: publish this column alone, as it is.")
+@click.option("--timestamp-from", metavar="COLUMN|POINTER", help="Take each time from the value.")
+@click.option("--header", "-H", multiple=True, metavar="NAME=TEXT", help="A header of every record; repeatable.")
+@click.option("--acks", type=click.Choice(("wal", "table")), help="When a record counts as published.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
+@client_options
+@pass_session
+def import_files(
+    session: Session,
+    /,
+    sources: tuple[str, ...],
+    topic: str,
+    kind: Any,
+    lines: Any,
+    by_key: bool,
+    acks: str | None,
+    rate: float | None,
+    **shape: Any,
+) -> None:
+    """Publish the records of files: of folders all of them, in the order of their names.
+
+    They go through the server, each once: an import that was cut short goes on when it is repeated, and files that
+    were imported before are passed over.
+    """
+    found = [one for source in sources for one in _found(source, kind)]
+    if not found:
+        raise problem("not_found", f"there is nothing to import at {', '.join(sources)}")
+    pace = Pace(rate, SystemClock())
+    imported: list[dict[str, Any]] = []
+    for one in found:
+        wanted = shape_of(
+            **shape,
+            key=None,
+            timestamp_us=None,
+            partition=None,
+            lines=lines or ("record" if one.exported else "value"),
+        )
+        mark = content_mark(one.location)
+        producer_id = None if mark is None else producer_of(mark, one.name, kind, by_key, wanted)
+        from siltlog.cli.publish_input import from_file
+
+        source = from_file(one.location, kind, wanted)
+        if by_key:
+            source = replace(source, runs=_without_partitions(source.runs))
+        with publication_of(session, topic, acks, pace, producer_id, mark) as publication:
+            with publish_progress(f"{topic} ({len(imported) + 1} of {len(found)})", source.total) as show:
+                send(publication, source, 0, pace, show, gather=mark is None)
+            imported.append(dict(zip(COLUMNS, (one.location, publication.count, publication.already), strict=True)))
+    count = sum(entry["count"] for entry in imported)
+    document = {
+        "topic": topic,
+        "count": count,
+        "already_published": sum(entry["already_published"] for entry in imported),
+        "files": imported,
+    }
+    session.output.document(document, value=[count], tables=[grid(imported, COLUMNS, numbers=COLUMNS[1:])])
+
+
+def _found(source: str, kind: str | None) -> Iterator[Found]:
+    """Files that `source` names; of a folder those whose names say what they have, or all with a `kind`."""
+    below = files_below(source)
+    if below is None:
+        yield Found(source, source.rpartition("/")[2], exported=False)
+        return
+    exported = MARKER in below
+    if exported and WHOLE not in below:
+        raise problem("invalid_request", f"the export in {source} is not whole; repeat it, then import it")
+    names: Sequence[str] = sorted(below)
+    if exported:
+        with opened(below[WHOLE]) as stream:
+            names = json.load(stream)["files"]
+    for name in names:
+        hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+        if not hidden and (
+            kind is not None or any(suffix.lstrip(".") in (*FORMATS, "jsonl") for suffix in _endings(name))
+        ):
+            yield Found(below[name], name, exported)
+
+
+def _endings(name: str) -> list[str]:
+    return [suffix.lower() for suffix in Path(name).suffixes]
+
+
+def _without_partitions(runs: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    for run in runs:
+        yield run.drop_columns(["partition"]) if "partition" in run.column_names else run

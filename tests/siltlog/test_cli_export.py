@@ -1,0 +1,224 @@
+"""`silt export` and `silt import` against a real server: what went out comes back, byte for byte and once."""
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from http_rig import NO_REDIS, Http
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from siltlog.cli.export_text import texts
+from siltlog.cli.main import run
+from siltlog.cli.publish_input import from_file
+from siltlog.cli.record_shape import RecordShape
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.schema import RECORD_SCHEMA
+from siltlog.pipelines import export_plan
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+Capture = pytest.CaptureFixture[str]
+WAIT_S = 60.0
+FIELDS = ("timestamp", "key_base64", "value_base64", "headers")
+RECORDS: list[dict[str, Any]] = [
+    {"key": "a", "value": '{"x": 1.0}'},
+    {"key": "", "value": ""},
+    {"value": 'line\nfeed, "quotes" and \r'},
+    {"key": "gone", "value": None},
+    {"key_base64": "//8=", "value_base64": "AP/+", "headers": [{"key": "h", "value_base64": "/w=="}]},
+    {"value": "null", "headers": [{"key": "h", "value": None}, {"key": "h", "value": "1"}, {"key": "", "value": ""}]},
+    {"value": "  blank  ", "timestamp": "2026-11-21T07:36:00.123456Z"},
+    {"value": "123", "key": "007"},
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with running_server(flush_ms=50, redis_url=NO_REDIS) as running:
+        yield running
+
+
+@pytest.fixture
+def http(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Http:
+    monkeypatch.setenv("SILT_URL", server.url)
+    monkeypatch.setenv("SILT_DATA_DIR", str(server.data_dir))
+    return Http(server.url)
+
+
+@pytest.fixture
+def topic(http: Http) -> str:
+    """Of two partitions, with RECORDS in each."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    http.create(name, 2)
+    for partition in range(2):
+        records = [record | {"partition": partition} for record in RECORDS]
+        assert http.publish(name, *records, query="?acks=table").status == 200
+    return name
+
+
+def done(capsys: Capture, *arguments: str, status: int = 0) -> dict[str, Any]:
+    assert run([*arguments, "--output", "json"]) == status, capsys.readouterr().err
+    said = capsys.readouterr()
+    found: dict[str, Any] = json.loads(said.out if status == 0 else said.err)
+    return found
+
+
+def stored(http: Http, topic: str, partition: int) -> list[list[Any]]:
+    return [[record.get(name) for name in FIELDS] for record in http.read(topic, partition)]
+
+
+def other(http: Http, partitions: int = 2) -> str:
+    name = f"o-{uuid.uuid4().hex[:12]}"
+    http.create(name, partitions)
+    return name
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("form", ["parquet", "ndjson", "csv"])
+def test_what_went_out_comes_back(
+    http: Http, topic: str, tmp_path: Path, form: str, compression: str, capsys: Capture
+) -> None:
+    options = ["--format", form, *(["--compression", compression] if form != "parquet" else [])]
+    report = done(capsys, "export", "--topic", topic, "--to", str(tmp_path / "out"), *options)
+    assert (report["records"], report["written_files"], report["present_files"]) == (2 * len(RECORDS), 2, 0)
+    again = done(capsys, "export", "--topic", topic, "--to", str(tmp_path / "out"), *options)
+    assert (again["records"], again["written_files"], again["present_files"]) == (0, 0, 2)
+    copy = other(http)
+    imported = done(capsys, "import", "--topic", copy, str(tmp_path / "out"))
+    assert (imported["count"], len(imported["files"])) == (2 * len(RECORDS), 2)
+    for partition in range(2):
+        assert stored(http, copy, partition) == stored(http, topic, partition)
+    again = done(capsys, "import", "--topic", copy, str(tmp_path / "out"))
+    assert (again["count"], again["already_published"]) == (0, 2 * len(RECORDS))
+    narrow = other(http, 1)
+    (file,) = [name for name in (tmp_path / "out").iterdir() if "-00000-" in name.name]
+    assert done(capsys, "import", "--topic", narrow, str(tmp_path / "out"), status=1)["error_code"]
+    assert done(capsys, "import", "--topic", narrow, str(file), "--lines", "record", "--by-key")["count"] == 8
+    assert stored(http, narrow, 0)[-8:] == stored(http, topic, 0)
+
+
+def test_a_plain_delta_copy(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
+    to = tmp_path / "a copy [1]"
+    for records in (2 * len(RECORDS), 0):
+        assert done(capsys, "export", "--topic", topic, "--to", str(to), "--format", "delta")["records"] == records
+    table = deltalake.DeltaTable(to)
+    assert table.version() == 0
+    found = table.to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    assert found["value"].to_pylist()[:2] == [b'{"x": 1.0}', b""]
+    assert found["partition"].to_pylist() == [0] * 8 + [1] * 8
+
+
+def test_a_range_and_a_dry_run(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
+    to = str(tmp_path / "out")
+    command = ("export", "--topic", topic, "--to", to, "--partition", "1", "--from", "2", "--until", "5")
+    dry = done(capsys, *command, "--dry-run")
+    assert (dry["files"], dry["rows"], dry["records"], list(tmp_path.glob("out/*"))) == (1, 3, 0, [])
+    assert done(capsys, *command)["records"] == 3
+    (file,) = tmp_path.glob("out/*.parquet")
+    assert pq.read_table(file)["offset"].to_pylist() == [2, 3, 4]
+    http.publish(topic, {"value": "later", "partition": 1}, query="?acks=table")
+    assert done(capsys, *command)["present_files"] == 1, "it goes on with the version it was begun with"
+    for option in (("--key", "a"), ("--format", "csv"), ("--version", "1")):
+        assert "has an export of other records" in done(capsys, *command, *option, status=1)["detail"]
+    assert run(["export", "--topic", topic, "--to", to, "--compression", "gzip"]) == 2
+    capsys.readouterr()
+    assert done(capsys, "export", "--topic", "absent", "--to", to, status=1)["error_code"] == "unknown_topic"
+
+
+def test_killed_in_the_middle_and_run_again(
+    http: Http, server: ServerProcess, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file of the table is one of the export; the process is killed once some are there."""
+    name = other(http, 1)
+    for number in range(30):
+        http.publish(name, {"value": f"{number}"}, query="?acks=table")
+    to = tmp_path / "out"
+    command = ["export", "--topic", name, "--to", str(to), "--format", "ndjson"]
+    program = (
+        "import sys; from siltlog.pipelines import export_plan; export_plan.PART_BYTES = 1; "
+        "from siltlog.cli.main import main; main(sys.argv[1:])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, *command], stdout=subprocess.DEVNULL)
+    clock = SystemClock()
+    deadline = clock.monotonic() + WAIT_S
+    while len(list(to.glob("*.ndjson"))) < 3 and process.poll() is None:
+        assert clock.monotonic() < deadline
+    process.kill()
+    process.wait()
+    before = {file: file.stat().st_mtime_ns for file in to.glob("*.ndjson")}
+    assert "is not whole" in done(capsys, "import", "--topic", name, str(to), status=1)["detail"]
+    monkeypatch.setattr(export_plan, "PART_BYTES", 1)
+    report = done(capsys, *command)
+    assert report["present_files"] == len(before) < 30 and report["written_files"] == 30 - len(before)
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    lines = [json.loads(line) for file in sorted(to.glob("*.ndjson")) for line in file.read_text().splitlines()]
+    assert [line["value"] for line in lines] == [str(number) for number in range(30)]
+
+
+def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / ".hidden" / "in"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "b.ndjson").write_text('{"n": 2}\n')
+    (folder / "deep" / "a.csv").write_text("n\n3\n")
+    (folder / "a.jsonl").write_text('{"n": 1}\n')
+    (folder / "_SUCCESS").touch()
+    (folder / "_b.csv").write_text("n\n9\n")
+    (folder / "readme.txt").write_text("no records")
+    name = other(http, 1)
+    report = done(capsys, "import", "--topic", name, str(folder), str(folder / "*.ndjson"))
+    assert [Path(entry["file"]).name for entry in report["files"]] == ["a.jsonl", "b.ndjson", "a.csv", "b.ndjson"]
+    assert (report["count"], report["already_published"]) == (3, 1)
+    assert [json.loads(record["value"])["n"] for record in http.read(name, 0, "values=text")] == [1, 2, 3]
+    assert done(capsys, "import", "--topic", name, str(tmp_path / "*.csv"), status=1)["error_code"] == "not_found"
+    (folder / "c.ndjson").write_text("{}\nno json\n")
+    failed = done(capsys, "import", "--topic", name, str(folder), status=1)
+    assert failed["error_code"] == "invalid_record" and "c.ndjson: line 2" in failed["detail"]
+
+
+TEXTS = st.none() | st.text(max_size=8) | st.binary(max_size=8).map(lambda data: data.decode("latin-1"))
+BYTES = st.none() | st.binary(max_size=8) | st.text("a,\"\n\r;'\t\0é", max_size=8).map(str.encode)
+HEADER = st.tuples(st.text(max_size=4), BYTES)
+ROWS = st.lists(
+    st.tuples(BYTES, BYTES, st.lists(HEADER, max_size=2), st.integers(-(10**15), 10**16)).filter(
+        lambda row: row[0] is not None or row[1] is not None
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv", "parquet"])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ROWS)
+def test_any_record_comes_back_from_any_format(tmp_path: Path, form: str, rows: list[tuple[Any, ...]]) -> None:
+    keys, values, headers, times = zip(*rows, strict=True)
+    table = pa.table(
+        {
+            "partition": pa.array([3] * len(rows), pa.int32()),
+            "offset": pa.array(range(len(rows)), pa.int64()),
+            "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array([pairs or None for pairs in headers], RECORD_SCHEMA.field("headers").type),
+        },
+        schema=RECORD_SCHEMA,
+    )
+    file = tmp_path / f"{uuid.uuid4()}.{form}"
+    if form == "parquet":
+        pq.write_table(table, file)
+    else:
+        text = texts()[form]
+        file.write_bytes(text.head + text.encode(table))
+    back = pa.concat_tables(from_file(str(file), None, RecordShape(lines="record")).runs, promote_options="default")
+    for name in ("timestamp", "key", "value", "headers", "partition"):
+        found = back[name].to_pylist() if name in back.column_names else [None] * len(rows)
+        assert found == table[name].to_pylist(), name
