@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from siltlog.cli.job_record import recorded
 from siltlog.cli.output import pairs, progress
 from siltlog.cli.pipelines import place_options, place_settings
 from siltlog.cli.place import Place, place
@@ -101,7 +102,11 @@ def replay(
     if run is None and (topic is None or into is None):
         raise click.UsageError("say which --topic to replay and --into which, or which --run to go on with")
     settings = place_settings(root, data_dir)
-    with needs("spark" if chosen["where"] else "server", "silt replay"), progress() as bar:
+    with (
+        needs("spark" if chosen["where"] else "server", "silt replay"),
+        recorded(session, settings, "replay", [topic] if topic else [], dry_run) as recording,
+        progress() as bar,
+    ):
         from siltlog.pipelines.replay import Request
         from siltlog.pipelines.replay import replay as run_replay
 
@@ -115,6 +120,7 @@ def replay(
             begun=lambda name: session.output.note(f"if this is cut short, go on with: silt replay --run {name}"),
             advance=lambda done, planned: bar.update(task, completed=done, total=planned),
         )
+        recording.took(report.topic, files=report.files, rows=report.records, size_bytes=report.size_bytes)
     document = asdict(report)
     document["seconds"] = round(report.seconds, 3)
     session.output.document(document, value=[report.records], tables=[pairs(document)])
