@@ -6,6 +6,7 @@ from typing import Any
 import click
 import msgspec
 
+from siltlog.cli.job_record import recorded
 from siltlog.cli.output import grid, progress, show
 from siltlog.cli.pipelines import place_options, place_settings, topic_options
 from siltlog.cli.session import EXIT_FAILED, EXIT_FOUND_WRONG, Session, needs, pass_session
@@ -38,7 +39,11 @@ def audit(
     wrong.
     """
     settings = place_settings(root, data_dir)
-    with needs("server", "silt audit"), progress() as bar:
+    with (
+        needs("server", "silt audit"),
+        recorded(session, settings, "audit", topics, dry_run) as recording,
+        progress() as bar,
+    ):
         from siltlog.pipelines.audit import audit_topics
 
         tasks: dict[str, Any] = {}
@@ -49,6 +54,13 @@ def audit(
             bar.update(tasks[topic], completed=done_bytes, total=planned_bytes)
 
         reports = audit_topics(settings, topics, dry_run=dry_run, any_partition=any_partition, progress=advance)
+        for report in reports:
+            recording.took(
+                report.topic, report.error, files=report.files, rows=report.rows, size_bytes=report.size_bytes
+            )
+        wrong = [report.topic for report in reports if report.findings]
+        if wrong:
+            recording.found_wrong(f"something is wrong in {', '.join(wrong)}: `silt audit` says what")
     print_reports(session, reports)
     return exit_code(reports)
 

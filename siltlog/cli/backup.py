@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from siltlog.cli.audit import document_of, exit_code, print_findings
+from siltlog.cli.job_record import recorded
 from siltlog.cli.output import grid, progress
 from siltlog.cli.pipelines import place_options, place_settings, topic_options
 from siltlog.cli.server_options import take_settings
@@ -51,10 +52,24 @@ def backup(
     flushed to the tables yet (flush.ms) is not in it.
     """
     settings = place_settings(root, data_dir)
-    with needs("server", "silt backup"), progress() as bar:
+    with (
+        needs("server", "silt backup"),
+        recorded(session, settings, "backup", topics, dry_run) as recording,
+        progress() as bar,
+    ):
         from siltlog.pipelines.backup import backup_topics
 
         result = backup_topics(settings, target, topics, dry_run=dry_run, progress=_Bars(bar, "copying").advance)
+        for report in result.topics:
+            recording.took(
+                report.topic,
+                report.error,
+                files=report.files,
+                rows=report.rows,
+                size_bytes=report.size_bytes,
+                copied_files=report.copied_files,
+                copied_bytes=report.copied_bytes,
+            )
     documents = [_row(report) for report in result.topics]
     columns = ("files", "rows", "size_bytes", "copied_files", "copied_bytes", "seconds")
     session.output.document(
@@ -78,7 +93,8 @@ def backup(
     "--at", "at_us", metavar="TIME", callback=_time, help="The newest backup taken by then. Default: the newest."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@topic_options
+@click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @place_options
 @pass_session
 def restore(

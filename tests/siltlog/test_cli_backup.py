@@ -63,8 +63,18 @@ def test_a_server_goes_on_over_what_was_restored(
         offsets = [{"topic": "t", "partition": 0, "offset": 7}, {"topic": "t", "partition": 1, "offset": 4}]
         assert http.json("PUT", "/v1/groups/g/offsets", {"offsets": offsets}).status == 204
         before = [http.read("t", partition) for partition in (0, 1)]
+        monkeypatch.setenv("SILT_URL", first.url)
+        assert silt(capsys, "audit", "--root", f"{base}/lake", "--topic", "t")["audited"][0]["verdict"] == "clean"
+        silt(capsys, "backup", "--root", f"{base}/lake", "--to", f"{base}/other", "--topic", "t")
+        runs = [(run["job"], run["outcome"], run["done"]["rows"]) for run in silt(capsys, "jobs")["jobs"]]
+        assert sorted(runs)[0] == ("audit", "succeeded", 17) and [job for job, *_ in sorted(runs)] == [
+            "audit",
+            "backup",
+        ]
         assert first.stop() == 0
+    monkeypatch.delenv("SILT_URL")
     assert {one["topic"]: one["verdict"] for one in silt(capsys, "audit", "--root", f"{base}/lake")["audited"]} == {
+        "_jobs": "clean",
         "_offsets": "clean",
         "t": "clean",
     }
@@ -72,10 +82,8 @@ def test_a_server_goes_on_over_what_was_restored(
     done = silt(capsys, "backup", "--root", f"{base}/lake", "--to", place)
     assert {one["topic"]: (one["rows"], one["error"]) for one in done["backed_up"]}["t"] == (17, None)
     restored = silt(capsys, *restore_arguments(place, f"{base}/new"))
-    assert {one["topic"]: one["audit"]["verdict"] for one in restored["restored"]} == {
-        "_offsets": "clean",
-        "t": "clean",
-    }
+    verdicts = {one["topic"]: one["audit"]["verdict"] for one in restored["restored"]}
+    assert verdicts == {"_jobs": "clean", "_offsets": "clean", "t": "clean"}
     with running_server(data_dir=tmp_path / "b", root=f"{base}/new", **common) as second:
         http = Http(second.url)
         described = http.get("/v1/topics/t").json
