@@ -19,7 +19,7 @@ from siltlog.infra.cluster_id import cluster_id
 from siltlog.infra.errors import ConfigError, Unavailable
 from siltlog.infra.local_store import LocalStore, translated
 from siltlog.infra.s3_store import S3Store
-from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.store import COPY_BYTES, ObjectStore, open_store
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
@@ -41,6 +41,22 @@ def test_objects_come_back_as_they_were_put(store: ObjectStore) -> None:
     info = store.info("a/two")
     assert info is not None and (info.path, info.size) == ("a/two", 5) and info.modified_ms > 1_700_000_000_000
     assert store.sizes(["a/two", "a/none", "a/b/one"]) == [5, None, 6]
+
+
+def test_what_is_copied_is_there_whole_or_not_at_all(store: ObjectStore) -> None:
+    content = os.urandom(2 * COPY_BYTES + 12_345)
+    store.put("from", content)
+    for path in ("a/copy", "a/copy"):
+        with store.open("from") as source:
+            store.put_from(path, source)
+        assert store.get(path) == content and store.size(path) == len(content)
+    with store.open("from") as source:
+        source.seek(len(content) - 10)
+        store.put_from("a/rest", source)
+    assert store.get("a/rest") == content[-10:]
+    with pytest.raises(ValueError, match="closed"):
+        store.put_from("a/none", source)
+    assert [info.path for info in store.list("a")] == ["a/copy", "a/rest"] and not store.unfinished("a")
 
 
 def test_absent_objects(store: ObjectStore) -> None:

@@ -308,6 +308,14 @@ def test_what_retention_removed_and_gaps_are_not_missed(place: Place) -> None:
     assert report.clean, report.findings
 
 
+def test_below_the_mark_of_key_compaction_records_may_be_missing(place: Place) -> None:
+    writer = filled(place[1])
+    rewritten(writer, drop_row)
+    for mark, found in ((14, ["missing_offsets"]), (15, []), (30, [])):
+        commit_actions(open_handle(place[1], "t"), [], {names.txn_compacted(0): mark}, new_id())
+        assert kinds(audited(place)) == found
+
+
 def test_keys_went_by_the_count_of_their_time(place: Place) -> None:
     writer = filled(place[1])
     writer.table.grow(5, [30, 30], writer.epochs[0], new_id(), config=TopicConfig({}))
