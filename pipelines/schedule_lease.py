@@ -4,11 +4,14 @@ The newest says who has the right, for how long, and what was run; so the next r
 and no more: two runners at once would do some of it twice, and jobs that overtake each other are fenced by the tables.
 """
 
+from contextlib import suppress
+
 import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.store import ObjectInfo, ObjectStore
 
 LEASE_MS = 90_000
 KEPT_ENTRIES = 8
@@ -44,7 +47,7 @@ def newest_entry(store: ObjectStore) -> tuple[int, LeaseEntry, int] | None:
     One that cannot be read says that nobody has the right. Raises Unavailable.
     """
     while True:
-        found = store.list(names.SCHEDULE_FOLDER)
+        found = _entries(store)
         if not found:
             return None
         newest = found[-1]
@@ -57,6 +60,11 @@ def newest_entry(store: ObjectStore) -> tuple[int, LeaseEntry, int] | None:
             return number, _decoder.decode(content), newest.modified_ms
         except msgspec.DecodeError:
             return number, LeaseEntry("", "", 0), newest.modified_ms
+
+
+def _entries(store: ObjectStore) -> list[ObjectInfo]:
+    """The oldest first; what else somebody has put there is none."""
+    return [info for info in store.list(names.SCHEDULE_FOLDER) if info.path.rpartition("/")[2].isdigit()]
 
 
 class ScheduleLease:
@@ -114,15 +122,16 @@ class ScheduleLease:
         path = names.schedule_object(number)
         # An answer may have been lost: then what is there is our own.
         written = self._store.put_if_absent(path, content) or self._is(path, content)
-        entries = self._store.list(names.SCHEDULE_FOLDER)
+        entries = _entries(self._store)
         if not written or not entries or entries[-1].path != path:
             self._held_until = 0.0
             return False
         self.number = number
         self._held_until = before + self.lease_ms / 1000
         self.jobs = jobs
-        for old in entries[:-KEPT_ENTRIES]:
-            self._store.delete(old.path)
+        with suppress(SiltlogError):  # the next one tries again
+            for old in entries[:-KEPT_ENTRIES]:
+                self._store.delete(old.path)
         return True
 
     def _is(self, path: str, content: bytes) -> bool:

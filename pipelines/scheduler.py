@@ -91,7 +91,12 @@ class Scheduler:
             self._missed_before_us = self._clock.now_us()
             self._settled_at = self._clock.monotonic() + self._settle_seconds
             while not self._stopping.is_set():
-                self._wake.wait(self.step())
+                try:
+                    seconds = self.step()
+                except Exception as error:  # a defect must not end the schedule in silence
+                    self._logger.error("the schedule failed and goes on", reason=f"{type(error).__name__}: {error}")
+                    seconds = LOOK_SECONDS_MAX
+                self._wake.wait(seconds)
                 self._wake.clear()
         self._end_jobs()
         if self._crons:

@@ -54,12 +54,17 @@ def scheduler(
 
 
 class ScheduleThread:
-    """A scheduler beside a server."""
+    """A scheduler on a thread of its own: a signal's handler cannot take the locks that it uses."""
 
     def __init__(self, runner: Scheduler) -> None:
         self._runner = runner
         self._thread = threading.Thread(target=runner.run, name="schedule", daemon=True)
         self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it has ended, by itself; waits so long."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def stop(self) -> None:
         """Ends its jobs; waits for them as long as they may take, and no longer for an object store."""

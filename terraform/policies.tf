@@ -55,7 +55,7 @@ data "aws_iam_policy_document" "server" {
   statement {
     sid       = "CleanUpLogAndProducerState"
     actions   = ["s3:DeleteObject"]
-    resources = ["${local.topics}/*/_delta_log/*", "${local.topics}/*/_state/*"]
+    resources = ["${local.topics}/*/_delta_log/*", "${local.topics}/*/_state/*", "${local.root}/cluster/schedule/*"]
   }
 }
 
@@ -74,6 +74,12 @@ data "aws_iam_policy_document" "jobs" {
     sid       = "RemoveDataFiles"
     actions   = ["s3:DeleteObject"]
     resources = ["${local.topics}/*/partition=*", "${local.topics}/*/rewrite-*"]
+  }
+
+  statement {
+    sid       = "RunTheSchedule"
+    actions   = ["s3:PutObject", "s3:DeleteObject"]
+    resources = ["${local.root}/cluster/schedule/*"]
   }
 }
 

@@ -9,6 +9,7 @@ from siltlog.cli.pipelines import place_options
 from siltlog.cli.server_options import take_settings
 from siltlog.cli.session import Session, needs, pass_session, url_option
 
+LOOK_SECONDS = 0.2
 EPILOG = """\b
 Examples:
   silt schedule --root s3://bucket/prefix --url http://silt:7070
@@ -29,12 +30,16 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
     with needs("server", "silt schedule"):
         from siltlog.infra.clock import SystemClock
         from siltlog.infra.telemetry import logger
-        from siltlog.schedule import scheduler
+        from siltlog.schedule import ScheduleThread, scheduler
     if not settings.crons():
         raise click.UsageError(
             "every job of the schedule is off; give one a time, such as SILT_SCHEDULE_RETAIN='5 * * * *'"
         )
     runner = scheduler(settings, session.url, SystemClock(), logger(settings.log_level, settings.log_format))
+    told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: runner.stop())
-    runner.run()
+        signal.signal(number, lambda received, _: told.append(received))
+    running = ScheduleThread(runner)
+    while not told and not running.ended(LOOK_SECONDS):
+        continue
+    running.stop()

@@ -76,6 +76,7 @@ def test_a_writer_that_comes_after_many_others_does_not_have_it(store: ObjectSto
 
 def test_what_cannot_be_read_is_nobodys(store: ObjectStore) -> None:
     store.put_if_absent(names.schedule_object(41), b"half of an ent")
+    store.put_if_absent(f"{names.SCHEDULE_FOLDER}/readme", b"not a number")
     one = lease(store, MovedClock(0), "a")
     assert one.take()
     found = newest_entry(store)

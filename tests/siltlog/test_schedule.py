@@ -29,10 +29,14 @@ import signal, sys
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.settings import load
 from siltlog.infra.telemetry import logger
-from siltlog.schedule import scheduler
-runner = scheduler(load().settings, sys.argv[1], SystemClock(), logger("info", "console"), lease_ms=2000)
-signal.signal(signal.SIGTERM, lambda *_: runner.stop())
-runner.run()
+from siltlog.schedule import ScheduleThread, scheduler
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+log = logger("info", "console")
+running = ScheduleThread(scheduler(load().settings, sys.argv[1], SystemClock(), log, lease_ms=2000))
+while not told and not running.ended(0.1):
+    pass
+running.stop()
 """
 PARENT = """
 import sys, time
