@@ -22,8 +22,8 @@ from siltlog.pipelines.topics import select_of, spark_uri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DONE = "_SUCCESS"
-"""Hadoop writes it once all is there."""
+DONE = "_done"
+"""Beside the files, once all are there."""
 COMPRESSION = "zstd"
 _PARTITION = re.compile(rf"/{names.PARTITION_COLUMN}=(\d+)/[^/]+\.parquet$")
 
@@ -49,6 +49,9 @@ def matching(store: ObjectStore, topic: str, snapshot: TableSnapshot, selection:
                 .options(**WRITE_OPTIONS, compression=COMPRESSION)
                 .parquet(spark_uri(store, folder))
             )
+        store.sync([info.path for info in store.list(folder)])
+        store.put(f"{folder}/{DONE}", b"")
+        store.sync([f"{folder}/{DONE}"])
     files: dict[int, list[DataFile]] = {}
     for info in store.list(folder):
         named = _PARTITION.search(info.path)

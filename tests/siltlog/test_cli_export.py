@@ -15,6 +15,7 @@ import pytest
 from http_rig import NO_REDIS, Http
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from s3_server import S3Server
 
 from siltlog.cli.export_text import texts
 from siltlog.cli.main import run
@@ -184,7 +185,32 @@ def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Ca
     assert failed["error_code"] == "invalid_record" and "c.ndjson: line 2" in failed["detail"]
 
 
-TEXTS = st.none() | st.text(max_size=8) | st.binary(max_size=8).map(lambda data: data.decode("latin-1"))
+@pytest.mark.s3
+def test_on_s3(s3_server: S3Server, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = s3_server.root_uri(f"export-{tmp_path.name}")
+    monkeypatch.setenv("SILT_S3_ENDPOINT", s3_server.endpoint)
+    monkeypatch.setenv("SILT_ROOT", root)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    with running_server(flush_ms=50, redis_url=NO_REDIS, root=root, s3_endpoint=s3_server.endpoint) as server:
+        monkeypatch.setenv("SILT_URL", server.url)
+        http = Http(server.url)
+        names = [other(http) for _ in range(3)]
+        http.publish(names[0], *[record | {"partition": 1} for record in RECORDS], query="?acks=table")
+        to = s3_server.root_uri(f"out-{tmp_path.name}")
+        for form in ("ndjson", "delta"):
+            for records in (len(RECORDS), 0):
+                report = done(capsys, "export", "--topic", names[0], "--to", f"{to}/{form}", "--format", form)
+                assert report["records"] == records
+        assert done(capsys, "import", "--topic", names[1], f"{to}/ndjson")["count"] == len(RECORDS)
+        assert done(capsys, "import", "--topic", names[1], f"{to}/ndjson")["count"] == 0
+        assert done(capsys, "import", "--topic", names[1], f"{to}/ndjson/*.ndjson", "--lines", "record")["count"] == 0
+        assert done(capsys, "replay", "--topic", names[0], "--into", names[2])["records"] == len(RECORDS)
+        assert stored(http, names[1], 1) == stored(http, names[0], 1)
+        assert [row[:3] for row in stored(http, names[2], 1)] == [row[:3] for row in stored(http, names[0], 1)]
+    options = {"AWS_ENDPOINT_URL": s3_server.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": s3_server.region}
+    assert deltalake.DeltaTable(f"{to}/delta", storage_options=options).to_pyarrow_table().num_rows == len(RECORDS)
+
+
 BYTES = st.none() | st.binary(max_size=8) | st.text("a,\"\n\r;'\t\0é", max_size=8).map(str.encode)
 HEADER = st.tuples(st.text(max_size=4), BYTES)
 ROWS = st.lists(
