@@ -1,7 +1,10 @@
 """The options of `format("siltlog")`."""
 
+import inspect
+
 import pytest
 
+import siltlog.spark
 from siltlog.infra.errors import ConfigError
 from siltlog.spark.options import Moment, read_options, write_options
 
@@ -98,3 +101,15 @@ def test_a_write_that_makes_no_sense_is_refused(given: dict[str, str], streaming
     with pytest.raises(ConfigError) as refused:
         write_options(URL | given, streaming=streaming)
     assert words in str(refused.value)
+
+
+def test_the_names_that_users_hold_on_to() -> None:
+    given = {name: inspect.signature(getattr(siltlog.spark, name)).parameters for name in siltlog.spark.__all__}
+    assert {name: " ".join(f"{'*' * one.kind.name.startswith('KEY')}{one.name}" for one in parameters.values())
+            for name, parameters in given.items()} == {
+        "SiltlogSource": "options",
+        "read": "spark topic *url *root",
+        "readStream": "spark topic *url *root",
+        "register": "spark",
+    }  # fmt: skip
+    assert siltlog.spark.SiltlogSource.name() == "siltlog"
