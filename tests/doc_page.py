@@ -29,7 +29,9 @@ def steps(page: str) -> Iterator[Step]:
         yield Step(block[1], block[2], after[2] if after is not None and follows else None)
 
 
-def run(page: str, url: str, folder: Path, *, change: Callable[[str], str] = str) -> int:
+def run(
+    page: str, url: str, folder: Path, *, change: Callable[[str], str] = str, seconds_max: int = STEP_SECONDS_MAX
+) -> int:
     """How many blocks ran, in `folder`, each to its end and with its output; `change` is made to commands before."""
     count = 0
     binaries = Path(sys.executable).parent
@@ -46,7 +48,7 @@ def run(page: str, url: str, folder: Path, *, change: Callable[[str], str] = str
             capture_output=True,
             text=True,
             check=False,
-            timeout=STEP_SECONDS_MAX,
+            timeout=seconds_max,
         )
         assert ran.returncode == 0, (step.commands, ran.stdout, ran.stderr)
         if step.printed is not None:

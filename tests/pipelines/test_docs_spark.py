@@ -1,0 +1,18 @@
+"""The program of docs/spark.md, against a real server."""
+
+from pathlib import Path
+
+import doc_page
+import pytest
+
+from siltlog.testing import running_server
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    with running_server(redis_url="redis://127.0.0.1:1/0") as server:
+        assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path, seconds_max=250) == 1
