@@ -1,6 +1,7 @@
 """`silt replay` against a real server: killed, run again, from dead letters and older versions; once each record."""
 
 import json
+import os
 import subprocess
 import sys
 import uuid
@@ -18,6 +19,9 @@ from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.partitioner import partition_of
 from siltlog.infra.store import open_store
+from siltlog.infra.table import TopicTable
+from siltlog.pipelines.record_range import Selection
+from siltlog.pipelines.replay_plan import Progress, Target, plan, write_plan, write_progress
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -26,7 +30,6 @@ ROWS = 40_000
 KEYS = 97
 WAIT_S = 60.0
 SLOWLY = ("--rate", "20000")
-FIELDS = ("topic", "partition", "offset", "timestamp")
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +216,26 @@ def test_dead_letters(topic: str, http: Http, server: ServerProcess, capsys: Cap
             said = {header["key"]: header["value"] for header in record["headers"]}
             assert (said["silt.topic"], said["silt.replay.topic"]) == (topic, f"{topic}.dlq")
             assert said["silt.error"] == f"ValueError: cannot take {record['value']}"
+
+
+def test_a_run_that_stopped_too_long_ago_is_not_guessed_at(
+    http: Http, topic: str, flights: str, capsys: Capture
+) -> None:
+    """Its plan and progress are there, and the server knows nothing of its producers."""
+    store = open_store(Path(http_root(http)).as_uri())
+    document = http.get(f"/v1/topics/{topic}").json
+    into = Target(topic, document["topic_id"], 2)
+    made = plan(flights, TopicTable.open(store, flights, SystemClock()).snapshot, Selection(end_offset=9), into)
+    name = f"run-{topic}"
+    assert write_plan(store, name, made)
+    write_progress(store, name, Progress({0: 5, 1: 9}))
+    path = store.path(names.replay_progress_object(name))  # type: ignore[attr-defined]
+    two_days_ago = path.stat().st_mtime - 2 * 86_400
+    os.utime(path, (two_days_ago, two_days_ago))
+    assert "producer.expiration.ms" in replayed(capsys, "--run", name, status=1)["detail"]
+    assert http.end(topic) == 0
+    write_progress(store, name, Progress({0: 5, 1: 9}))
+    assert replayed(capsys, "--run", name)["records"] == 4 + 9, "what is done is left alone"
 
 
 def test_misuse(http: Http, topic: str, flights: str, capsys: Capture) -> None:
