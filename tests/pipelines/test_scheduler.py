@@ -239,6 +239,25 @@ def test_who_loses_the_right_ends_its_jobs_and_the_next_begins_them_anew(store: 
     assert [run.job for run in loser.told if run.outcome != "succeeded"] == []
 
 
+def test_what_somebody_else_had_the_right_to_run_meanwhile_is_ended(store: ObjectStore) -> None:
+    clock = MovedClock(START_US)
+    slow = Rig(store, clock, {"compact": FOR_EVER})
+    slow.scheduler.step()
+    clock.advance(600)
+    slow.scheduler.step()
+    assert slow.jobs().count("compact") == 1 and slow.begun[0].running
+    other = Rig(store, clock, {})
+    other.scheduler.step()
+    clock.advance(91)
+    other.scheduler.step()
+    other.scheduler.stop()
+    other.scheduler.run()
+    slow.commands.clear()
+    slow.scheduler.step()
+    assert not slow.begun[0].running, "it may have run beside another"
+    slow.settle()
+
+
 def test_a_store_that_is_away_is_waited_for(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(store, MovedClock(START_US), {})
     with monkeypatch.context() as away:
