@@ -242,12 +242,6 @@ class GroupMember:
             self._identity = Identity()
             self._news, self.has_news = News(lost=True), True
 
-    def rejoin(self) -> Request:
-        """Drops everything and joins anew, as when the group had dropped this member; how to tell the group."""
-        identity = self._identity
-        self.lost(identity)
-        return self._goodbye(identity)
-
     # --- within -------------------------------------------------------------------------------------------
     def _wait_ms(self) -> int:
         return min(

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from siltlog.consumers.inbox import LAST_COMMIT_MS, Inbox
+from siltlog.consumers.inbox import LAST_COMMIT_MS, TOPIC_GONE_CODES, Inbox
 from siltlog.consumers.lane import Lane
 from siltlog.consumers.positions import readable
 from siltlog.consumers.program import Program
@@ -386,13 +386,17 @@ class Handling:
         delivered: dict[TopicPartition, int] | None = None,
     ) -> Program[None]:
         try:
-            yield from self._inbox.commit(offsets, retry_timeout_ms, delivered)
+            yield from self._inbox.commit_what_is_there(offsets, retry_timeout_ms, delivered)
         except SiltlogError as error:
             _log.warning("what is done could not be committed now: %s", error)
 
     def _put_off(self, lane: Lane, error: SiltlogError) -> None:
         """The group could not be told: again in a moment, until `retry_timeout_ms` are over."""
         now = self._clock.monotonic()
+        if error.error_code in TOPIC_GONE_CODES:
+            # The group is about to take the partition away.
+            lane.rests_until = now + BACKOFF_MS_MAX / 1000
+            return
         lane.troubled_since = lane.troubled_since or now
         waited = now - lane.troubled_since
         if error.retryable == "no" or waited * 1000 > self._inbox.options.retry_timeout_ms:

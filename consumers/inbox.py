@@ -28,7 +28,7 @@ from siltlog.consumers.row_source import Choose, from_server
 from siltlog.consumers.topic_bounds import TopicBounds
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.client import calls
-from siltlog.infra.client.core import BACKOFF_MS_MAX, Request
+from siltlog.infra.client.core import BACKOFF_MS_MAX
 from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, Fenced, OffsetOutOfRange, SiltlogError, Unavailable, problem
@@ -37,7 +37,7 @@ LAST_COMMIT_MS = 10_000
 """How long a commit is tried before partitions are let go."""
 WAIT_S_MAX = 1.0
 """A wait is looked at this often, whatever it waits for."""
-GONE_CODES = frozenset(("unknown_topic", "unknown_partition"))
+TOPIC_GONE_CODES = frozenset(("unknown_topic", "unknown_partition"))
 _log = logging.getLogger("siltlog.consumer")
 
 
@@ -72,7 +72,6 @@ class Inbox:
         self._unlearned: set[str] = set()
         self._news = News()
         self._untold: list[TopicPartition] = []
-        self._rejoin_at = -math.inf
         self.commit_at = math.inf
         """When what is done is to be committed (monotonic seconds)."""
         self._put_off_commit()
@@ -95,7 +94,7 @@ class Inbox:
         if self.member is not None:
             yield from self._take_news(self.member)
         while (landed := self._flights.take()) is not None:
-            yield from self._land(*landed)
+            self._land(*landed)
         if self.commit_due(self._clock.monotonic()):
             self._put_off_commit()
             yield from self._commit_done(self.positions.uncommitted(), 0)
@@ -141,14 +140,14 @@ class Inbox:
             self.commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
 
     # --- fetching -----------------------------------------------------------------------------------------
-    def _land(self, flight: Flight, answer: Answer) -> Program[None]:
+    def _land(self, flight: Flight, answer: Answer) -> None:
         if isinstance(answer, SiltlogError):
             self.positions.release(flight)
             raise answer
         for found in self.positions.land(flight, answer):
-            yield from self._trouble(found)
+            self._trouble(found)
 
-    def _trouble(self, found: FetchProblem) -> Program[None]:
+    def _trouble(self, found: FetchProblem) -> None:
         """A partition could not be read."""
         now, state, error = self._clock.monotonic(), found.state, found.fetched.error
         assert error is not None
@@ -158,11 +157,9 @@ class Inbox:
             _log.warning("%s: %s; going on at %d (auto_offset_reset=%s)", state.at, error, to, reset)
             self.positions.seek(state.at, to)
             return
-        if self.member is not None and error.error_code in GONE_CODES:
-            # Deleted, and perhaps created again: joining anew brings what the group has of the topic as it is now.
-            if now >= self._rejoin_at:
-                self._rejoin_at = now + BACKOFF_MS_MAX / 1000
-                yield from self._say(self.member.rejoin())
+        if self.member is not None and error.error_code in TOPIC_GONE_CODES:
+            # Deleted, and perhaps created again: what the group has instead comes with its next assignment.
+            _log.warning("%s/%d: %s", state.at.topic, state.at.partition, error)
             state.rests_until = now + BACKOFF_MS_MAX / 1000
             return
         state.troubled_since = state.troubled_since or now
@@ -171,13 +168,6 @@ class Inbox:
             state.troubled_since = None
             raise error
         state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
-
-    def _say(self, request: Request) -> Program[None]:
-        """What the group need not hear."""
-        try:
-            yield request
-        except SiltlogError as error:
-            _log.warning("group %s was not told that this member left: %s", self.options.group, error)
 
     # --- partitions come and go ---------------------------------------------------------------------------
     def _take_news(self, member: GroupMember) -> Program[None]:
@@ -392,7 +382,7 @@ class Inbox:
         states = self.positions.states
         if what is None:
             offsets = self.positions.uncommitted(handed_out=True)
-            yield from self._commit_what_is_there(offsets, None)
+            yield from self.commit_what_is_there(offsets)
             self._are_done(offsets)
             return
         if isinstance(what, ConsumerRecord):
@@ -439,16 +429,19 @@ class Inbox:
             raise
         self.positions.committed(offsets)
 
-    def _commit_what_is_there(
-        self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int | None
+    def commit_what_is_there(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        retry_timeout_ms: int | None = None,
+        delivered: Mapping[TopicPartition, int] | None = None,
     ) -> Program[None]:
         """As `commit`, without the partitions of topics that were deleted: the others are not to wait for these."""
         left = dict(offsets)
         while True:
             try:
-                yield from self.commit(left, retry_timeout_ms)
+                yield from self.commit(left, retry_timeout_ms, delivered)
             except SiltlogError as error:
-                topic = error.members.get("topic") if error.error_code in GONE_CODES else None
+                topic = error.members.get("topic") if error.error_code in TOPIC_GONE_CODES else None
                 gone = [at for at in left if at.topic == topic]
                 if not gone:
                     raise
@@ -460,7 +453,7 @@ class Inbox:
     def _commit_done(self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int) -> Program[None]:
         """What fails is tried again at the next occasion; at worst records are delivered again."""
         try:
-            yield from self._commit_what_is_there(offsets, retry_timeout_ms)
+            yield from self.commit_what_is_there(offsets, retry_timeout_ms)
         except SiltlogError as error:
             _log.warning("what is done could not be committed now: %s", error)
 
@@ -480,7 +473,7 @@ class Inbox:
         """The last commit. The membership is ended by who heartbeats."""
         if self.options.commits_by_itself:
             self._give_back_chunk()
-            yield from self._commit_what_is_there(self.positions.uncommitted(), LAST_COMMIT_MS)
+            yield from self.commit_what_is_there(self.positions.uncommitted(), LAST_COMMIT_MS)
 
     # --- positions ----------------------------------------------------------------------------------------
     def state(self, topic: str, partition: int) -> PartitionState:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from siltlog.consumers.consumer import Consumer
+from siltlog.consumers.record import ConsumerRecord
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.producer import Producer
 from siltlog.infra.client.record import TopicPartition
@@ -119,6 +120,40 @@ def test_a_commit_refused_for_one_partition_costs_the_member_that_one_alone(url:
         consumer.commit()
         assert consumer._inbox.member.member_id == member
     assert offsets(url, topic) == {TopicPartition(topic, 0): 12, TopicPartition(other, 0): 5}
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_handler_outlives_a_topic_that_is_deleted_while_it_is_at_work(
+    url: str, topic: str, fails: bool, comes_back: bool
+) -> None:
+    ending = topic + "-ending"
+    create(url, topic, "kept", 5)
+    create(url, ending, "former", 5)
+    handled: list[str | None] = []
+    lost: list[TopicPartition] = []
+    consumer = Consumer(url, group=topic, topics=[topic, ending], on_lost=lost.extend)
+
+    def handle(record: ConsumerRecord) -> None:
+        handled.append(record.text())
+        ends = record.text() == "former" and record.offset == 1 and None not in handled
+        if ends:
+            handled.append(None)
+            with Admin(url) as admin:
+                admin.delete_topic(ending)
+            if comes_back:
+                create(url, ending, "new", 7)
+        if handled.count("kept") == 5 and handled.count("new") == (7 if comes_back else 0) and None in handled:
+            consumer.wakeup()
+        if ends and fails:
+            raise ValueError("in the middle of it")
+
+    with consumer:
+        consumer.run(handle, backoff_ms=1)
+    assert handled.count("kept") == 5, "of the other one nothing comes again"
+    assert set(lost) <= {TopicPartition(ending, 0)}
+    expected = {TopicPartition(topic, 0): 5} | ({TopicPartition(ending, 0): 7} if comes_back else {})
+    assert offsets(url, topic) == expected
 
 
 @pytest.mark.parametrize("ends", ["commit", "close"])
