@@ -15,7 +15,6 @@ ADDED = (
     names.RECORD_HEADER_REPLAY_OFFSET,
     names.RECORD_HEADER_REPLAY_TIMESTAMP,
 )
-_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def with_origin(records: pa.Table, run: str, topic: str) -> pa.Array:
@@ -51,6 +50,6 @@ def _origins(records: pa.Table, run: str, topic: str) -> list[pa.Array]:
     texts = [
         records["partition"].combine_chunks().cast(pa.string()),
         records["offset"].combine_chunks().cast(pa.string()),
-        pc.strftime(records["timestamp"].combine_chunks(), _TIME_FORMAT),
+        pc.replace_substring(records["timestamp"].combine_chunks().cast(pa.string()), " ", "T", max_replacements=1),
     ]
     return [pa.array([run.encode(), topic.encode()], pa.binary()), *(text.cast(pa.binary()) for text in texts)]
