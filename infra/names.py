@@ -193,6 +193,11 @@ def backup_manifest(backup_id: str) -> str:
     return f"{BACKUPS_FOLDER}/{backup_id}/manifest.json"
 
 
+def backup_begun(backup_id: str) -> str:
+    """There from the beginning: while a backup is under way no other's files are removed."""
+    return f"{BACKUPS_FOLDER}/{backup_id}/begun"
+
+
 def backup_topic(backup_id: str, topic: str) -> str:
     """What a topic's table was: properties, app transactions, the list of its files."""
     return f"{BACKUPS_FOLDER}/{backup_id}/topics/{topic}.json"

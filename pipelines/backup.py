@@ -19,6 +19,7 @@ from siltlog.infra.store import ObjectInfo, ObjectStore
 from siltlog.infra.table_load import load
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.backup_format import FORMAT, Manifest, TopicBackup, TopicEntry, encoded, totals
+from siltlog.pipelines.backup_pruning import Pruned, prune
 from siltlog.pipelines.copying import Copy, copy_all, left_to_copy
 from siltlog.pipelines.topics import chosen_topics, other_store, store_of
 
@@ -51,6 +52,10 @@ class BackupReport:
     """None of a dry run, and where no topic could be read."""
     taken_at: str = ""
     topics: list[TopicBackupReport] = field(default_factory=list)
+    pruned: Pruned | None = None
+    """Older backups that were removed, where it was asked for."""
+    not_pruned: SiltlogError | None = None
+    """Why none were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +70,20 @@ def backup_topics(
     target_uri: str,
     topics: Sequence[str] = (),
     *,
+    keep: int | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> BackupReport:
     """Backs up `topics`, or every topic when empty, and with them the offsets of all groups.
 
-    A topic that cannot be read has its `error` in its report and is not in the backup; the others are. Raises
-    UnknownTopic for a name that is none, Refused when the target is the root itself, Unavailable.
+    A topic that cannot be read has its `error` in its report and is not in the backup; the others are. With `keep` only
+    the newest so many backups stay at the target, once this one is whole; not after one that lacks a topic. Raises
+    UnknownTopic for a name that is none, Refused when the target is in the root or `keep` comes with `topics`,
+    Unavailable.
     """
+    if keep is not None and topics:
+        raise problem("invalid_parameter", "a backup of some topics takes the place of none: leave out keep, or topics")
     clock = clock or SystemClock()
     store = store_of(settings)
     target = other_store(settings, target_uri, make=not dry_run)
@@ -82,8 +92,11 @@ def backup_topics(
     taken_us = clock.now_us()
     backup_id = _backup_id(taken_us)
     result = BackupReport(dry_run, None, format_us(taken_us))
+    chosen = _with_groups(store, topics)
+    if target is not None and not dry_run:
+        target.put_if_absent(names.backup_begun(backup_id), result.taken_at.encode())
     # Groups first: what they have read was in the tables that are looked at after it, or soon will be.
-    chosen = sorted(_with_groups(store, topics), key=lambda topic: topic != names.OFFSETS_TOPIC)
+    chosen.sort(key=lambda topic: topic != names.OFFSETS_TOPIC)
     pinned: dict[str, _Pinned] = {}
     for topic in chosen:
         report = TopicBackupReport(topic)
@@ -120,6 +133,11 @@ def backup_topics(
         manifest = Manifest(FORMAT, backup_id, result.taken_at, store.root_uri, entries, failed)
         target.put_if_absent(names.backup_manifest(backup_id), msgspec.json.encode(manifest))
         result.backup_id = backup_id
+        if keep is not None and not failed:
+            try:
+                result.pruned = prune(target, keep, now_ms=clock.now_us() // 1000)
+            except SiltlogError as error:
+                result.not_pruned = error
     return result
 
 

@@ -35,12 +35,16 @@ def _time(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 
 @click.command(epilog="Example:  silt backup --to s3://backups/siltlog")
 @click.option("--to", "target", metavar="URI", required=True, callback=_location, help=_LOCATION_HELP)
+@click.option(
+    "--keep", type=click.IntRange(1), metavar="NUMBER", help="Then remove all but the newest so many backups."
+)
 @topic_options
 @place_options
 @pass_session
 def backup(
     session: Session,
     target: str,
+    keep: int | None,
     topics: tuple[str, ...],
     dry_run: bool,
     root: str | None,
@@ -59,7 +63,9 @@ def backup(
     ):
         from siltlog.pipelines.backup import backup_topics
 
-        result = backup_topics(settings, target, topics, dry_run=dry_run, progress=_Bars(bar, "copying").advance)
+        result = backup_topics(
+            settings, target, topics, keep=keep, dry_run=dry_run, progress=_Bars(bar, "copying").advance
+        )
         for report in result.topics:
             recording.took(
                 report.topic,
@@ -78,12 +84,17 @@ def backup(
             "taken_at": result.taken_at,
             "dry_run": dry_run,
             "backed_up": documents,
+            "pruned": msgspec.to_builtins(result.pruned),
         },
         value=[] if result.backup_id is None else [result.backup_id],
         tables=[grid(documents, ("topic", *columns), numbers=columns)],
     )
     if result.backup_id is not None:
         session.output.note(f"backup {result.backup_id}, as of {result.taken_at}")
+    if result.pruned is not None and result.pruned.backups:
+        session.output.note(f"{result.pruned.backups} older backups and {result.pruned.files} files were removed")
+    if result.not_pruned is not None:
+        session.output.note(f"older backups stay: {result.not_pruned}")
     return _told(session, result.topics)
 
 

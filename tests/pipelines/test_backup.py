@@ -16,6 +16,7 @@ from topic_writer import TopicWriter
 from siltlog.infra import names, stored_offset
 from siltlog.infra.clock import parse_us
 from siltlog.infra.data_file import read_data_file
+from siltlog.infra.delta_log import JOB_MS_MAX
 from siltlog.infra.errors import ConfigError, CorruptData, Refused, TopicExists, UnknownTopic
 from siltlog.infra.schema import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.settings import ServerSettings
@@ -26,6 +27,8 @@ from siltlog.infra.table_retention import move_starts, start_move
 from siltlog.pipelines import backup as backup_module
 from siltlog.pipelines.audit import audit_topics
 from siltlog.pipelines.backup import BackupReport, backup_topics
+from siltlog.pipelines.backup_format import manifests
+from siltlog.pipelines.backup_pruning import prune
 from siltlog.pipelines.restore import RestoreReport, find_backup, restore_topics
 
 PARTITIONS = 2
@@ -180,6 +183,51 @@ def test_only_what_is_new_is_copied_and_each_backup_can_be_restored(local: World
     assert rows_of(local.store("now")) == rows_of(local.store("lake"))
     with pytest.raises(Refused, match="was taken at"):
         local.restore("earlier", at_us=first_us - 1)
+
+
+def test_of_old_backups_only_what_newer_ones_need_stays(world: World) -> None:
+    store = world.store("lake")
+    writer = filled(store)
+    place = world.store("backups")
+    world.backup()
+    old = writer.table.refresh().files_of(0)[0]
+    move_starts(
+        writer.table,
+        writer.table.snapshot.version,
+        {0: start_move(writer.table.snapshot, 0, 10)},
+        new_id(),
+        now_ms=CLOCK.now_us() // 1000,
+    )
+    world.backup()
+    more(writer)
+    third = world.backup(keep=2)
+    assert third.pruned is not None and (third.pruned.backups, third.pruned.files) == (1, 1)
+    left = [info.path for info in place.list("files")]
+    assert names.backup_file(writer.table.topic_id, old.path) not in left and len(left) == 7
+    assert len(manifests(place)) == 2
+    cut_short = "20260101T000000Z-00000000"
+    place.put(names.backup_begun(cut_short), b"")
+    place.put(names.backup_topic(cut_short, "t"), b"{}")
+    fourth = world.backup(keep=1)
+    assert "is under way" in str(fourth.not_pruned) and len(manifests(place)) == 3
+    pruned = prune(place, 1, now_ms=CLOCK.now_us() // 1000 + JOB_MS_MAX + 60_000)
+    assert (pruned.backups, pruned.files) == (2, 0)
+    [only] = manifests(place)
+    assert {info.path.split("/")[1] for info in place.list(names.BACKUPS_FOLDER)} == {only.backup_id}
+    [restored] = world.restore("new").topics
+    assert restored.audit is not None and restored.audit.clean
+    assert rows_of(world.store("new")) == rows_of(store)
+
+
+def test_a_backup_that_lacks_a_topic_removes_none(local: World) -> None:
+    bad = filled(local.store("lake"), "bad")
+    filled(local.store("lake"), "good")
+    local.backup()
+    with pytest.raises(Refused, match="takes the place of none"):
+        local.backup("good", keep=1)
+    local.store("lake").put(f"{names.topic_path('bad')}/_delta_log/{bad.table.refresh().version:020d}.json", b"{")
+    assert local.backup(keep=1).pruned is None
+    assert len(manifests(local.store("backups"))) == 2
 
 
 def test_a_dry_run_writes_nothing(local: World) -> None:
