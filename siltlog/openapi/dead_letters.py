@@ -32,8 +32,8 @@ OPERATIONS = (
         "Groups",
         "Give up a record",
         "Copies it to `{topic}.dlq`, to the partition it is in, with headers that say where it was and why; then "
-        "commits the offset after it. A repeat is answered, and not copied again. Refused while the same member has attempts "
-        "at lower records that are not committed.",
+        "commits the offset after it. A repeat is answered, and not copied again. Refused while the same member has "
+        "attempts at lower records that are not committed.",
         {200: json_reply("Where the dead letter is.", shapes.DeadLetter)},
         (GROUP,),
         json_body(DeadLetterRequest, {**_RECORD, "error": "ValueError: no such carrier"}),

@@ -151,7 +151,6 @@ class TestOneAnswer:
 
         run(body)
 
-
     def test_partitions_that_it_did_not_come_to_have_their_bounds_or_problem(self, bench: Bench) -> None:
         async def body() -> None:
             for number in range(3):
