@@ -40,6 +40,7 @@ from benchmarks.retention import retention
 from benchmarks.shared import shared
 from benchmarks.sharing import sharing
 from benchmarks.sizes import sizes
+from benchmarks.spark_source import spark_source
 from benchmarks.stages import stages
 from benchmarks.sustained import sustained
 
@@ -71,6 +72,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "rebalance": (rebalance, "a member joins a group and leaves it, while records come"),
     "groups": (groups, "members over HTTP until a large group rests; processor time while they wait"),
     "flights": (flights_as_json, "real flights of about 300 B"),
+    "spark": (spark_source, "a Spark stream of a topic, its head included, at 50 records/s"),
     "memory": (memory, "a large flow through a small server, read at the same time"),
 }
 
