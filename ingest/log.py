@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.drain_rate import DrainRate
 from siltlog.infra.errors import SiltlogError, problem
@@ -160,9 +161,9 @@ class Log:
         """Raises UnknownTopic."""
         topic = self._topics.get(name)
         if topic is None:
-            raise problem(
-                "unknown_topic", f"there is no topic {name[:200]!r}; create it with POST /v1/topics", topic=name[:200]
-            )
+            system = names.is_system_topic(name)
+            made = "the server makes it when it is needed" if system else "create it with POST /v1/topics"
+            raise problem("unknown_topic", f"there is no topic {name[:200]!r}; {made}", topic=name[:200])
         return topic
 
     def topics(self) -> Sequence[TopicLog]:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, FORMATS, OutputFormat, Session, output_option
+from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem_document
 
 COMMANDS = {
@@ -143,7 +144,12 @@ def _failed(error: Exception, session: Session) -> int:
         error = _foreign(error)
     elif error.error_code == UNREACHABLE:
         error.detail = f"no server answers at {session.url}; start one with `silt serve`, or say where it is by --url"
-    elif isinstance(error, UnknownTopic) and error.request_id and (topic := error.members.get("topic")):
+    elif (
+        isinstance(error, UnknownTopic)
+        and error.request_id
+        and (topic := error.members.get("topic"))
+        and not names.is_system_topic(topic)
+    ):
         error.detail = f"there is no topic {topic!r}; create it with `silt topic create {topic}`"
     _print_problem(error, session)
     return EXIT_FAILED

@@ -245,6 +245,11 @@ def test_a_topic_that_is_not_there(topic: str, command: list[str], capsys: Captu
     assert "silt topic create absent" in said.err
 
 
+def test_a_topic_of_the_system_is_nobodys_to_create(topic: str, capsys: Capture) -> None:
+    assert run(["consume", f"{topic}.dlq"]) == 1
+    assert f"there is no topic '{topic}.dlq'; the server makes it when it is needed" in capsys.readouterr().err
+
+
 def test_a_partition_that_is_not_there(topic: str, capsys: Capture) -> None:
     assert run(["publish", topic, "v", "--partition", "7"]) == 1
     assert "partition 7" in capsys.readouterr().err
