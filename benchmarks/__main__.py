@@ -18,6 +18,7 @@ from benchmarks.arrow import arrow
 from benchmarks.bench import Bench
 from benchmarks.catch_up import catch_up
 from benchmarks.commits import commits
+from benchmarks.compaction import compaction
 from benchmarks.compression import compression
 from benchmarks.connections import connections
 from benchmarks.exactly_once import exactly_once
@@ -58,6 +59,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "freshness": (freshness, "seconds from a publish until its record is in a new Delta snapshot"),
     "growth": (growth, "the same rate of single publishes, on more and more partitions"),
     "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
+    "compaction": (compaction, "Spark merges files of records of 100 B, and keeps the last of each key"),
     "retention": (retention, "a table of 100,000 files, of which most have expired"),
     "exactly_once": (exactly_once, "the same publishes plain, by a producer id, by an idempotency key"),
     "compression": (compression, "the same flights with and without compression"),

@@ -14,9 +14,11 @@ FILE_BYTES_TARGET = 128 * MIB
 CHUNK_BYTES_MAX = 1024 * MIB
 CHUNK_FILES_MAX = 2_000
 """With the bytes: minutes for a chunk on two cores, so that little is lost when it is killed or raced."""
-LEAD_FACTOR = 2
-"""A file is merged with those after it only when it is at most this many times as large as all of them: else each
-small file would have its large neighbour written once more."""
+LEAD_FACTOR = 0.5
+"""A file is merged with those after it only when it is at most this many times as large as all of them: so a record is
+in a file three times as large each time that it is written anew, and not once more for each small file that comes."""
+TINY_PARTS = 2_048
+"""Such a part of the target size is merged with whatever comes after it: a file costs more than its bytes then."""
 RETENTION_PARTS = 10
 """Retention waits for the newest record of a file: merging holds a record back by at most this part of its time."""
 US_PER_MS = 1000
@@ -96,8 +98,7 @@ def plan(snapshot: TableSnapshot, config: TopicConfig, now_ms: int, limits: Limi
     if snapshot.deleted:
         return CompactionPlan(snapshot.version, ())
     by_partition = [
-        list(_merges(partition, snapshot.files_of(partition), snapshot.compacted(partition), config, now_ms, limits))
-        for partition in range(snapshot.partitions)
+        list(_merges(snapshot, partition, config, now_ms, limits)) for partition in range(snapshot.partitions)
     ]
     # The first merge of every partition, then the second of every one: so a chunk has many partitions, not one deep.
     merges = [merge for layer in zip_longest(*by_partition) for merge in layer if merge is not None]
@@ -105,8 +106,9 @@ def plan(snapshot: TableSnapshot, config: TopicConfig, now_ms: int, limits: Limi
 
 
 def _merges(
-    partition: int, files: Sequence[DataFile], compacted: int, config: TopicConfig, now_ms: int, limits: Limits
+    snapshot: TableSnapshot, partition: int, config: TopicConfig, now_ms: int, limits: Limits
 ) -> Iterator[Merge]:
+    files, compacted = snapshot.files_of(partition), snapshot.compacted(partition)
     check_order(files)
     # What key compaction has been through is not mixed with what it has still to see.
     periods = [
@@ -117,7 +119,8 @@ def _merges(
     while start < len(files):
         end = _run_end(files, periods, start, limits)
         rest = sum(file.size_bytes for file in files[start + 1 : end])
-        if end - start > 1 and files[start].size_bytes <= LEAD_FACTOR * rest:
+        lead_bytes_max = max(LEAD_FACTOR * rest, limits.file_bytes_target // TINY_PARTS)
+        if end - start > 1 and files[start].size_bytes <= lead_bytes_max:
             yield Merge(partition, tuple(files[start:end]))
             start = end
         else:

@@ -51,7 +51,11 @@ def topic_options(command: F) -> F:
 @place_options
 @pass_session
 def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str | None, data_dir: Path | None) -> int:
-    """Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices."""
+    """Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices.
+
+    Where cleanup.policy has "compact", of each key the last record stays with its offset, and those that it supersedes
+    go, once enough of them came since the last time.
+    """
     settings = place_settings(root, data_dir)
     with (
         needs("spark", "silt compact"),
@@ -69,7 +73,7 @@ def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str 
 
         reports = compact_topics(settings, topics, dry_run=dry_run, progress=advance)
         _record(recording, reports, files="merged_files", written_files="written_files", size_bytes="written_bytes")
-    columns = ("files_before", "files_after", "bytes_before", "bytes_after", "seconds")
+    columns = ("files_before", "files_after", "bytes_before", "bytes_after", "removed_rows", "seconds")
     return _print_reports(session, "compacted", reports, columns)
 
 

@@ -10,10 +10,17 @@ from siltlog.infra.data_file import DataFile
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
-from siltlog.pipelines.compaction_plan import LEAD_FACTOR, RETENTION_PARTS, CompactionPlan, Limits, plan
+from siltlog.ingest.batcher import FILES_PER_SECOND_BUDGET
+from siltlog.pipelines.compaction_plan import RETENTION_PARTS, CompactionPlan, Limits, plan
 
 NOW_MS = 1_000_000
 SMALL = Limits(file_bytes_target=1_000, chunk_bytes_max=3_000, chunk_files_max=50)
+SMALL_FILE_BYTES = 5_000
+MERGED_FILES_PER_SECOND = 250
+MERGED_BYTES_PER_SECOND = 10_000_000
+CHUNK_SECONDS = 1.0
+PLAN_SECONDS = 3.0
+"""What merging is taken to need, for a simulation."""
 FOR_EVER = TopicConfig({"retention.ms": -1})
 
 
@@ -121,8 +128,8 @@ def test_files_fill_up_to_the_target() -> None:
 
 
 def test_a_large_file_is_not_written_again_for_a_small_one() -> None:
-    assert plan(snapshot_of(sized(400, 1, 400 // LEAD_FACTOR - 2)), FOR_EVER, NOW_MS, SMALL).files == 2
-    assert plan(snapshot_of(sized(400, 1, 400 // LEAD_FACTOR)), FOR_EVER, NOW_MS, SMALL).files == 3
+    assert plan(snapshot_of(sized(200, 1, 398)), FOR_EVER, NOW_MS, SMALL).files == 2
+    assert plan(snapshot_of(sized(200, 1, 399)), FOR_EVER, NOW_MS, SMALL).files == 3
 
 
 def test_big_files_are_left_alone_and_part_their_neighbours() -> None:
@@ -138,6 +145,43 @@ def test_more_files_than_a_chunk_takes_come_to_rest_after_some_rounds() -> None:
     assert counts == [170, 4, 1]
 
 
+@pytest.mark.parametrize("partitions", [6, 100])
+def test_at_the_full_rate_of_files_a_table_stays_small(partitions: int) -> None:
+    """Small files come at a server's full rate; compaction runs again as soon as it has ended."""
+    files: dict[str, DataFile] = {}
+    ends = dict.fromkeys(range(partitions), 0)
+    written = most = came = 0
+    seconds = 0.0
+
+    def pass_time(spent: float) -> None:
+        nonlocal came, most, seconds
+        seconds += spent
+        while came < seconds * FILES_PER_SECOND_BUDGET:
+            partition = came % partitions
+            file = data_file(partition, ends[partition], ends[partition] + 9, SMALL_FILE_BYTES)
+            files[file.path] = file
+            ends[partition] += 10
+            came += 1
+        most = max(most, len(files))
+
+    while seconds < 900:
+        pass_time(PLAN_SECONDS)
+        for chunk in plan(snapshot_of(list(files.values()), partitions), FOR_EVER, NOW_MS).chunks:
+            pass_time(CHUNK_SECONDS + len(chunk.files) / MERGED_FILES_PER_SECOND)
+            pass_time(chunk.size_bytes / MERGED_BYTES_PER_SECOND)
+            written += chunk.size_bytes
+            for merge in chunk.merges:
+                for file in merge.files:
+                    del files[file.path]
+                first, last = merge.files[0].first_offset, merge.files[-1].last_offset
+                merged = data_file(merge.partition, first, last, merge.size_bytes, name=f"merged-{first}-{last}")
+                files[merged.path] = merged
+
+    assert most < 5_000
+
+    assert written < 5 * came * SMALL_FILE_BYTES, "how often a record is written anew has a bound"
+
+
 def test_expired_records_are_merged_whatever_their_age() -> None:
     files = [data_file(0, index, index, 1, newest_ms=index * 10_000) for index in range(10)]
     config = TopicConfig({"retention.ms": 1_000})
@@ -146,13 +190,21 @@ def test_expired_records_are_merged_whatever_their_age() -> None:
 
 
 def test_partitions_share_a_chunk() -> None:
-    files = sized(1, 1, partition=0) + sized(1, 1, partition=2)
+    files = sized(1, 1, 1, partition=0) + sized(1, 1, 1, partition=2)
     (chunk,) = plan(snapshot_of(files), FOR_EVER, NOW_MS, SMALL).chunks
     assert [merge.partition for merge in chunk.merges] == [0, 2]
 
 
 def test_a_deleted_topic_has_nothing_to_merge() -> None:
     assert plan(snapshot_of(sized(1, 1), deleted=True), FOR_EVER, NOW_MS, SMALL).chunks == ()
+
+
+def test_what_keys_were_compacted_through_is_not_merged_with_the_rest() -> None:
+    files = sized(1, 1, 1, 1, 1, 1)
+    snapshot = snapshot_of(files)
+    compacted = TableSnapshot.build(7, snapshot.properties, {names.txn_compacted(0): 35}, files)
+    merges = [merge.files for chunk in plan(compacted, FOR_EVER, NOW_MS, SMALL).chunks for merge in chunk.merges]
+    assert merges == [tuple(files[:3]), tuple(files[3:])]
 
 
 def test_overlapping_files_are_named_and_not_merged() -> None:

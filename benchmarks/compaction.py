@@ -1,0 +1,168 @@
+"""Compaction by Spark beside a plain read and write of the same files, and planning for very many of them."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from benchmarks.bench import Bench
+from benchmarks.figure import Figure
+from benchmarks.records import table as random_records
+from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.data_file import DataFile, write_data_file
+from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.table import TopicTable
+from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.topic_config import TopicConfig
+from siltlog.pipelines import key_compaction_plan
+from siltlog.pipelines.compact import compact
+from siltlog.pipelines.compaction_plan import plan
+from siltlog.pipelines.key_compaction import compact_keys, keys_plan
+from siltlog.pipelines.rewriting import WRITE_OPTIONS, records_of
+from siltlog.pipelines.session import spark_session
+from siltlog.pipelines.topics import spark_uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 10_000_000
+QUICK_RECORDS = 200_000
+RECORD_BYTES = 100
+PARTITIONS = 2
+FILE_RECORDS = 50_000
+KEY_REPEATS = 10
+"""Records of a key, on average."""
+SMALL_FILES = 2_000
+QUICK_SMALL_FILES = 100
+SMALL_FILE_RECORDS = 20
+RATIO_MAX = 1.5
+FILES = 100_000
+PLANNED_PARTITIONS = 16
+PLAN_SECONDS_MAX = 10.0
+_clock = SystemClock()
+
+
+def compaction(bench: Bench) -> Iterator[Figure]:
+    yield from _planning()
+    count = QUICK_RECORDS if bench.quick else RECORDS
+    small = QUICK_SMALL_FILES if bench.quick else SMALL_FILES
+    store = open_store((bench.scratch / "lake").as_uri())
+    files, keys = (_filled(store, policy, count, FILE_RECORDS, policy) for policy in ("delete", "compact"))
+    smalls = _filled(store, "small", small * SMALL_FILE_RECORDS, SMALL_FILE_RECORDS, "delete")
+    with spark_session(store, short_job=False) as spark:
+        # The first seconds of a JVM are its compiler's.
+        _plainly(spark, store, smalls)
+        started = time.perf_counter()
+        _merged(spark, store, smalls)
+        yield Figure("small files merged", small / (time.perf_counter() - started), "files/s")
+
+        started = time.perf_counter()
+        _plainly(spark, store, files)
+        plain_seconds = time.perf_counter() - started
+        yield Figure("plain read and write", count / plain_seconds, "records/s", "limit")
+        for label, table, job in (("file compaction", files, _merged), ("key compaction", keys, _superseded)):
+            before = _bytes(table)
+            started = time.perf_counter()
+            job(spark, store, table)
+            seconds = time.perf_counter() - started
+            yield Figure(label, count / seconds, "records/s", limit="plain read and write")
+            yield Figure(f"{label}: time of a plain read and write", seconds / plain_seconds, "x", at_most=RATIO_MAX)
+            yield Figure(f"{label}: bytes of those before", _bytes(table) / before, "x")
+
+
+def _planning() -> Iterator[Figure]:
+    """Of a table that nobody wrote: a plan looks at names, offsets, sizes and times."""
+    per_partition = FILES // PLANNED_PARTITIONS
+    properties = {
+        names.PROPERTY_PARTITIONS: str(PLANNED_PARTITIONS),
+        names.PROPERTY_CONFIG_PREFIX + "cleanup.policy": "compact,delete",
+    }
+    offsets = {names.txn_offset(p): per_partition * FILE_RECORDS for p in range(PLANNED_PARTITIONS)}
+    now_ms = _clock.now_us() // 1000
+    made = [_planned_file(p, number, now_ms) for p in range(PLANNED_PARTITIONS) for number in range(per_partition)]
+    snapshot = TableSnapshot.build(1, properties, offsets, made)
+    started = time.perf_counter()
+    merges = plan(snapshot, snapshot.config, now_ms)
+    merged = time.perf_counter()
+    passes = key_compaction_plan.plan(snapshot, snapshot.config, now_ms, {})
+    seconds = time.perf_counter()
+    assert merges.files and passes
+    yield Figure(f"{FILES:,} files: what to merge", merged - started, "s", at_most=PLAN_SECONDS_MAX)
+    yield Figure(f"{FILES:,} files: which keys to look through", seconds - merged, "s", at_most=PLAN_SECONDS_MAX)
+
+
+def _planned_file(partition: int, number: int, now_ms: int) -> DataFile:
+    first = number * FILE_RECORDS
+    last = first + FILE_RECORDS - 1
+    path = f"{names.partition_folder(partition)}/{number}.parquet"
+    return DataFile(path, partition, FILE_RECORDS, 30_000, first, last, now_ms * 1000, now_ms * 1000, now_ms)
+
+
+def _filled(store: ObjectStore, topic: str, count: int, file_records: int, policy: str) -> TopicTable:
+    """A topic of `count` records in files as a server writes them, KEY_REPEATS of each key."""
+    config = TopicConfig({"retention.ms": -1, "cleanup.policy": policy})
+    table = TopicTable.create(
+        store,
+        topic,
+        topic_id=str(uuid.uuid4()),
+        partitions=PARTITIONS,
+        config=config,
+        created_us=_clock.now_us(),
+        clock=_clock,
+    )
+    table.claim(dict.fromkeys(range(PARTITIONS), 1), str(uuid.uuid4()))
+    random = np.random.default_rng(1)
+    files = []
+    end = count // PARTITIONS // file_records * file_records
+    for partition in range(PARTITIONS):
+        for first in range(0, end, file_records):
+            numbers = random.integers(0, max(1, count // KEY_REPEATS), file_records)
+            records = _records(first, numbers)
+            now_ms = _clock.now_us() // 1000
+            files.append(write_data_file(store, topic, partition, records, compression="zstd", now_ms=now_ms))
+    bounds = dict.fromkeys(range(PARTITIONS), (0, end))
+    table.append(files, bounds, dict.fromkeys(bounds, 1), str(uuid.uuid4()))
+    return table
+
+
+def _records(first: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
+    count = len(numbers)
+    offsets = np.arange(first, first + count, dtype=np.int64)
+    columns = {
+        "offset": pa.array(offsets),
+        "timestamp": pa.array(_clock.now_us() + offsets, TIMESTAMP),
+        "key": pa.array([b"key-%010d" % number for number in numbers.tolist()], pa.binary()),
+        "value": random_records(count, RECORD_BYTES, keyed=False).column("value"),
+    }
+    rest = {field.name: nulls(count, field.type) for field in FILE_SCHEMA if field.name not in columns}
+    return pa.table(columns | rest, schema=FILE_SCHEMA)
+
+
+def _bytes(table: TopicTable) -> int:
+    return sum(file.size_bytes for file in table.snapshot.files.values())
+
+
+def _plainly(spark: "SparkSession", store: ObjectStore, table: TopicTable) -> None:
+    """What Spark needs for the same bytes, with the same options and no more than its own order."""
+    folder = f"plain-{uuid.uuid4()}"
+    (
+        records_of(spark, store, table.topic, list(table.snapshot.files.values()))
+        .write.options(**WRITE_OPTIONS, compression="zstd")
+        .parquet(spark_uri(store, folder))
+    )
+
+
+def _merged(spark: "SparkSession", store: ObjectStore, table: TopicTable) -> None:
+    report = compact(spark, store, table, _clock)
+    assert report.error is None, report.error
+
+
+def _superseded(spark: "SparkSession", store: ObjectStore, table: TopicTable) -> None:
+    done = compact_keys(spark, store, table, keys_plan(store, table.topic, table.refresh(), _clock), _clock)
+    assert done.removed_rows and not done.raced_chunks, done
