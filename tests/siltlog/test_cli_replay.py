@@ -218,6 +218,21 @@ def test_dead_letters(topic: str, http: Http, server: ServerProcess, capsys: Cap
             assert said["silt.error"] == f"ValueError: cannot take {record['value']}"
 
 
+def test_a_record_that_is_refused_is_named_and_the_run_goes_on_once_it_may(
+    http: Http, topic: str, capsys: Capture
+) -> None:
+    for value in ("1", "2" * 500, "3"):
+        http.publish(topic, {"value": value, "partition": 1})
+    into = f"{topic}-small"
+    http.create(into, 2, max_record_bytes=300)
+    refused = replayed(capsys, "--topic", topic, "--into", into, "--run", f"run-{topic}", status=1)
+    assert refused["error_code"] == "record_too_large"
+    assert f"offset 1 of partition 1 of {topic} was refused" in refused["detail"]
+    http.json("PATCH", f"/v1/topics/{into}", {"config": {"max.record.bytes": 2_000}})
+    assert replayed(capsys, "--run", f"run-{topic}")["resumed"]
+    assert [len(record["value"]) for record in http.read(into, 1, "values=text")] == [1, 500, 1]
+
+
 def test_a_run_that_stopped_too_long_ago_is_not_guessed_at(
     http: Http, topic: str, flights: str, capsys: Capture
 ) -> None:
