@@ -11,11 +11,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 from http_rig import Http
+from s3_server import S3Server
 
 from siltlog import Admin, Consumer, TopicPartition
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData, Fenced, Refused
 from siltlog.infra.local_store import LocalStore
+from siltlog.infra.store import open_store
 from siltlog.spark.options import write_options
 from siltlog.spark.sink import Sink, as_records
 from siltlog.spark.staging import Manifest, Staging
@@ -173,6 +175,19 @@ def test_what_the_server_has_forgotten_is_not_published_twice(http: Http, stagin
     store.put(f"batches/{1:020d}", msgspec.json.encode(msgspec.structs.replace(long_ago, first_record=0)))
     publish(sink, 1, ["c"])
     assert values(http, "spark-forgotten") == ["a"], "the server knows that it has the record of that number"
+
+
+@pytest.mark.s3
+def test_batches_are_staged_on_s3(http: Http, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILT_S3_ENDPOINT", s3_server.endpoint)
+    http.create("spark-s3", 1)
+    root = s3_server.root_uri("spark staging")
+    given = {"topic": "spark-s3", "url": http.url, "checkpointLocation": root.replace("s3://", "s3a://")}
+    for batch, rows in ((0, ["a", "b"]), (0, ["another"]), (1, ["c"])):
+        publish(Sink(write_options(given, streaming=True), ["key", "value"]), batch, rows)
+    assert values(http, "spark-s3") == ["a", "b", "c"]
+    left = [info.path for info in open_store(root, s3_endpoint=s3_server.endpoint).list("siltlog")]
+    assert left == [f"siltlog/published/{1:020d}", "siltlog/writer"]
 
 
 def test_a_staged_file_that_is_gone_is_told(http: Http, staging: Path) -> None:
