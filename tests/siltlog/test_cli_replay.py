@@ -29,7 +29,9 @@ Capture = pytest.CaptureFixture[str]
 ROWS = 40_000
 KEYS = 97
 WAIT_S = 60.0
-SLOWLY = ("--rate", "20000")
+SLOWLY = ("--rate", "6000")
+VERY_SLOWLY = ("--rate", "1500")
+"""There is time for another process to begin."""
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +115,7 @@ def assert_once(http: Http, source: str, into: str, rows: int = ROWS) -> None:
 
 def begun(http: Http, topic: str, least: int, *arguments: str) -> "subprocess.Popen[bytes]":
     """A `silt replay` that has published at least so many records and is still at it."""
-    command = [sys.executable, "-m", "siltlog.cli", "replay", *arguments, *SLOWLY]
+    command = [sys.executable, "-m", "siltlog.cli", "replay", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     clock = SystemClock()
     deadline = clock.monotonic() + WAIT_S
@@ -129,7 +131,7 @@ def test_killed_and_killed_again_each_record_is_there_once(
 ) -> None:
     command = ("--topic", flights, "--into", topic, "--run", f"run-{topic}")
     for least in (1, 17_000):
-        process = begun(http, topic, least, *command)
+        process = begun(http, topic, least, *command, *SLOWLY)
         process.kill()
         process.communicate()
         assert http.end(topic) < ROWS
@@ -150,10 +152,11 @@ def http_root(http: Http) -> str:
     return uri.removeprefix("file://").removesuffix("/topics/flights")
 
 
-def test_who_goes_on_with_a_run_fences_who_is_still_at_it(
+def test_who_goes_on_with_a_run_fences_who_is_still_at_it_also_when_the_target_grew(
     http: Http, flights: str, topic: str, capsys: Capture
 ) -> None:
-    process = begun(http, topic, 1, "--topic", flights, "--into", topic, "--run", f"run-{topic}")
+    process = begun(http, topic, 1, "--topic", flights, "--into", topic, "--run", f"run-{topic}", *VERY_SLOWLY)
+    assert http.json("PATCH", f"/v1/topics/{topic}", {"partitions": 3}).status == 200
     replayed(capsys, "--run", f"run-{topic}")
     _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1 and b"another process has taken over this run" in said, said
