@@ -70,6 +70,10 @@ class LogWindow:
             return False
         return True
 
+    def withdraw(self, path: str) -> None:
+        """Removes what was made here."""
+        self._here(path).unlink()
+
     def replace(self, path: str) -> None:
         """Puts what was made here in the place of what the log has under that name."""
         pending = self._store.path(f"{log_folder(self._topic)}/{PENDING_PREFIX}{uuid.uuid4().hex}")

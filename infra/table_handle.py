@@ -112,6 +112,8 @@ class WindowHandle(TableHandle):
         self._stale = True
         make(self._delta)
         if not self._window.publish(entry_path(self._topic, version)):
+            self._window.withdraw(entry_path(self._topic, version))
+            self._stale = self.version == version
             raise CommitFailedError(f"version {version} of topic {self._topic} is another commit")
         self._stale = False
 

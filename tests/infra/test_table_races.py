@@ -15,7 +15,7 @@ from record_tables import CLOCK, append, claimed, created, new_id, written
 from s3_server import S3Server
 
 from siltlog.infra.data_file import DataFile, read_data_file
-from siltlog.infra.errors import Fenced, TopicExists, UnknownTopic
+from siltlog.infra.errors import Fenced, TopicExists, Unavailable, UnknownTopic
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_retention import move_starts, start_move
@@ -62,7 +62,12 @@ def rewriting(root: str, endpoint: str, done: Queue) -> None:
 def reconfiguring(root: str, endpoint: str, done: Queue) -> None:
     table = TopicTable.open(open_store(root, s3_endpoint=endpoint), "t", CLOCK)
     for number in range(4):
-        table.set_config(TopicConfig({"retention.ms": number}), new_id())
+        for _ in range(10):
+            try:
+                table.set_config(TopicConfig({"retention.ms": number}), new_id())
+                break
+            except Unavailable:
+                continue  # It lost too many races.
     done.put("configured")
 
 

@@ -160,7 +160,7 @@ def test_handshakes(http: Http, fields: dict[str, str], status: bytes) -> None:
         assert b"\r\nconnection: close" in head
 
 
-@pytest.mark.parametrize("path", ["/v1/topics", "/v1/topics/{topic}/tail/ws", "/v1/topics/{topic}"])
+@pytest.mark.parametrize("path", ["/v1/topics?limit=1", "/v1/topics/{topic}/tail/ws", "/v1/topics/{topic}"])
 def test_elsewhere_an_offer_is_declined_and_the_request_answered(http: Http, path: str) -> None:
     name = f"declined-{uuid.uuid4().hex}"
     http.create(name)
