@@ -13,7 +13,6 @@ from siltlog.pipelines.session import spark_session
 
 def main(url: str, root: str) -> None:
     with spark_session(open_store(root)) as spark, tempfile.TemporaryDirectory() as folder:
-        executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
         [compacted] = compact_topics(ServerSettings(root=root), ["events"])
         siltlog.spark.register(spark)
         events = spark.read.format("siltlog").option("url", url).option("maxRecordsPerPartition", 100).load("events")
@@ -28,7 +27,7 @@ def main(url: str, root: str) -> None:
         query.stop()
         found = {
             "master": spark.sparkContext.master,
-            "executors": executors,
+            "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
             "error": None if compacted.error is None else str(compacted.error),
             "files": [compacted.files_before, compacted.files_after],
             "read": list(read),

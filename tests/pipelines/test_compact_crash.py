@@ -166,7 +166,7 @@ def test_the_same_on_s3(spark: Any, s3_server: S3Server) -> None:
     topic.append(7)
     assert compact(spark, store, topic.table, CLOCK).error is None
     assert offsets(topic.table) == {0: [*before[0], *range(600, 607)], 1: before[1]}
-    assert len(topic.table.snapshot.files) == 3
+    assert len(topic.table.snapshot.files) == 2
     frame = spark.read.format("delta").load(spark_uri(store, names.topic_path(TOPIC)))
     assert frame.count() == 757
     sql = f"select partition, count(*), max(offset) from {TOPIC} group by partition order by partition"

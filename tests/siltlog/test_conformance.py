@@ -46,7 +46,7 @@ def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
         ran = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json"),
-                *("--seed", str(SEED), "--max-examples", str(EXAMPLES_MAX), "--workers", "2", "--no-color"),
+                *("--seed", str(SEED), "--max-examples", str(EXAMPLES_MAX), "--workers", "1", "--no-color"),
                 *("--exclude-operation-id", ENDLESS),
                 *("--phases", "coverage,fuzzing", "--checks", ",".join(CHECKS), "--continue-on-failure"),
             ],
