@@ -11,7 +11,7 @@ import msgspec
 import xxhash
 
 from siltlog.consumers.dead_letter_record import Origin, Stored, origin, stored_records
-from siltlog.consumers.fetch import Fetcher, FetchPosition
+from siltlog.consumers.fetch import Fetcher, FetchPosition, find_partition
 from siltlog.consumers.group_requests import Name, Whole
 from siltlog.consumers.log_view import LogView, TopicView
 from siltlog.consumers.system_log import SystemLog
@@ -95,21 +95,14 @@ class Replay:
 
     def _wanted(self, dead: TopicView, offsets: Sequence[DeadLetterName] | None) -> dict[int, Sequence[int]]:
         """Offsets of each partition, ascending."""
-        bounds = [view.bounds() for view in dead.partitions]
         if offsets is None:
+            bounds = [view.bounds() for view in dead.partitions]
             return {
                 partition: range(found.log_start_offset, found.high_watermark) for partition, found in enumerate(bounds)
             }
         wanted: dict[int, list[int]] = defaultdict(list)
         for at in sorted(set(offsets)):
-            if at.partition >= len(bounds):
-                raise problem(
-                    "unknown_partition",
-                    f"the topic {dead.name} has the partitions 0 to {len(bounds) - 1}, not {at.partition}",
-                    topic=dead.name,
-                    partition=at.partition,
-                )
-            found = bounds[at.partition]
+            found = find_partition(dead, at.partition).bounds()
             if not found.log_start_offset <= at.offset < found.high_watermark:
                 raise problem(
                     "offset_out_of_range",

@@ -155,14 +155,7 @@ class GroupTopics:
             return None
 
     def _check_bounds(self, topic: TopicView, at: PolledOffset, by_member: bool) -> None:
-        if at.partition >= len(topic.partitions):
-            raise problem(
-                "unknown_partition",
-                f"the topic {topic.name} has the partitions 0 to {len(topic.partitions) - 1}, not {at.partition}",
-                topic=topic.name,
-                partition=at.partition,
-            )
-        bounds = topic.partitions[at.partition].bounds()
+        bounds = find_partition(topic, at.partition).bounds()
         # What a member has read may have been deleted since, and it must be able to go on.
         lowest = 0 if by_member else bounds.log_start_offset
         if not lowest <= at.offset <= bounds.high_watermark:

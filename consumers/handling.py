@@ -114,10 +114,12 @@ class Handling:
         """Whether there is nothing to handle."""
         return not self._lanes and not self._strays
 
-    def longest_started(self) -> float | None:
-        """When the handler was called that is at work for longest."""
-        at_work = [lane.started for lane in (*self._strays, *self._lanes.values()) if lane.busy]
-        return min(at_work, default=None)
+    def alive_at(self) -> float | None:
+        """When the consumer last showed that it goes on: now, or when the handler was called that is at work for
+        longest; None where that is so long ago that others are to have its partition."""
+        now = self._clock.monotonic()
+        since = min((lane.started for lane in (*self._strays, *self._lanes.values()) if lane.busy), default=now)
+        return since if (now - since) * 1000 <= self._inbox.options.max_poll_interval_ms else None
 
     def wait_until(self, deadline: float) -> float:
         """When to look again (monotonic seconds), unless something comes before."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from siltlog.consumers.fetch import find_partition
 from siltlog.consumers.group_requests import (
     COMMITS_MAX,
     TOPICS_MAX,
@@ -98,7 +99,10 @@ class OffsetReset:
             twice = _first_twice([(at.topic, at.partition) for at in request.partitions])
             if twice is not None:
                 raise problem("invalid_request", f"{twice[0]}/{twice[1]} is given twice; give it once")
-            found = [_partition(self._log.topic(at.topic), at.partition) for at in request.partitions]
+            found = []
+            for at in request.partitions:
+                topic = self._log.topic(at.topic)
+                found.append((topic, find_partition(topic, at.partition)))
         else:
             topics = [self._log.topic(name) for name in dict.fromkeys(request.topics or ())]
             found = [(topic, view) for topic in topics for view in topic.partitions]
@@ -143,14 +147,3 @@ def _wanted(request: ResetRequest, bounds: Bounds, before: int | None) -> int:
         return request.offset
     assert request.shift is not None and before is not None
     return before + request.shift
-
-
-def _partition(topic: TopicView, partition: int) -> tuple[TopicView, PartitionView]:
-    if partition >= len(topic.partitions):
-        raise problem(
-            "unknown_partition",
-            f"the topic {topic.name} has the partitions 0 to {len(topic.partitions) - 1}, not {partition}",
-            topic=topic.name,
-            partition=partition,
-        )
-    return topic, topic.partitions[partition]

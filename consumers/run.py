@@ -100,12 +100,11 @@ class HandlerRun:
         """As a poll does, unless a handler is at work for so long that others are to have its partition."""
         member = self._inbox.member
         assert member is not None
-        now = self._clock.monotonic()
-        since = self._handling.longest_started()
-        if since is None or (now - since) * 1000 <= self._inbox.options.max_poll_interval_ms:
+        alive_at = self._handling.alive_at()
+        if alive_at is not None:
             self._threads.begin_polling()
             self._threads.end_polling()
-            member.polled = now if since is None else since
+            member.polled = alive_at
 
     # --- partitions that go -------------------------------------------------------------------------------
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:

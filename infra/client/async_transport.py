@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from siltlog.infra.client.calls import Call
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
-    FAILURES_TOLD,
     Buffer,
     ConnectionFailed,
     Endpoints,
@@ -131,9 +130,9 @@ class AsyncCaller:
             now=self._clock.monotonic(),
             retry_timeout_ms=self._retry_timeout_ms,
             jitter=self._jitter,
+            told=self._told,
         )
         answer: Reply | None = None
-        pauses = 0
         while True:
             try:
                 step = next(steps) if answer is None else steps.send(answer)
@@ -142,9 +141,6 @@ class AsyncCaller:
                 return response
             if isinstance(step, Pause):
                 answer = None
-                pauses += 1
-                if pauses == FAILURES_TOLD and self._told is not None:
-                    self._told(step.error)
                 if await self._interrupted_within(step.seconds):
                     raise step.error
                 continue

@@ -215,13 +215,19 @@ def failure_of(result: Response | ConnectionFailed, url: str, endpoints: Endpoin
 
 
 def exchange(
-    request: Request, endpoints: Endpoints, *, now: float, retry_timeout_ms: int, jitter: Callable[[], float]
+    request: Request,
+    endpoints: Endpoints,
+    *,
+    now: float,
+    retry_timeout_ms: int,
+    jitter: Callable[[], float],
+    told: Callable[[SiltlogError], None] | None = None,
 ) -> Generator[Send | Pause, Reply | None, Response]:
     """One request with its retries: yields what to do next, is sent what came of it, returns the reply.
 
     A `Send` expects a `Reply`, a `Pause` expects None. Raises the last error once it must not be repeated, or once the
     next attempt would start later than `retry_timeout_ms`, or the request's own, after `now`. `jitter()` gives numbers
-    in [0, 1).
+    in [0, 1). `told` hears of a request that failed FAILURES_TOLD times and is tried on.
     """
     deadline = now + (retry_timeout_ms if request.retry_timeout_ms is None else request.retry_timeout_ms) / 1000
     attempt = 0
@@ -237,4 +243,6 @@ def exchange(
         if not may_repeat(error, request.repeatable) or reply.now + pause > deadline:
             raise error
         attempt += 1
+        if attempt == FAILURES_TOLD and told is not None:
+            told(error)
         yield Pause(pause, error)

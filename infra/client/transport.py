@@ -14,7 +14,6 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from siltlog.infra.client.calls import Call
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
-    FAILURES_TOLD,
     ConnectionFailed,
     Endpoints,
     Pause,
@@ -157,9 +156,9 @@ class Caller:
             now=self._clock.monotonic(),
             retry_timeout_ms=self._retry_timeout_ms,
             jitter=self._jitter,
+            told=self._told,
         )
         answer: Reply | None = None
-        pauses = 0
         while True:
             try:
                 step = next(steps) if answer is None else steps.send(answer)
@@ -168,9 +167,6 @@ class Caller:
                 return response
             if isinstance(step, Pause):
                 answer = None
-                pauses += 1
-                if pauses == FAILURES_TOLD and self._told is not None:
-                    self._told(step.error)
                 if self.interrupted.wait(step.seconds):
                     raise step.error
                 continue

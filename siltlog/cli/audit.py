@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from siltlog.cli.job_record import recorded
-from siltlog.cli.output import grid, progress, show
+from siltlog.cli.output import TopicBars, grid, progress, show
 from siltlog.cli.pipelines import place_options, place_settings, topic_options
 from siltlog.cli.session import EXIT_FAILED, EXIT_FOUND_WRONG, Session, needs, pass_session
 from siltlog.infra.errors import problem_document
@@ -46,13 +46,7 @@ def audit(
     ):
         from siltlog.pipelines.audit import audit_topics
 
-        tasks: dict[str, Any] = {}
-
-        def advance(topic: str, done_bytes: int, planned_bytes: int) -> None:
-            if topic not in tasks:
-                tasks[topic] = bar.add_task(f"auditing {topic}")
-            bar.update(tasks[topic], completed=done_bytes, total=planned_bytes)
-
+        advance = TopicBars(bar, "auditing").advance
         reports = audit_topics(settings, topics, dry_run=dry_run, any_partition=any_partition, progress=advance)
         for report in reports:
             recording.took(

@@ -9,7 +9,7 @@ import msgspec
 
 from siltlog.cli.audit import document_of, exit_code, print_findings
 from siltlog.cli.job_record import recorded
-from siltlog.cli.output import grid, progress
+from siltlog.cli.output import TopicBars, grid, progress
 from siltlog.cli.pipelines import place_options, place_settings, topic_options
 from siltlog.cli.server_options import take_settings
 from siltlog.cli.session import EXIT_FAILED, Session, needs, on_terminal, pass_session
@@ -64,7 +64,7 @@ def backup(
         from siltlog.pipelines.backup import backup_topics
 
         result = backup_topics(
-            settings, target, topics, keep=keep, dry_run=dry_run, progress=_Bars(bar, "copying").advance
+            settings, target, topics, keep=keep, dry_run=dry_run, progress=TopicBars(bar, "copying").advance
         )
         for report in result.topics:
             recording.took(
@@ -135,7 +135,7 @@ def restore(
             raise click.UsageError(f"restoring {what} cannot ask here; say so with --yes")
         click.confirm(f"Restore {what}?", abort=True, err=True)
     with progress() as bar:
-        advance = _Bars(bar, "restoring").advance
+        advance = TopicBars(bar, "restoring").advance
         result = restore_topics(settings, source, manifest, topics, dry_run=dry_run, progress=advance)
     audits = [report.audit for report in result.topics if report.audit is not None]
     documents = [
@@ -159,20 +159,6 @@ def restore(
     if result.groups_left_out:
         session.output.note("the root has offsets of groups of its own: those of the backup were left out")
     return _told(session, result.topics) or exit_code(audits)
-
-
-class _Bars:
-    """A bar for each topic."""
-
-    def __init__(self, bar: Any, what: str) -> None:
-        self._bar = bar
-        self._what = what
-        self._tasks: dict[str, Any] = {}
-
-    def advance(self, topic: str, done_bytes: int, planned_bytes: int) -> None:
-        if topic not in self._tasks:
-            self._tasks[topic] = self._bar.add_task(f"{self._what} {topic}")
-        self._bar.update(self._tasks[topic], completed=done_bytes, total=planned_bytes)
 
 
 def _row(report: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -66,6 +67,22 @@ def progress(transient: bool = True) -> Progress:
         transient=transient,
         disable=not sys.stderr.isatty(),
     )
+
+
+class TopicBars:
+    """A bar for each topic that a job comes to."""
+
+    def __init__(self, bars: Progress, what: str) -> None:
+        """`what` stands before a topic's name: "compacting"."""
+        self._bars = bars
+        self._what = what
+        self._tasks: dict[str, TaskID] = {}
+
+    def advance(self, topic: str, done: int, planned: int) -> None:
+        """In whatever unit the job counts."""
+        if topic not in self._tasks:
+            self._tasks[topic] = self._bars.add_task(f"{self._what} {topic}")
+        self._bars.update(self._tasks[topic], completed=done, total=planned)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from siltlog.cli.job_record import Recording, recorded
-from siltlog.cli.output import emit, grid, plain, progress, show, waiting
+from siltlog.cli.output import TopicBars, emit, grid, plain, progress, show, waiting
 from siltlog.cli.server_options import take_settings
 from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session, url_option
 from siltlog.infra import names
@@ -64,13 +64,7 @@ def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str 
     ):
         from siltlog.pipelines.compact import compact_topics
 
-        tasks: dict[str, Any] = {}
-
-        def advance(topic: str, done_bytes: int, planned_bytes: int) -> None:
-            if topic not in tasks:
-                tasks[topic] = bar.add_task(f"compacting {topic}")
-            bar.update(tasks[topic], completed=done_bytes, total=planned_bytes)
-
+        advance = TopicBars(bar, "compacting").advance
         reports = compact_topics(settings, topics, dry_run=dry_run, progress=advance)
         _record(recording, reports, files="merged_files", written_files="written_files", size_bytes="written_bytes")
     columns = ("files_before", "files_after", "bytes_before", "bytes_after", "removed_rows", "seconds")
@@ -95,13 +89,7 @@ def retain(session: Session, topics: tuple[str, ...], dry_run: bool, root: str |
     ):
         from siltlog.pipelines.retain import retain_topics
 
-        tasks: dict[str, Any] = {}
-
-        def advance(topic: str, done_files: int, planned_files: int) -> None:
-            if topic not in tasks:
-                tasks[topic] = bar.add_task(f"removing from {topic}")
-            bar.update(tasks[topic], completed=done_files, total=planned_files)
-
+        advance = TopicBars(bar, "removing from").advance
         reports = retain_topics(settings, topics, dry_run=dry_run, progress=advance)
         _record(recording, reports, files="files", rows="rows", size_bytes="size_bytes")
     for report in reports:
