@@ -88,7 +88,7 @@ def test_a_checkpoint_in_parts_is_read(tmp_path: Path, monkeypatch: pytest.Monke
     table = claimed(store)
     for _ in range(3):
         append(store, table, {0: 3, 1: 1})
-    monkeypatch.setattr("siltlog.infra.table.CHECKPOINT_COMMITS", 1)
+    monkeypatch.setattr("siltlog.infra.table_log.CHECKPOINT_COMMITS", 1)
     table.maintain()
     append(store, table, {0: 1})
     version = table.snapshot.version - 1

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, QueryBuilder
 from record_tables import CLOCK, append, claimed, created, new_id, records, written
 from s3_server import S3Server
 
-from siltlog.infra import names, table_commit
+from siltlog.infra import names, table_commit, table_log
 from siltlog.infra import table as table_module
 from siltlog.infra.data_file import data_file_from_footer, write_data_file
 from siltlog.infra.delta_log import RETENTION_MS, read_entry
@@ -25,7 +25,8 @@ from siltlog.infra.errors import (
 )
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.table import CHECKPOINT_COMMITS, TopicTable, topic_names
+from siltlog.infra.table import TopicTable, topic_names
+from siltlog.infra.table_log import CHECKPOINT_COMMITS
 from siltlog.infra.topic_config import TopicConfig
 
 
@@ -406,11 +407,11 @@ def test_a_rewrite_whose_answer_is_lost_is_found(disk: LocalStore, monkeypatch: 
     table = claimed(disk)
     append(disk, table, {0: 5})
     removes, adds = merged(disk, table)
-    real = table_module.commit_actions
-    monkeypatch.setattr(table_module, "commit_actions", Failing(real, before=True))
+    real = table_log.commit_actions
+    monkeypatch.setattr(table_log, "commit_actions", Failing(real, before=True))
     with pytest.raises(Unavailable):
         table.rewrite(table.snapshot.version, removes, adds, new_id())
-    monkeypatch.setattr(table_module, "commit_actions", Failing(real, before=False))
+    monkeypatch.setattr(table_log, "commit_actions", Failing(real, before=False))
     assert table.rewrite(table.snapshot.version, removes, adds, new_id()).files_of(0) == (adds[0],)
 
 

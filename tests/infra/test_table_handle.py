@@ -13,8 +13,9 @@ from siltlog.infra import table_handle as handle_module
 from siltlog.infra.delta_log import entry_path, log_folder
 from siltlog.infra.errors import CorruptData, OutcomeUnknown
 from siltlog.infra.local_store import LocalStore
-from siltlog.infra.table import CHECKPOINT_COMMITS, TopicTable
+from siltlog.infra.table import TopicTable
 from siltlog.infra.table_handle import TableHandle, WindowHandle
+from siltlog.infra.table_log import CHECKPOINT_COMMITS
 
 LOG = log_folder("t")
 

@@ -119,7 +119,7 @@ def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> LocalStore:
     disk = LocalStore(str(tmp_path_factory.mktemp("checkpointed")))
     table = claimed(disk)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("siltlog.infra.table.CHECKPOINT_COMMITS", 1)
+        patch.setattr("siltlog.infra.table_log.CHECKPOINT_COMMITS", 1)
         append(disk, table, {0: 3})
         table.maintain()
         append(disk, table, {0: 3, 1: 1})

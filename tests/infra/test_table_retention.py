@@ -12,7 +12,7 @@ from record_tables import CLOCK, append, claimed, created, new_id, written
 from s3_server import S3Server
 
 from siltlog.infra import delta_log, names
-from siltlog.infra import table as table_module
+from siltlog.infra import table_log as table_module
 from siltlog.infra.errors import Fenced, OutcomeUnknown, Unavailable, UnknownTopic
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable

@@ -47,7 +47,7 @@ class History:
             self.claim()
         elif step == "checkpoint":
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("siltlog.infra.table.CHECKPOINT_COMMITS", 0)
+                patch.setattr("siltlog.infra.table_log.CHECKPOINT_COMMITS", 0)
                 self.table.maintain()
         elif step == "claim":
             self.claim()

@@ -206,11 +206,11 @@ def test_a_topic_that_others_change_all_the_time_is_left_for_the_next_run(
 
 KILLED = """
 import os, signal, sys
-from siltlog.infra import table
+from siltlog.infra import table_log
 from siltlog.infra.settings import ServerSettings
 from siltlog.pipelines import retain
 retain.COMMIT_FILES_MAX = 2
-real, left, when = table.commit_actions, int(sys.argv[2]), sys.argv[3]
+real, left, when = table_log.commit_actions, int(sys.argv[2]), sys.argv[3]
 def commit(*args, **kwargs):
     global left
     left -= 1
@@ -219,7 +219,7 @@ def commit(*args, **kwargs):
     real(*args, **kwargs)
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-table.commit_actions = commit
+table_log.commit_actions = commit
 retain.retain_topics(ServerSettings(root=sys.argv[1], data_dir="."))
 """
 
