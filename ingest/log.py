@@ -140,6 +140,8 @@ class Log:
         self._producers_bytes_max = self._state_bytes_max * PRODUCERS_STATE_PART
         self._keys_bytes_max = self._state_bytes_max * KEYS_STATE_PART
         self.draining = False
+        self.taking_runs = False
+        """While it drains: what is told of jobs, which the drain itself interrupts, is still appended."""
         self.on_due: Callable[[], None] = lambda: None
         """Called when a partition has enough for a flush."""
         self.wal_refused_seconds = 0.0
@@ -255,7 +257,7 @@ class Log:
         partition_count: int | None,
         now_us: int,
     ) -> _Checked:
-        if self.draining:
+        if self.draining and not (self.taking_runs and topic.name == names.JOBS_TOPIC):
             raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
         recounted = partition_count is not None and partition_count != len(topic.partitions)
         if publisher is None:

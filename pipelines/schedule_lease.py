@@ -25,6 +25,8 @@ class JobState(msgspec.Struct, frozen=True):
     handled_us: int
     """The times of its expression up to here were run, or came before there was a schedule."""
     running_since_us: int | None = None
+    run_id: str | None = None
+    """Of the run that is under way; whoever comes after a runner that was killed tells of it."""
     unavailable: str | None = None
     """Why it is not run here."""
 

@@ -14,24 +14,30 @@ from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us
 from siltlog.infra.cron import Cron
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.telemetry import Logger
+from siltlog.pipelines.crowded_tables import CrowdedTables, LiveFiles
 from siltlog.pipelines.job_process import STOP_SECONDS, JobProcess
 from siltlog.pipelines.job_run import ERROR_CHARS_MAX, JobRunRequest, Outcome
 from siltlog.pipelines.schedule_lease import JobState, ScheduleLease
 from siltlog.pipelines.schedule_plan import DueRun, carried_on, due_runs, next_us
 
-SPARK_JOBS = frozenset(("compact",))
-LANES = {"compact": "Spark", "audit": "everything is read"}
+COMPACT = "compact"
+SPARK_JOBS = frozenset((COMPACT,))
+LANES = {COMPACT: "Spark", "audit": "everything is read"}
 """One job of each lane runs at a time; what is none of these is quick, and waits for none of them."""
 QUICK = "quick"
 SETTLE_SECONDS = 60.0
 """What was missed while no runner was there waits so long: a server that starts has better things to do."""
 JOB_SECONDS_MAX = 6 * 3600.0
 """A job that takes longer is ended: no plan and no open commit of it would be safe any more."""
+RETAIN_SECONDS_MAX = 3600.0
+"""Minutes are much for it, and each of its commits stays: while it hangs the disk fills."""
 LOOK_SECONDS_MAX = 30.0
 """The wall clock may have been set meanwhile."""
+LOOK_FILES_SECONDS = 5.0
+"""How often live files are counted: a busy server adds some hundreds meanwhile."""
 RENEWALS_PER_LEASE = 3
 EXIT_FOUND_WRONG = 3
-EXIT_INTERRUPTED = 130
+ABANDONED = "what ran the schedule was gone before this run ended"
 
 Start = Callable[[str, str, Callable[[], None]], JobProcess]
 """Starts a job (its name, the id of the run, what to call on its thread when it has ended)."""
@@ -61,9 +67,11 @@ class Scheduler:
         new_run_id: Callable[[], str],
         unavailable: Callable[[str], str | None],
         record: Callable[[JobRunRequest], None],
+        live_files: Callable[[], LiveFiles] = dict,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """`unavailable` says why a job cannot be run here, if it cannot; `record` is told of each run that ended."""
+        """`unavailable` says why a job cannot be run here, if it cannot; `record` is told of each run that ended;
+        `live_files` counts the files of the tables, for compaction that cannot wait for its time."""
         self._crons = dict(crons)
         self._lease = lease
         self._start = start
@@ -72,6 +80,8 @@ class Scheduler:
         self._new_run_id = new_run_id
         self._unavailable = unavailable
         self._record = record
+        self._live_files = live_files
+        self._tables = CrowdedTables()
         self._settle_seconds = settle_seconds
         self._handled: dict[str, int] = {}
         self._missing: dict[str, str] = {}
@@ -84,6 +94,8 @@ class Scheduler:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._failing = False
+        self._cut_short: list[JobRunRequest] = []
+        """Runs of a runner that is gone, which nobody has told of."""
 
     def run(self) -> None:
         """Returns after `stop`, when no job runs any more and the right was given back."""
@@ -119,8 +131,10 @@ class Scheduler:
             return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
         now_us = self._clock.now_us()
         self._handled = carried_on(self._crons, self._handled, now_us)
+        while self._cut_short:
+            self._record(self._cut_short.pop())
         began = False
-        for due in due_runs(self._crons, self._handled, now_us):
+        for due in [*due_runs(self._crons, self._handled, now_us), *self._pressing(now_us)]:
             if self._may_begin(due):
                 began = self._begin(due) or began
         if began:
@@ -129,6 +143,8 @@ class Scheduler:
         until_due = LOOK_SECONDS_MAX if soonest is None else (soonest - now_us) / MICROS_PER_SECOND
         now = self._clock.monotonic()
         waits = [until_due, LOOK_SECONDS_MAX, self._renew_at - now]
+        if COMPACT in self._crons:
+            waits.append(LOOK_FILES_SECONDS)
         if now < self._settled_at:
             waits.append(self._settled_at - now)
         return max(0.0, min(waits))
@@ -160,9 +176,13 @@ class Scheduler:
 
     def _took_over(self) -> None:
         # What ended here while the lease could not be written counts, too.
+        now_us = self._clock.now_us()
         for job, state in self._lease.jobs.items():
             self._handled[job] = max(state.handled_us, self._handled.get(job, 0))
-        self._handled = carried_on(self._crons, self._handled, self._clock.now_us())
+            if job in self._crons and job not in self._running and state.run_id and state.running_since_us:
+                cut_short = _request(job, state.run_id, "interrupted", state.running_since_us, now_us, ABANDONED)
+                self._cut_short.append(cut_short)
+        self._handled = carried_on(self._crons, self._handled, now_us)
         # The first runner of all says since when there is a schedule: what comes due from now on can be missed.
         self._lease.renew(self._states())
         self._renew_at = self._clock.monotonic() + self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
@@ -177,17 +197,25 @@ class Scheduler:
             self._end_jobs()
 
     def _states(self) -> dict[str, JobState]:
-        return {
-            job: JobState(
+        states = {}
+        for job, cron in self._crons.items():
+            run = self._running.get(job)
+            states[job] = JobState(
                 cron.expression,
                 self._handled.get(job, self._clock.now_us()),
-                self._running[job].started_us if job in self._running else None,
-                self._missing.get(job),
+                running_since_us=run.started_us if run else None,
+                run_id=run.run_id if run else None,
+                unavailable=self._missing.get(job),
             )
-            for job, cron in self._crons.items()
-        }
+        return states
 
     # --- jobs -----------------------------------------------------------------------------------------------
+    def _pressing(self, now_us: int) -> list[DueRun]:
+        """Compaction, where a table has too many files to wait for its time."""
+        if COMPACT not in self._crons or COMPACT in self._running or self._clock.monotonic() < self._settled_at:
+            return []
+        return [DueRun(COMPACT, now_us)] if self._tables.crowded(self._live_files()) else []
+
     def _may_begin(self, due: DueRun) -> bool:
         lane = LANES.get(due.job, QUICK)
         if self._stopping.is_set() or any(LANES.get(job, QUICK) == lane for job in self._running):
@@ -201,9 +229,13 @@ class Scheduler:
             if self._missing.get(due.job) != missing:
                 self._logger.warning("a job of the schedule is not run", job=due.job, reason=missing)
             self._missing[due.job] = missing
+            if due.job == COMPACT:
+                self._tables.ended(failed=True)
             self._handled[due.job] = due.due_us
             return True
         self._missing.pop(due.job, None)
+        if due.job == COMPACT:
+            self._tables.began(self._live_files())
         run_id = self._new_run_id()
         started_us = self._clock.now_us()
         self._logger.info("job begins", job=due.job, run_id=run_id, due_at=format_us(due.due_us))
@@ -217,8 +249,10 @@ class Scheduler:
         for run in list(self._running.values()):
             if not run.process.running:
                 ended.append(run)
-            elif self._clock.monotonic() - run.started > JOB_SECONDS_MAX and not run.too_long:
+            elif self._clock.monotonic() - run.started > _seconds_max(run.due.job) and not run.too_long:
                 run.too_long = True
+                # Before the job itself says that it was interrupted: what is told first stays.
+                self._record(_result(run, self._clock.now_us()))
                 run.process.stop()
                 run.process.join()
         for run in ended:
@@ -228,17 +262,20 @@ class Scheduler:
 
     def _note(self, run: _Run) -> None:
         result = _result(run, self._clock.now_us())
+        if result.job == COMPACT:
+            self._tables.ended(failed=result.outcome != "succeeded")
         seconds = round(self._clock.monotonic() - run.started, 3)
         said = {"job": result.job, "run_id": run.run_id, "outcome": result.outcome, "seconds": seconds}
         if result.outcome == "interrupted":
             self._logger.info("job was stopped; it is due again", **said)
-            return
-        self._handled[run.due.job] = run.due.due_us
-        if result.error is None:
-            self._logger.info("job ended", **said)
         else:
-            self._logger.warning("job ended", **said, error=result.error)
-        self._record(result)
+            self._handled[run.due.job] = run.due.due_us
+            if result.error is None:
+                self._logger.info("job ended", **said)
+            else:
+                self._logger.warning("job ended", **said, error=result.error)
+        if not run.too_long:
+            self._record(result)
 
     def _end_jobs(self) -> None:
         runs = list(self._running.values())
@@ -249,13 +286,17 @@ class Scheduler:
         self._ended()
 
 
+def _seconds_max(job: str) -> float:
+    return RETAIN_SECONDS_MAX if job == "retain" else JOB_SECONDS_MAX
+
+
 def _result(run: _Run, now_us: int) -> JobRunRequest:
     """What is known of a run from outside: how its process ended."""
     status = run.process.status
     error: str | None = None
     outcome: Outcome = "succeeded"
     if run.too_long:
-        outcome, error = "failed", f"it was ended after {JOB_SECONDS_MAX / 3600:g} hours"
+        outcome, error = "failed", f"it was ended after {_seconds_max(run.due.job) / 60:g} minutes"
     elif run.process.told_to_stop and status != 0:
         outcome = "interrupted"
     elif status == EXIT_FOUND_WRONG:
@@ -264,13 +305,19 @@ def _result(run: _Run, now_us: int) -> JobRunRequest:
         how = f"signal {-status}" if status is not None and status < 0 else f"exit status {status}"
         said = f": {run.process.last_line}" if run.process.last_line else ""
         outcome, error = "failed", f"{how}{said}"[:ERROR_CHARS_MAX]
+    return _request(run.due.job, run.run_id, outcome, run.started_us, now_us, error)
+
+
+def _request(
+    job: str, run_id: str, outcome: Outcome, started_us: int, ended_us: int, error: str | None
+) -> JobRunRequest:
     return msgspec.convert(
         {
-            "run_id": run.run_id,
-            "job": run.due.job,
+            "run_id": run_id,
+            "job": job,
             "outcome": outcome,
-            "started_at": format_us(run.started_us),
-            "ended_at": format_us(max(now_us, run.started_us)),
+            "started_at": format_us(started_us),
+            "ended_at": format_us(max(ended_us, started_us)),
             "trigger": "schedule",
             "error": error,
         },

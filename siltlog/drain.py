@@ -16,6 +16,8 @@ POLL_SECONDS = 0.01
 LINGER_SECONDS = 0.2
 """Connections stay open at least so long: each request that is on its way meanwhile gets an answer, which asks for the
 connection to be closed."""
+JOBS_PART = 0.5
+"""Of the time there is: a job that does not end must not keep the partitions from being released."""
 
 
 class Drain:
@@ -27,14 +29,17 @@ class Drain:
         publishes: BodyReader,
         wakes: Sequence[Callable[[], None]],
         logger: Logger,
+        jobs_end: "asyncio.Task[None] | None" = None,
     ) -> None:
-        """`publishes` reads what would be appended; `wakes` end the polls that wait."""
+        """`publishes` reads what would be appended; `wakes` end the polls that wait; `jobs_end` waits until the jobs of
+        the schedule have been told to end, did so and have said it."""
         self._log = log
         self._flusher = flusher
         self._door = door
         self._publishes = publishes
         self._wakes = wakes
         self._logger = logger
+        self._jobs_end = jobs_end
 
     async def run(self, seconds_max: float, hurry: asyncio.Event) -> bool:
         """False when not everything was done within `seconds_max`, or before somebody was in a hurry."""
@@ -43,12 +48,13 @@ class Drain:
         acked, refused = self._acked(), self._refused()
         self._logger.info("draining", seconds_max=seconds_max)
         self._log.draining = self._door.draining = True
+        self._log.taking_runs = self._jobs_end is not None
         self._publishes.close(
             problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
         )
         for wake in self._wakes:
             wake()
-        tasks: list[asyncio.Task[Any]] = [loop.create_task(self._finish()), loop.create_task(hurry.wait())]
+        tasks: list[asyncio.Task[Any]] = [loop.create_task(self._finish(seconds_max)), loop.create_task(hurry.wait())]
         done, _ = await asyncio.wait(tasks, timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED)
         finished = tasks[0] in done
         for task in tasks:
@@ -74,13 +80,20 @@ class Drain:
             self._logger.warning(f"{why}; the write-ahead log keeps what is not for the next start", **told)
         return finished
 
-    async def _finish(self) -> None:
-        # Nothing more is taken from here on; who waits for the table is answered by this flush.
-        await self._log.group_commit.commit()
-        await self._flusher.drain()
+    async def _finish(self, seconds_max: float) -> None:
+        # Of users nothing more is taken from here on; who waits for the table is answered by this flush.
+        await self._flush()
+        if self._jobs_end is not None:
+            await asyncio.wait([self._jobs_end], timeout=seconds_max * JOBS_PART)
+            self._log.taking_runs = False
+            await self._flush()
         while self._door.in_flight:  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
             await asyncio.sleep(POLL_SECONDS)
         await asyncio.gather(*(self._flusher.release(topic) for topic in self._log.topics()))
+
+    async def _flush(self) -> None:
+        await self._log.group_commit.commit()
+        await self._flusher.drain()
 
     def _acked(self) -> int:
         return sum(topic.records_total for topic in self._log.topics())

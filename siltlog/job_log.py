@@ -100,7 +100,7 @@ class JobLog:
         )
         metrics.gauges(
             names.METRIC_JOB_SECONDS,
-            "How long the last run of a job took",
+            "How long the last run of a job took that was not interrupted",
             ("job",),
             lambda: [((job,), micros / MICROS_PER_SECOND) for job, micros in list(self._took_us.items())],
         )
@@ -187,12 +187,14 @@ class JobLog:
         if run.dry_run:
             return
         started_us, ended_us = parse_us(run.started_at), parse_us(run.ended_at)
-        self._took_us.setdefault(run.job, ended_us - started_us)
+        if run.outcome != "interrupted":
+            self._took_us.setdefault(run.job, ended_us - started_us)
         if run.outcome in ("succeeded", "found_wrong"):
             self._success_us.setdefault(run.job, ended_us)
 
     def _show(self, job: str, outcome: str, started_us: int, ended_us: int) -> None:
-        self._took_us[job] = ended_us - started_us
+        if outcome != "interrupted":
+            self._took_us[job] = ended_us - started_us
         if outcome in ("succeeded", "found_wrong"):
             self._success_us[job] = max(ended_us, self._success_us.get(job, 0))
 

@@ -17,6 +17,7 @@ from siltlog.infra.errors import ConfigError, SiltlogError
 from siltlog.infra.settings import ServerSettings, environment_with
 from siltlog.infra.store import open_store
 from siltlog.infra.telemetry import Logger
+from siltlog.pipelines.crowded_tables import LiveFiles
 from siltlog.pipelines.java import find_java
 from siltlog.pipelines.job_process import STOP_SECONDS, JobProcess
 from siltlog.pipelines.job_run import JobRunRequest
@@ -25,6 +26,8 @@ from siltlog.pipelines.scheduler import SETTLE_SECONDS, SPARK_JOBS, Scheduler
 
 TELL_MS = 2_000
 """How long a server that is away is waited for to be told of a run."""
+ASK_SECONDS = 30.0
+"""How often a server is asked for the files of its tables: the answer names every topic."""
 MODULE = "siltlog.job_process"
 
 
@@ -34,10 +37,14 @@ def scheduler(
     clock: Clock,
     logger: Logger,
     *,
+    live_files: Callable[[], LiveFiles] | None = None,
     lease_ms: int = LEASE_MS,
     settle_seconds: float = SETTLE_SECONDS,
 ) -> Scheduler:
-    """A runner of the jobs that `settings` name. `url` is where they tell of their runs."""
+    """A runner of the jobs that `settings` name. `url` is where they tell of their runs.
+
+    `live_files` counts the files of the tables; unless it is given, the server at `url` is asked.
+    """
     store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
     lease = ScheduleLease(store, str(uuid.uuid4()), settings.node_id, clock, lease_ms)
     return Scheduler(
@@ -49,6 +56,7 @@ def scheduler(
         new_run_id=lambda: str(uuid.uuid4()),
         unavailable=_unavailable,
         record=lambda run: _tell(run, url, clock, logger),
+        live_files=live_files or _LiveFilesOfServer(url, clock),
         settle_seconds=settle_seconds,
     )
 
@@ -70,6 +78,30 @@ class ScheduleThread:
         """Ends its jobs; waits for them as long as they may take, and no longer for an object store."""
         self._runner.stop()
         self._thread.join(2 * STOP_SECONDS)
+
+
+class _LiveFilesOfServer:
+    """Asks seldom, and says that there are none where no server answers."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._url = url
+        self._clock = clock
+        self._asked_at: float | None = None
+        self._found: LiveFiles = {}
+
+    def __call__(self) -> LiveFiles:
+        now = self._clock.monotonic()
+        if self._asked_at is None or now - self._asked_at >= ASK_SECONDS:
+            self._asked_at = now
+            transport = HttpTransport()
+            caller = Caller(Endpoints(self._url), transport, self._clock, retry_timeout_ms=0)
+            try:
+                self._found = {topic["name"]: topic["files"] for topic in caller.run(calls.topics(None))}
+            except SiltlogError:
+                self._found = {}
+            finally:
+                transport.close()
+        return self._found
 
 
 def _starting(

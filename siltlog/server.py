@@ -266,7 +266,9 @@ class _Server:
         watching = asyncio.create_task(self._announce(server, data_dir, url))
         restoring = asyncio.create_task(jobs.restore())
         schedule = (
-            ScheduleThread(scheduler(settings, url, self.clock, self.logger)) if settings.schedule == "on" else None
+            ScheduleThread(scheduler(settings, url, self.clock, self.logger, live_files=lambda: _live_files(log)))
+            if settings.schedule == "on"
+            else None
         )
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -275,7 +277,7 @@ class _Server:
         restoring.cancel()
         jobs_end = asyncio.create_task(asyncio.to_thread(schedule.stop)) if schedule is not None else None
         wakes = [fetcher.wake, coordination.groups.wake, push.streams.drain, connections.end_streams]
-        drain = Drain(log, flusher, door, bodies, wakes, self.logger)
+        drain = Drain(log, flusher, door, bodies, wakes, self.logger, jobs_end)
         drained = await drain.run(settings.drain_ms / 1000, self._hurry)
         if jobs_end is not None:
             await jobs_end
@@ -317,6 +319,10 @@ class _Server:
         """The page cache can no longer be trusted: only a new process may say what is on the disk."""
         self.logger.critical("the write-ahead log failed; stopping", reason=str(error))
         os._exit(EXIT_FATAL)
+
+
+def _live_files(log: Log) -> dict[str, int]:
+    return {topic.name: len(topic.snapshot.files) for topic in log.topics()}
 
 
 def _stop_listening(server: uvicorn.Server) -> None:
