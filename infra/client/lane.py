@@ -158,6 +158,7 @@ class Lane:
         self.idle = not self._placer.batches
         if not self._flights and self._lookup != "claim":
             self._claiming = False
+            self._leave_lost_claim()
         self.due = self._next_due()
 
     def _next_due(self) -> float | None:
@@ -274,8 +275,11 @@ class Lane:
                 self._refused(flight, refusal, now)
         identity.epoch = claimed.producer_epoch
         identity.sequences = {number: part.next_sequence for number, part in parts.items()}
+        self._leave_lost_claim()
+
+    def _leave_lost_claim(self) -> None:
+        """A claim that got no answer may still arrive, and fence whatever goes on under the same id."""
         if self._claim_lost:
-            # An earlier try may still arrive and fence this one.
             self._identity, self._claim_lost = Identity(), False
 
     # --- bad answers --------------------------------------------------------------------------------------

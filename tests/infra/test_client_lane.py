@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from siltlog.infra import names
@@ -282,6 +282,7 @@ def test_each_record_is_decided_once_lands_once_and_in_order(
 
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from([500, 3_000]))
+@example(1223127738, 2, 3_000).via("a claim that got no answer arrives when nothing waits for it any more")
 def test_whatever_comes_late_or_not_at_all_nothing_is_doubled_and_nobody_is_told_wrong(
     seed: int, partitions: int, timeout_ms: int
 ) -> None:
