@@ -3,8 +3,12 @@
 import fcntl
 import os
 import shutil
+import stat
+import tempfile
 import uuid
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -15,10 +19,33 @@ class PrivateFolder:
         """Removes the folders in `parent` whose processes were killed. Raises OSError when it cannot be made."""
         parent.mkdir(parents=True, exist_ok=True)
         self.path, descriptor = _made(parent)
-        weakref.finalize(self, _remove, self.path, descriptor, os.getpid())
+        self._end = weakref.finalize(self, _remove, self.path, descriptor, os.getpid())
         for other in parent.iterdir():
             if other != self.path:
                 _remove_abandoned(other)
+
+    def remove(self) -> None:
+        """Before this object goes."""
+        self._end()
+
+
+@contextmanager
+def scratch_folder(kind: str) -> Iterator[Path]:
+    """A folder for temporary files, removed at the end of the block; what killed processes of this user left of that
+    `kind` is removed at its beginning. Raises OSError when it cannot be made."""
+    parent = Path(tempfile.gettempdir()) / f"silt-{kind}-{os.getuid()}"
+    parent.mkdir(mode=0o700, exist_ok=True)
+    status = parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        # Somebody else of this machine has taken the name.
+        with tempfile.TemporaryDirectory(prefix=f"silt-{kind}-", ignore_cleanup_errors=True) as own:
+            yield Path(own)
+        return
+    folder = PrivateFolder(parent)
+    try:
+        yield folder.path
+    finally:
+        folder.remove()
 
 
 def _made(parent: Path) -> tuple[Path, int]:

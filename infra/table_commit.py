@@ -1,8 +1,6 @@
 """deltalake as this project uses it: handles, and the commits that go into a topic's log. It decides nothing."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -15,6 +13,7 @@ from siltlog.infra.data_file import DataFile
 from siltlog.infra.delta_log import damaged, log_folder
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.local_store import LocalStore
+from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.schema import TABLE_SCHEMA
 from siltlog.infra.store import ObjectStore
 
@@ -111,8 +110,8 @@ def first_entry(
 
     deltalake makes such a table in two commits only, so it makes them aside, and they become one.
     """
-    with TemporaryDirectory() as aside:
-        path = Path(aside).as_uri()
+    with scratch_folder("restore") as aside:
+        path = aside.as_uri()
         DeltaTable.create(
             path,
             schema=TABLE_SCHEMA,
@@ -123,7 +122,7 @@ def first_entry(
         )
         commit_actions(DeltaTable(path), actions, transactions, commit_id)
         made, filled = (
-            (Path(aside) / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines() for version in range(2)
+            (aside / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines() for version in range(2)
         )
     born = [line for line in made if line.startswith((b'{"protocol"', b'{"metaData"'))]
     head = [line for line in filled if line.startswith(b'{"commitInfo"')]

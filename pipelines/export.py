@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import problem
+from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
@@ -181,8 +181,8 @@ def _write(
 def _write_part(store: ObjectStore, target: ObjectStore, made: ExportPlan, part: Part, text: Text | None) -> int:
     """Returns how many records it has; with none there is no file."""
     count = 0
-    with TemporaryDirectory(prefix="silt-export-") as folder:
-        spill = Path(folder) / "part"
+    with scratch_folder("export") as folder:
+        spill = folder / "part"
         with _writer(spill, made, text) as write:
             for records in records_of(store, made.topic, part.records, made.selection):
                 write(records)

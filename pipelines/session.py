@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.settings import variable
 from siltlog.infra.store import ObjectStore
 from siltlog.pipelines.jars import DELTA, S3A, cache_folder, jars_of, resolve, spark_home
@@ -83,8 +84,11 @@ def spark_session(
     ours = SparkContext._active_spark_context is None and not variable(GATEWAY_PORT)
     with ExitStack() as stack:
         if ours:
-            scratch = tempfile.TemporaryDirectory(prefix="silt-spark-", ignore_cleanup_errors=True)
-            spark = _start(store, short_job, archive_to, Path(stack.enter_context(scratch)))
+            try:
+                scratch = stack.enter_context(scratch_folder("spark"))
+            except OSError as error:
+                raise ConfigError(f"Spark has no place for temporary files: {error}") from error
+            spark = _start(store, short_job, archive_to, scratch)
             stack.callback(_stop, spark)
         else:
             spark = SparkSession.builder.getOrCreate()
@@ -165,12 +169,14 @@ def _start(store: ObjectStore, short_job: bool, archive_to: Path | None, scratch
         conf.set(name, value)
     # Made with the first query, by default in the working directory of whoever asks.
     conf.set("spark.sql.warehouse.dir", str(scratch))
+    # A JVM that is killed removes nothing: neither what it spilled nor the libraries that it unpacked.
+    conf.set("spark.local.dir", str(scratch))
     cores = os.cpu_count() or 1
     conf.set("spark.sql.shuffle.partitions", str(cores))
     # Files are named one by one: by default the listing of 1,000 of them is a job of 1,000 tasks.
     conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", str(4 * cores))
     conf.set("spark.driver.extraClassPath", os.pathsep.join(f"{folder}/*" for folder in folders))
-    options = [f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}"]
+    options = [f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}", f"-Djava.io.tmpdir={scratch}"]
     if not short_job:
         return _launch(java, conf, options)
     options += SHORT_JOB_OPTIONS

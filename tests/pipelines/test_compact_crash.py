@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from topic_writer import TopicWriter
 
 from siltlog.infra import names
 from siltlog.infra.data_file import read_data_file
+from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.pipelines.compact import compact, plan_of
@@ -69,12 +71,26 @@ def offsets(table: TopicTable) -> dict[int, list[int]]:
     }
 
 
+def left_in(temporary: Path) -> list[str]:
+    return [path.name for path in temporary.rglob("*") if path.name != f"silt-spark-{os.getuid()}"]
+
+
 def run_folders(store: ObjectStore) -> list[str]:
     return [name for name in store.folders(names.topic_path(TOPIC)) if name.startswith(names.REWRITE_PREFIX)]
 
 
 @pytest.fixture
-def child(topic: TopicWriter, tmp_path: Path) -> Iterator[Any]:
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files are, for this process and its children."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def child(topic: TopicWriter, tmp_path: Path, temporary: Path) -> Iterator[Any]:
     """Starts a compaction that is killed at a moment, and returns when its JVM is gone as well."""
     processes = []
 
@@ -108,7 +124,9 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["while Spark writes", "before the commit"])
-def test_killed_and_run_again_the_result_is_the_same(spark: Any, topic: TopicWriter, child: Any, moment: str) -> None:
+def test_killed_and_run_again_the_result_is_the_same(
+    spark: Any, topic: TopicWriter, child: Any, temporary: Path, moment: str
+) -> None:
     before = offsets(topic.table)
     child(moment)
     assert offsets(topic.table) == before
@@ -119,6 +137,10 @@ def test_killed_and_run_again_the_result_is_the_same(spark: Any, topic: TopicWri
     assert report.raced_chunks == 0
     assert offsets(topic.table) == before
     assert len(run_folders(topic.store)) == 2, "what the killed run wrote stays for vacuum"
+    assert list(temporary.glob("silt-spark-*/*"))
+    with scratch_folder("spark"):
+        pass
+    assert left_in(temporary) == []
 
 
 DYING = """
@@ -141,11 +163,12 @@ print([(report.error.detail, report.files_after) for report in compact.compact_t
 
 
 @pytest.mark.slow
-def test_a_jvm_that_dies_is_told_in_a_sentence(topic: TopicWriter, tmp_path: Path) -> None:
+def test_a_jvm_that_dies_is_told_in_a_sentence(topic: TopicWriter, tmp_path: Path, temporary: Path) -> None:
     command = [sys.executable, "-c", DYING, topic.store.root_uri, str(tmp_path)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     told = f"Spark could not merge files of topic {TOPIC}: its JVM ended, perhaps for want of memory"
     assert (run.stdout.strip(), run.returncode) == (str([(told, 10)]), 0)
+    assert left_in(temporary) == []
 
 
 @pytest.mark.s3
