@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from siltlog.infra import names
@@ -183,13 +184,13 @@ def _data_file(topic: str, entry: str, add: _Add) -> DataFile:
     try:
         statistics = _STATISTICS.decode(add.stats or "")
         partition = int(add.partition_values[names.PARTITION_COLUMN] or "")
+        lowest, highest = statistics.min_values.timestamp, statistics.max_values.timestamp
+        if lowest is None or highest is None:
+            times = TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
+        else:
+            times = bounded_timestamps(parse_us(lowest), parse_us(highest))
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         raise damaged(topic, entry, f"the statistics of {add.path}: {error}") from error
-    lowest, highest = statistics.min_values.timestamp, statistics.max_values.timestamp
-    if lowest is None or highest is None:
-        times = TIMESTAMP_MIN_US, TIMESTAMP_MAX_US
-    else:
-        times = bounded_timestamps(parse_us(lowest), parse_us(highest))
     return DataFile(
         path=unquote(add.path),
         partition=partition,
@@ -272,10 +273,15 @@ def replay(store: ObjectStore, topic: str, version: int) -> State:
 
 def _read_checkpoint(topic: str, path: str, content: bytes, state: State) -> None:
     columns = ("txn", "add.path", "add.partitionValues", "add.size", "add.modificationTime", "add.stats")
-    table = pq.ParquetFile(io.BytesIO(content)).read(columns=columns)
-    txns: Any = table.column("txn").combine_chunks().drop_null()
-    state.transactions.update(zip(txns.field("appId").to_pylist(), txns.field("version").to_pylist(), strict=True))
-    for add in table.column("add").combine_chunks().drop_null().to_pylist():
+    try:
+        table = pq.ParquetFile(io.BytesIO(content)).read(columns=columns)
+        txns: Any = table.column("txn").combine_chunks().drop_null()
+        numbers = dict(zip(txns.field("appId").to_pylist(), txns.field("version").to_pylist(), strict=True))
+        adds = table.column("add").combine_chunks().drop_null().to_pylist()
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise damaged(topic, path, f"it cannot be read: {error}") from error
+    state.transactions.update(numbers)
+    for add in adds:
         values = dict(add["partitionValues"])
         file = _data_file(topic, path, _Add(add["path"], values, add["size"], add["modificationTime"], add["stats"]))
         state.files[file.path] = file

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from siltlog.infra import names
-from siltlog.infra.delta_log import Entry, damaged, entry_path, log_folder, replay
+from siltlog.infra.delta_log import Entry, Torn, damaged, entry_path, log_folder, replay
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import ObjectStore
@@ -28,14 +28,16 @@ class Loaded(NamedTuple):
 def load(store: ObjectStore, topic: str) -> Loaded:
     """Raises UnknownTopic, CorruptData, Unavailable; ConfigError when the table is another program's."""
     for _ in range(_ATTEMPTS_MAX):
-        handle = table_handle(store, topic)
-        version = handle.version
         try:
+            handle = table_handle(store, topic)
+            version = handle.version
             state = replay(store, topic, version)
         except FileNotFoundError as error:
             # Another process wrote a checkpoint and cleaned the log in between.
             missing = str(error)
             continue
+        except Torn as torn:
+            raise damaged(topic, str(torn), "it is cut short") from torn
         if state.files.keys() != handle.live_paths():
             raise damaged(topic, log_folder(topic), f"its entries and its state at version {version} differ")
         properties = handle.configuration()
@@ -44,7 +46,10 @@ def load(store: ObjectStore, topic: str) -> Loaded:
                 "invalid_config",
                 f"{store.uri(names.topic_path(topic))} is a Delta table of another program; move it out of the root",
             )
-        snapshot = TableSnapshot.build(version, properties, state.transactions, state.files.values())
+        try:
+            snapshot = TableSnapshot.build(version, properties, state.transactions, state.files.values())
+        except ValueError as error:
+            raise damaged(topic, log_folder(topic), f"a property of version {version}: {error}") from error
         return Loaded(handle, snapshot, state.checkpoint_version, state.entries)
     raise damaged(topic, log_folder(topic), f"an entry is missing: {missing}")
 

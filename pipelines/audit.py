@@ -5,25 +5,30 @@ at a time, so that memory is bounded whatever the tables hold. Other machines ca
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.data_file import DataFile
-from siltlog.infra.errors import CorruptData, SiltlogError, UnknownTopic, problem
+from siltlog.infra.delta_log import damaged, log_folder
+from siltlog.infra.errors import ConfigError, CorruptData, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_load import load
 from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.audit_file import read_file
-from siltlog.pipelines.audit_findings import Expected, FileRead, Finding, cover, expected_of
+from siltlog.pipelines.audit_findings import Expected, FileRead, Finding, cover, expected_of, marks_of
 from siltlog.pipelines.topics import chosen_topics, store_of
 
 Progress = Callable[[str, int, int], None]
 """Called with the topic, the bytes done and the bytes planned."""
 
+KnownEnds = Mapping[tuple[str, int], int]
+"""By topic id and partition an offset that the table has once reached."""
 FINDINGS_MAX = 1_000
 """Of one topic, told one by one; the others are counted."""
 READS_AT_ONCE_MAX = 8
@@ -74,25 +79,30 @@ def audit_topics(
     """
     clock = clock or SystemClock()
     store = store_of(settings)
-    chosen = chosen_topics(store, [*topics, *any_partition] if topics else ())
-    if not topics:
-        chosen_topics(store, any_partition)
+    chosen_topics(store, any_partition)
+    # A folder that has lost its log is no topic to anybody else.
+    chosen = chosen_topics(store, topics) if topics else store.folders(names.TOPICS_FOLDER)
     reports = []
     for topic in chosen:
         report = AuditReport(topic, dry_run)
         started = clock.monotonic()
         try:
+            known = known_ends(store, topic)
             snapshot = load(store, topic).snapshot
             if snapshot.deleted:
                 if not topics:
                     continue
                 raise problem("unknown_topic", f"topic {topic!r} was deleted", topic=topic)
-            audit(store, topic, snapshot, report, keys=topic not in any_partition, progress=progress)
+            audit(store, topic, snapshot, report, known, keys=topic not in any_partition, progress=progress)
         except UnknownTopic as error:
-            # Without names: its creation was cut short before its first commit.
-            if not topics:
+            lost = None if report.version is not None else _without_log(store, topic)
+            if lost is not None:
+                report.add([lost])
+            elif topics:
+                report.error = error
+            else:
+                # Its creation was cut short before its first commit.
                 continue
-            report.error = error
         except CorruptData as error:
             report.add([Finding("damaged_log", error.detail, path=error.members.get("path"))])
         except SiltlogError as error:
@@ -107,11 +117,15 @@ def audit(
     topic: str,
     snapshot: TableSnapshot,
     report: AuditReport,
+    known: KnownEnds = MappingProxyType({}),
     *,
     keys: bool = True,
     progress: Progress | None = None,
 ) -> None:
-    """Reads every file that `snapshot` names. Raises Unavailable where the store cannot be read now."""
+    """Reads every file that `snapshot` names. `known` is of `known_ends` before the snapshot was taken.
+
+    Raises Unavailable where the store cannot be read now, CorruptData for properties that say nothing.
+    """
     report.version = snapshot.version
     report.partitions = snapshot.partitions
     if report.dry_run:
@@ -125,7 +139,8 @@ def audit(
     report.add([_foreign(file) for file in snapshot.files.values() if file.partition not in snapshot.offsets])
     with ThreadPoolExecutor(min(os.cpu_count() or 1, READS_AT_ONCE_MAX)) as pool:
         for partition in range(snapshot.partitions):
-            expected = expected_of(snapshot, partition)
+            expected = _expected(topic, snapshot, partition)
+            report.add([*marks_of(snapshot, partition, known.get((snapshot.topic_id, partition), 0))])
             reads: list[FileRead] = []
             files = snapshot.files_of(partition)
             for first in range(0, len(files), BATCH_FILES):
@@ -141,6 +156,38 @@ def audit(
                     if progress is not None:
                         progress(topic, report.size_bytes, planned)
             report.add(cover(expected, reads))
+
+
+def known_ends(store: ObjectStore, topic: str) -> KnownEnds:
+    """What objects beside the table say: each was written once the table had come as far as its name says.
+
+    So it is asked before the table is looked at, which goes on meanwhile.
+    """
+    folder = f"{names.topic_path(topic)}/{names.STATE_FOLDER}/"
+    ends: dict[tuple[str, int], int] = {}
+    for info in store.list(folder):
+        topic_id, partition, offset, *_ = [*info.path.removeprefix(folder).split("/"), "", ""]
+        if partition.isdigit() and offset.isdigit():
+            place = topic_id, int(partition)
+            ends[place] = max(int(offset), ends.get(place, 0))
+    return ends
+
+
+def _without_log(store: ObjectStore, topic: str) -> Finding | None:
+    """Of a folder that has data files, and no log that would say what they are."""
+    files = [info for info in store.list(names.topic_path(topic)) if info.path.endswith(".parquet")]
+    if not files:
+        return None
+    return Finding("damaged_log", f"the topic has {len(files)} data files and no log: nobody can read them as a table")
+
+
+def _expected(topic: str, snapshot: TableSnapshot, partition: int) -> Expected:
+    try:
+        TopicConfig.from_properties(snapshot.properties)
+        return expected_of(snapshot, partition)
+    except (ValueError, KeyError, TypeError, ConfigError) as error:
+        what = f"its properties at version {snapshot.version}: {error!r}"
+        raise damaged(topic, log_folder(topic), what) from error
 
 
 def _read(store: ObjectStore, topic: str, file: DataFile, expected: Expected, keys: bool) -> FileRead:

@@ -1,6 +1,6 @@
 """What an audit expects of a partition, and what it finds wrong. Pure: it takes what was read of the files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -9,6 +9,8 @@ from siltlog.infra.table_snapshot import TableSnapshot
 
 Kind = Literal[
     "damaged_log",
+    "lost_commits",
+    "wrong_bounds",
     "missing_file",
     "damaged_file",
     "unprotected_file",
@@ -21,6 +23,23 @@ Kind = Literal[
 ]
 Range = tuple[int, int]
 """Offsets [from, to)."""
+RESTORE = "restore the topic from a backup to another root (silt restore --topic)"
+REMEDIES: Mapping[Kind, str] = {
+    "damaged_log": f"put the file of the log back from a copy of the root, or {RESTORE}",
+    "lost_commits": f"put the missing entries of the log back from a copy of the root, or {RESTORE}",
+    "wrong_bounds": f"put the log back as it was from a copy of the root, or {RESTORE}",
+    "missing_file": f"put the file back from a copy of the root, or {RESTORE}",
+    "damaged_file": f"put the file back from a copy of the root, or {RESTORE}; what is left of it can be exported",
+    "unprotected_file": "find out who wrote it: only silt writes to a topic; what is wrong with it goes unseen",
+    "wrong_statistics": f"find out who wrote the file, and {RESTORE}",
+    "missing_offsets": f"the records are not there: {RESTORE}, or publish them again from where they came from",
+    "repeated_offsets": f"find out who committed the file, and {RESTORE}",
+    "unordered_offsets": f"find out who wrote the file, and {RESTORE}",
+    "out_of_bounds": f"find out who committed the file: only silt commits to a topic's table; {RESTORE}",
+    "wrong_partition": "if publishers choose partitions themselves, say so with --any-partition; else find out who "
+    "published these records: readers look for their keys in another partition",
+}
+"""What can be done about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +93,51 @@ class FileRead:
     holes: list[Hole] = field(default_factory=list)
     whole: bool = True
     """False where it could not be read to its end."""
+
+
+def marks_of(snapshot: TableSnapshot, partition: int, known: int) -> Iterator[Finding]:
+    """What is wrong with the numbers that a table has of a partition. `known`: what a server has once seen as its
+    table offset."""
+    end = snapshot.offsets[partition]
+    if known > max(end, 0):
+        yield Finding(
+            "lost_commits",
+            f"partition {partition}: the table ends at offset {end}, and what is beside it was written when it had "
+            f"come to {known}: its last commits are gone",
+            partition=partition,
+            first_offset=end,
+            last_offset=known - 1,
+            records=known - end,
+        )
+    for what, number in (
+        ("the log start", snapshot.starts[partition]),
+        ("the mark of key compaction", snapshot.compacted(partition)),
+    ):
+        if not 0 <= number <= end:
+            yield Finding(
+                "wrong_bounds",
+                f"partition {partition}: {what} is {number}, and its offsets go from 0 to the table offset {end}",
+                partition=partition,
+            )
+    if end and not snapshot.epochs[partition]:
+        yield Finding(
+            "wrong_bounds",
+            f"partition {partition}: the table ends at offset {end}, and nobody has ever claimed the partition",
+            partition=partition,
+        )
+    hidden = [file for file in snapshot.files_of(partition) if file.last_offset < snapshot.starts[partition]]
+    if hidden:
+        rows = sum(file.rows for file in hidden)
+        yield Finding(
+            "wrong_bounds",
+            f"partition {partition}: the log start is {snapshot.starts[partition]}, and {hidden[0].path} with {rows} "
+            "records below it is still there: whoever moves it removes them with it",
+            partition=partition,
+            path=hidden[0].path,
+            first_offset=hidden[0].first_offset,
+            last_offset=hidden[-1].last_offset,
+            records=rows,
+        )
 
 
 def expected_of(snapshot: TableSnapshot, partition: int) -> Expected:

@@ -80,8 +80,13 @@ def print_findings(session: Session, reports: Any) -> None:
         for report in reports
         for finding in report.findings
     ]
+    found = {finding["kind"] for finding in findings}
     if findings:
+        from siltlog.pipelines.audit_findings import REMEDIES
+
         show(grid(findings, ("topic", "kind", "detail"), title="\nWrong:"))
+        remedies = [{"kind": kind, "remedy": remedy} for kind, remedy in REMEDIES.items() if kind in found]
+        show(grid(remedies, ("kind", "remedy"), titles=("KIND", "WHAT TO DO")))
     for report in reports:
         if report.error is not None:
             session.output.note(f"{report.topic}: {report.error}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from siltlog.infra.table_commit import add_action, commit_actions, commit_proper
 from siltlog.infra.table_retention import move_starts, start_move
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.audit import AuditReport, audit_topics
-from siltlog.pipelines.audit_findings import Expected, FileRead, Hole, cover, without
+from siltlog.pipelines.audit_findings import REMEDIES, Expected, FileRead, Hole, Kind, cover, without
 from siltlog.pipelines.page_checksums import has_checksum
 
 PARTITIONS = 2
@@ -339,6 +339,96 @@ def test_one_bad_topic_does_not_stop_the_others(place: Place) -> None:
     assert list(reports) == ["a", "b", "c"]
     assert reports["a"].clean and reports["c"].clean
     assert kinds(reports["b"]) == ["damaged_log"] and "b/_delta_log" in (reports["b"].findings[0].path or "")
+
+
+def log_file(writer: TopicWriter, name: str = "") -> str:
+    """The newest entry of the log, or the file of that name."""
+    return f"{names.topic_path(writer.topic)}/_delta_log/{name or f'{writer.table.refresh().version:020d}.json'}"
+
+
+def without_log(store: ObjectStore, writer: TopicWriter) -> None:
+    for info in store.list(f"{names.topic_path(writer.topic)}/_delta_log"):
+        store.delete(info.path)
+    store.prune(f"{names.topic_path(writer.topic)}/_delta_log")
+
+
+def with_property(name: str, value: str) -> Callable[[ObjectStore, TopicWriter], None]:
+    return lambda store, writer: commit_properties(open_handle(store, "b"), {name: value}, {"x": 1}, new_id())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda store, writer: store.put(log_file(writer), b""), id="entry-empty"),
+        pytest.param(
+            lambda store, writer: store.put(log_file(writer), store.get(log_file(writer)).split(b"\n")[0] + b"\n"),
+            id="entry-cut-at-a-line",
+        ),
+        pytest.param(
+            lambda store, writer: store.put(log_file(writer, "_last_checkpoint"), b"{"), id="last-checkpoint-cut"
+        ),
+        pytest.param(without_log, id="log-gone"),
+        pytest.param(with_property(names.PROPERTY_PARTITIONS, "x"), id="partitions-no-number"),
+        pytest.param(with_property(names.PROPERTY_PARTITIONS_HISTORY, "[{}]"), id="history-none"),
+        pytest.param(with_property(f"{names.PROPERTY_GAPS_PREFIX}0", "zz"), id="gaps-none"),
+        pytest.param(with_property(f"{names.PROPERTY_CONFIG_PREFIX}retention.ms", "soon"), id="setting-none"),
+    ],
+)
+def test_a_damaged_log_is_a_finding_of_its_topic_alone(
+    place: Place, damage: Callable[[ObjectStore, TopicWriter], None]
+) -> None:
+    filled(place[1], "a")
+    damage(place[1], filled(place[1], "b"))
+    reports = {report.topic: report for report in audit_topics(place[0])}
+    assert reports["a"].clean and kinds(reports["b"]) == ["damaged_log"]
+
+
+def test_a_damaged_checkpoint(place: Place) -> None:
+    filled(place[1], "b")
+    open_handle(place[1], "b").create_checkpoint()
+    [checkpoint] = [info for info in place[1].list(names.topic_path("b")) if info.path.endswith(".checkpoint.parquet")]
+    content = place[1].get(checkpoint.path)
+    assert audited(place, "b").clean
+    choose = random.Random(3)
+    found = []
+    for _ in range(25):
+        flip(place[1], checkpoint.path, choose.randrange(len(content)))
+        found += kinds(audited(place, "b"))
+        place[1].put(checkpoint.path, content)
+    assert "damaged_log" in found
+
+
+@pytest.mark.parametrize(
+    ("app_id", "number", "said"),
+    [
+        pytest.param(names.txn_start(0), 31, "the log start is 31", id="start-past-the-end"),
+        pytest.param(names.txn_start(0), -1, "the log start is -1", id="start-negative"),
+        pytest.param(names.txn_start(0), 20, "20 records below it", id="start-over-live-files"),
+        pytest.param(names.txn_compacted(0), 31, "mark of key compaction is 31", id="compacted-past-the-end"),
+        pytest.param(names.txn_epoch(0), 0, "nobody has ever claimed", id="epoch-lost"),
+    ],
+)
+def test_numbers_that_cannot_be(place: Place, app_id: str, number: int, said: str) -> None:
+    filled(place[1])
+    commit_actions(open_handle(place[1], "t"), [], {app_id: number}, new_id())
+    found = audited(place).findings
+    assert {one.kind for one in found} == {"wrong_bounds"} and any(said in one.detail for one in found)
+
+
+def test_a_log_that_lost_its_end(place: Place) -> None:
+    """What a server wrote beside the table tells that it was longer."""
+    writer = filled(place[1])
+    state = f"{names.topic_path('t')}/{names.state_folder(writer.table.topic_id)}"
+    place[1].put(f"{state}/1/{30:020d}", b"")
+    place[1].put(f"{names.topic_path('t')}/{names.state_folder('another')}/1/{99:020d}", b"")
+    assert audited(place).clean
+    place[1].delete(log_file(writer))
+    [finding] = audited(place).findings
+    assert (finding.kind, finding.partition, finding.first_offset, finding.last_offset) == ("lost_commits", 1, 20, 29)
+
+
+def test_every_finding_says_what_to_do() -> None:
+    assert set(REMEDIES) == set(get_args(Kind))
 
 
 @given(
