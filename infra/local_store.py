@@ -166,6 +166,12 @@ class LocalStore:
                             found.append(info)
         return sorted(found)
 
+    def clock_ms(self) -> int:
+        with translated(str(self._root)):
+            # Works on a full disk, too.
+            os.utime(self._root)
+            return self._root.stat().st_mtime_ns // 1_000_000
+
     def folders(self, prefix: str) -> builtins.list[str]:
         with translated(prefix):
             try:

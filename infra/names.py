@@ -125,9 +125,12 @@ def segment_file(segment: int) -> str:
 
 # --- the root (object store), all relative to it ----------------------------------------------------------
 TOPICS_FOLDER = "topics"
+CLUSTER_FOLDER = "cluster"
 CLUSTER_ID_OBJECT = "cluster/id"
 STAGING_FOLDER = "staging"
 """Batches that Spark writers have still to publish: a folder for each writer."""
+STAGED_FILES = "files"
+STAGED_BATCHES = "batches"
 SCHEDULE_FOLDER = "cluster/schedule"
 PRIVATE_FOLDER = "cluster/private"
 """Folders of running processes, on a local root only."""

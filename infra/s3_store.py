@@ -4,7 +4,8 @@ import builtins
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import boto3
@@ -25,7 +26,10 @@ CONNECTIONS_MAX = 32
 _THREADS = 8
 _DEFAULT_REGION = "us-east-1"
 _TRANSFER = TransferConfig(multipart_threshold=COPY_BYTES, multipart_chunksize=COPY_BYTES, use_threads=False)
-_ABSENT = ("NoSuchKey", "404", "NotFound")
+_ABSENT = ("NoSuchKey", "NoSuchUpload", "404", "NotFound")
+_NOT_OFFERED = ("AccessDenied", "NotImplemented", "MethodNotAllowed", "501", "405")
+_UPLOAD = "?uploadId="
+"""Between the path of an object that is being uploaded and the id of the upload; no path of ours has it."""
 _EXISTS = ("PreconditionFailed", "412")
 
 
@@ -148,8 +152,29 @@ class S3Store:
         return sorted(found)
 
     def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
-        """An object is there whole or not at all."""
-        return []
+        """Uploads in parts that were begun and not ended: nobody sees them, and they are paid for."""
+        lister = self._client.get_paginator("list_multipart_uploads")
+        with translated(prefix):
+            try:
+                pages = list(lister.paginate(Bucket=self._bucket, Prefix=self._folder(prefix)))
+            except ClientError as error:
+                if error_code(error) in _NOT_OFFERED:
+                    return []
+                raise
+        return sorted(
+            ObjectInfo(
+                f"{item['Key'].removeprefix(self._prefix)}{_UPLOAD}{item['UploadId']}",
+                0,
+                int(item["Initiated"].timestamp() * 1000),
+            )
+            for page in pages
+            for item in page.get("Uploads", [])
+        )
+
+    def clock_ms(self) -> int:
+        with translated(self.root_uri):
+            reply = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+        return int(parsedate_to_datetime(reply["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1000)
 
     def folders(self, prefix: str) -> builtins.list[str]:
         with translated(prefix):
@@ -160,14 +185,22 @@ class S3Store:
             )
 
     def _pages(self, prefix: str, delimiter: str) -> Iterable[Any]:
-        folder = self._key(prefix.strip("/"))
         return self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=f"{folder.rstrip('/')}/" if folder else "", Delimiter=delimiter
+            Bucket=self._bucket, Prefix=self._folder(prefix), Delimiter=delimiter
         )
 
+    def _folder(self, prefix: str) -> str:
+        folder = self._key(prefix.strip("/"))
+        return f"{folder.rstrip('/')}/" if folder else ""
+
     def delete(self, path: str) -> None:
+        path, _, upload = path.partition(_UPLOAD)
         with translated(path):
-            self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+            if not upload:
+                self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+                return
+            with suppress(FileNotFoundError), translated(path):
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key(path), UploadId=upload)
 
     def prune(self, folder: str) -> None:
         """There are no folders."""

@@ -65,7 +65,13 @@ class ObjectStore(Protocol):
         """Every object below the folder `prefix`, in the order of their paths."""
 
     def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
-        """What is being written below the folder `prefix`, and what a process that was killed left of its writing."""
+        """What is being written below the folder `prefix`, and what a process that was killed left of its writing.
+
+        `delete` ends it.
+        """
+
+    def clock_ms(self) -> int:
+        """What time it is by the clock that `modified_ms` goes by, which may be another machine's."""
 
     def folders(self, prefix: str) -> builtins.list[str]:
         """The names (not paths) of the direct sub-folders of `prefix`, sorted."""

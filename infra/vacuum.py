@@ -5,6 +5,8 @@ tells them apart, so the period must exceed the longest job and the longest outa
 """
 
 import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
@@ -27,17 +29,13 @@ PERIOD_MS_MIN = JOB_MS_MAX + OUTAGE_MS_MAX
 PERIOD_MS_MAX = RETENTION_MS
 """The log forgets then which files it removed when."""
 assert PERIOD_MS_MIN <= PERIOD_MS_MAX
+DELETES_AT_ONCE = 8
+PROGRESS_FILES = 100
 _ENTRY = re.compile(r"(\d{20})\.json")
 
 
-def vacuum(
-    store: ObjectStore, topic: str, *, retention_ms: int, now_ms: int, dry_run: bool, clock: Clock
-) -> list[ObjectInfo]:
-    """Deletes what nobody can need, and says what it was; with `dry_run` only says it.
-
-    Raises Refused when `retention_ms` is not between PERIOD_MS_MIN and PERIOD_MS_MAX, UnknownTopic, CorruptData when
-    the log cannot be read: then nothing is deleted.
-    """
+def check_period(retention_ms: int) -> None:
+    """Raises Refused when it is not between PERIOD_MS_MIN and PERIOD_MS_MAX."""
     if not PERIOD_MS_MIN <= retention_ms <= PERIOD_MS_MAX:
         raise problem(
             "invalid_parameter",
@@ -45,6 +43,25 @@ def vacuum(
             f"{retention_ms / HOUR_MS:g}: less could delete files that a job or a server after an outage still needs, "
             "and for longer the log does not know them",
         )
+
+
+def vacuum(
+    store: ObjectStore,
+    topic: str,
+    *,
+    retention_ms: int,
+    now_ms: int,
+    dry_run: bool,
+    clock: Clock,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[ObjectInfo]:
+    """Deletes what nobody can need, and says what it was; with `dry_run` only says it.
+
+    `now_ms` is no later than the clock of the store says; `progress` is called with the files deleted and to delete.
+    Raises Refused when `retention_ms` is not between PERIOD_MS_MIN and PERIOD_MS_MAX, UnknownTopic, CorruptData when
+    the log cannot be read: then nothing is deleted.
+    """
+    check_period(retention_ms)
     cutoff_ms = now_ms - retention_ms
     # The snapshot comes before the listing: what is removed from the log after it is still live here, and what is
     # added after it is younger than the period.
@@ -60,12 +77,21 @@ def vacuum(
     needless.update(superseded_objects(listed, topic, snapshot), store.unfinished(topic_path))
     doomed = sorted(info for info in needless if info.modified_ms < cutoff_ms)
     if not dry_run:
-        for info in doomed:
-            store.delete(info.path)
+        delete_all(store, doomed, progress)
         for folder in dict.fromkeys(info.path.rpartition("/")[0] for info in doomed):
             if folder.startswith((f"{topic_path}/{names.REWRITE_PREFIX}", f"{topic_path}/{names.STATE_FOLDER}/")):
                 store.prune(folder)
     return doomed
+
+
+def delete_all(
+    store: ObjectStore, doomed: Sequence[ObjectInfo], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Some at a time: on S3 each is a request."""
+    with ThreadPoolExecutor(DELETES_AT_ONCE) as pool:
+        for done, _ in enumerate(pool.map(store.delete, (info.path for info in doomed)), 1):
+            if progress is not None and (done % PROGRESS_FILES == 0 or done == len(doomed)):
+                progress(done, len(doomed))
 
 
 def _removed_since(store: ObjectStore, topic: str, listed: list[ObjectInfo], cutoff_ms: int) -> set[str]:

@@ -118,15 +118,20 @@ def vacuum(
     root: str | None,
     data_dir: Path | None,
 ) -> int:
-    """Delete the files that no table names any more, once they are old enough that nobody can be reading them."""
+    """Delete the files that no table names any more, once they are old enough that nobody can be reading them.
+
+    Without --topic also what killed jobs and writers left beside the topics, and the plans of replays that ended a
+    month ago: the row, or entry, without a topic.
+    """
     settings = place_settings(root, data_dir)
     with needs("server", "silt vacuum"):
         from siltlog.infra.vacuum import PERIOD_MS_MAX
         from siltlog.pipelines.vacuum import vacuum_topics
 
     retention_ms = PERIOD_MS_MAX if retention_hours is None else round(retention_hours * HOUR_MS)
-    with recorded(session, settings, "vacuum", topics, dry_run) as recording:
-        reports = vacuum_topics(settings, topics, retention_ms=retention_ms, dry_run=dry_run)
+    with recorded(session, settings, "vacuum", topics, dry_run) as recording, progress() as bar:
+        advance = TopicBars(bar, "deleting of").advance
+        reports = vacuum_topics(settings, topics, retention_ms=retention_ms, dry_run=dry_run, progress=advance)
         for report in reports:
             recording.took(report.topic, report.error, files=len(report.paths), size_bytes=report.size_bytes)
     return _print_reports(session, "vacuumed", reports, ("files", "size_bytes", "seconds"))
@@ -212,10 +217,10 @@ def _print_reports(session: Session, what: str, reports: Sequence[Any], columns:
     documents = [_document(report) for report in reports]
     for report in reports:
         if report.error is not None:
-            session.output.note(f"{report.topic}: {report.error}")
+            session.output.note(f"{report.topic}: {report.error}" if report.topic else str(report.error))
     session.output.document(
         {what: documents},
-        value=[report.topic for report in reports if report.error is None],
+        value=[report.topic for report in reports if report.error is None and report.topic],
         tables=[grid(documents, ("topic", *columns), numbers=columns)],
     )
     return EXIT_FAILED if any(report.error is not None for report in reports) else 0

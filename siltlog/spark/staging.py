@@ -17,13 +17,14 @@ from uuid import uuid4
 import msgspec
 import pyarrow as pa
 
+from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.store import ObjectStore
 
 WRITER = "writer"
-FILES = "files"
-BATCHES = "batches"
+FILES = names.STAGED_FILES
+BATCHES = names.STAGED_BATCHES
 PUBLISHED = "published"
 FILE_BYTES = 32 * 1024 * 1024
 """Of records, before a task ends one file and begins another: as much as it holds in memory."""
