@@ -34,6 +34,8 @@ LIVE_FILES_MAX = 2_500
 """While a table has more, plans go on being made: a server adds up to a hundred files a second."""
 BUSY_SECONDS_MAX = 600.0
 """For so long; then it is another topic's turn."""
+SCHEDULED_FILES_MIN = 20
+"""A run of the schedule does not start Spark for fewer files: else the records of its own runs would keep it busy."""
 NEVER_READ = -1
 """The version of a table that could not be opened."""
 LONG_JOB_BYTES = 1024 * 1024 * 1024
@@ -75,8 +77,10 @@ def compact_topics(
     dry_run: bool = False,
     progress: Progress | None = None,
     clock: Clock | None = None,
+    files_min: int = 1,
 ) -> list[CompactionReport]:
-    """Merges the small files of `topics` (all when empty). Spark is started only when there is something to merge.
+    """Merges the small files of `topics` (all when empty). Spark is started only when there is something to merge:
+    `files_min` files, over all topics, or keys that are due.
 
     A topic that fails has its `error` in its report and the others go on. Raises UnknownTopic for a name that is none,
     ConfigError when Spark, Java or the jars are missing.
@@ -85,6 +89,7 @@ def compact_topics(
     store = store_of(settings)
     reports: dict[str, CompactionReport] = {}
     due: list[tuple[TopicTable, int]] = []
+    due_files, due_keys = 0, False
     for topic, table in open_each(store, topics, clock):
         reports[topic] = CompactionReport(topic, dry_run)
         if isinstance(table, SiltlogError):
@@ -99,7 +104,9 @@ def compact_topics(
         reports[topic] = _planned(topic, table.snapshot, made, passes, dry_run=dry_run)
         if made.chunks or passes:
             due.append((table, made.size_bytes + _key_bytes(passes)))
-    if due and not dry_run:
+            due_files += made.files
+            due_keys = due_keys or bool(passes)
+    if (due_files >= files_min or due_keys) and not dry_run:
         with spark_session(store, short_job=sum(size for _, size in due) < LONG_JOB_BYTES) as spark:
             for table, _ in due:
                 reports[table.topic] = compact(spark, store, table, clock, progress)

@@ -299,6 +299,10 @@ def test_a_dry_run_and_an_empty_run_start_no_spark(
     settings = ServerSettings(root=topic.store.root_uri, data_dir=tmp_path)
     (report,) = compact_topics(settings, dry_run=True)
     assert (report.files_before, report.files_after, report.merged_files, report.chunks) == (8, 2, 8, 1)
+    (report,) = compact_topics(settings, files_min=9)
+    assert (report.files_before, report.files_after, report.error) == (8, 8, None)
+    with pytest.raises(AssertionError, match="Spark was started"):
+        compact_topics(settings, files_min=8)
     TopicWriter(topic.store, "empty")
     (report,) = compact_topics(settings, ["empty"])
     assert (report.files_before, report.files_after, report.error) == (0, 0, None)
