@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
+from siltlog.cli.job_record import recorded
 from siltlog.cli.output import pairs, progress
 from siltlog.cli.pipelines import place_options, place_settings
 from siltlog.cli.replay import range_options, selection_of
-from siltlog.cli.session import Session, needs, pass_session
+from siltlog.cli.session import Session, needs, pass_session, url_option
 
 FORMATS = ("parquet", "ndjson", "csv", "delta")
 COMPRESSIONS = ("none", "gzip", "zstd")
@@ -29,6 +30,7 @@ Examples:
 @range_options
 @click.option("--dry-run", is_flag=True, help="Say what would be read, and write nothing.")
 @place_options
+@url_option
 @pass_session
 def export(
     session: Session,
@@ -51,7 +53,11 @@ def export(
     if compression != "none" and form not in TEXT_FORMATS:
         raise click.UsageError("--compression is for ndjson and csv; the others are compressed by themselves")
     settings = place_settings(root, data_dir)
-    with needs("spark" if chosen["where"] else "server", "silt export"), progress() as bar:
+    with (
+        needs("spark" if chosen["where"] else "server", "silt export"),
+        recorded(session, settings, "export", [topic], dry_run) as recording,
+        progress() as bar,
+    ):
         from siltlog.cli.export_text import texts
         from siltlog.pipelines.export import Asked
         from siltlog.pipelines.export import export as run_export
@@ -64,6 +70,10 @@ def export(
             dry_run=dry_run,
             advance=lambda done, planned: bar.update(task, completed=done, total=planned),
         )
+        if dry_run:
+            recording.took(topic, files=report.files, rows=report.rows, size_bytes=report.size_bytes)
+        else:
+            recording.took(topic, files=report.written_files, rows=report.records, size_bytes=report.written_bytes)
     document = asdict(report)
     document["seconds"] = round(report.seconds, 3)
     session.output.document(document, value=[report.records], tables=[pairs(document)])

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import pyarrow as pa
 
-from siltlog.cli.location import content_mark, files_below, opened
+from siltlog.cli.job_record import recorded
+from siltlog.cli.location import content_mark, files_below, opened, size_of
 from siltlog.cli.output import grid, publish_progress
 from siltlog.cli.publish import producer_of, publication_of, send, shape_of
 from siltlog.cli.session import Session, client_options, pass_session
@@ -17,12 +18,17 @@ from siltlog.infra.client.pace import Pace
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import problem
 
+if TYPE_CHECKING:
+    from siltlog.cli.record_shape import RecordShape
+
 FORMATS = ("ndjson", "csv", "parquet")
 MARKER, WHOLE = "_export/plan.json", "_export/done.json"
 """What `silt export` leaves in a folder: at its beginning, and at its end."""
-COLUMNS = ("file", "count", "already_published")
+DELTA_LOG = "_delta_log/"
+COLUMNS = ("file", "rows", "size_bytes", "count", "already_published")
 EPILOG = """\b
 Examples:
+  silt import --topic events backup/events --dry-run
   silt import --topic events backup/events
   silt import --topic events 's3://bucket/events/*.parquet' --lines record
   silt import --topic flights january.csv february.csv.gz --key-from carrier"""
@@ -35,6 +41,19 @@ class Found(NamedTuple):
     name: str
     """Within what was named: two files of the same content are still two."""
     exported: bool
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of a file."""
+
+    file: str
+    size_bytes: int
+    rows: int = 0
+    """Records that it has, as far as it was read."""
+    count: int = 0
+    """Published by this process."""
+    already_published: int = 0
 
 
 @click.command("import", epilog=EPILOG)
@@ -53,6 +72,7 @@ class Found(NamedTuple):
 @click.option("--header", "-H", multiple=True, metavar="NAME=TEXT", help="A header of every record; repeatable.")
 @click.option("--acks", type=click.Choice(("wal", "table")), help="When a record counts as published.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
+@click.option("--dry-run", is_flag=True, help="Read all of it, say what there is and what is wrong; publish nothing.")
 @client_options
 @pass_session
 def import_files(
@@ -65,6 +85,7 @@ def import_files(
     by_key: bool,
     acks: str | None,
     rate: float | None,
+    dry_run: bool,
     **shape: Any,
 ) -> None:
     """Publish the records of files: of folders all of them, in the order of their names.
@@ -76,34 +97,76 @@ def import_files(
     if not found:
         raise problem("not_found", f"there is nothing to import at {', '.join(sources)}")
     pace = Pace(rate, SystemClock())
-    imported: list[dict[str, Any]] = []
-    for one in found:
-        wanted = shape_of(
-            **shape,
-            key=None,
-            timestamp_us=None,
-            partition=None,
-            lines=lines or ("record" if one.exported else "value"),
-        )
-        mark = content_mark(one.location)
-        producer_id = None if mark is None else producer_of(mark, one.name, kind, by_key, wanted)
-        from siltlog.cli.publish_input import from_file
+    imported: list[Imported] = []
+    with recorded(session, None, "import", [topic], dry_run) as recording:
+        try:
+            for one in found:
+                own: Any = lines or ("record" if one.exported else "value")
+                wanted = shape_of(**shape, key=None, timestamp_us=None, partition=None, lines=own)
+                imported.append(Imported(one.location, size_of(one.location) or 0))
+                label = f"{topic} ({len(imported)} of {len(found)})"
+                if dry_run:
+                    _read(one, kind, wanted, label, imported[-1])
+                else:
+                    _publish(session, topic, one, kind, wanted, acks, pace, label, imported[-1], by_key=by_key)
+        finally:
+            files = [entry for entry in imported if dry_run or entry.count]
+            recording.took(
+                topic,
+                files=len(files),
+                rows=sum(entry.rows if dry_run else entry.count for entry in files),
+                size_bytes=sum(entry.size_bytes for entry in files),
+            )
+    documents = [{name: getattr(entry, name) for name in COLUMNS} for entry in imported]
+    document: dict[str, Any] = {"topic": topic, "dry_run": dry_run}
+    document |= {name: sum(entry[name] for entry in documents) for name in COLUMNS[1:]}
+    document["files"] = documents
+    count = document["rows" if dry_run else "count"]
+    session.output.document(document, value=[count], tables=[grid(documents, COLUMNS, numbers=COLUMNS[1:])])
 
-        source = from_file(one.location, kind, wanted)
-        if by_key:
-            source = replace(source, runs=_without_partitions(source.runs))
-        with publication_of(session, topic, acks, pace, producer_id, mark) as publication:
-            with publish_progress(f"{topic} ({len(imported) + 1} of {len(found)})", source.total) as show:
-                send(publication, source, 0, pace, show, gather=mark is None)
-            imported.append(dict(zip(COLUMNS, (one.location, publication.count, publication.already), strict=True)))
-    count = sum(entry["count"] for entry in imported)
-    document = {
-        "topic": topic,
-        "count": count,
-        "already_published": sum(entry["already_published"] for entry in imported),
-        "files": imported,
-    }
-    session.output.document(document, value=[count], tables=[grid(imported, COLUMNS, numbers=COLUMNS[1:])])
+
+def _read(one: Found, kind: Any, wanted: "RecordShape", label: str, entry: Imported) -> None:
+    """The file from beginning to end, as it would be published. Raises the error of a record that is none."""
+    from siltlog.cli.publish_input import BadRecord, from_file, refusal
+
+    source = from_file(one.location, kind, wanted)
+    with publish_progress(label, source.total, "reading for") as show:
+        try:
+            for run in source.runs:
+                entry.rows += run.num_rows
+                show(entry.rows, 0, source.position())
+        except BadRecord as bad:
+            raise refusal(source, bad, "nothing was published") from bad
+
+
+def _publish(
+    session: Session,
+    topic: str,
+    one: Found,
+    kind: Any,
+    wanted: "RecordShape",
+    acks: str | None,
+    pace: Pace,
+    label: str,
+    entry: Imported,
+    *,
+    by_key: bool,
+) -> None:
+    from siltlog.cli.publish_input import from_file
+
+    mark = content_mark(one.location)
+    producer_id = None if mark is None else producer_of(mark, one.name, kind, by_key, wanted)
+    source = from_file(one.location, kind, wanted)
+    if by_key:
+        source = replace(source, runs=_without_partitions(source.runs))
+    again = f"`silt publish {topic} --file {one.location}` and "
+    with publication_of(session, topic, acks, pace, producer_id, mark) as publication:
+        try:
+            with publish_progress(label, source.total) as show:
+                send(publication, source, 0, pace, show, gather=mark is None, again=again)
+        finally:
+            entry.count, entry.already_published = publication.count, publication.already
+            entry.rows = entry.count + entry.already_published
 
 
 def _found(source: str, kind: str | None) -> Iterator[Found]:
@@ -112,6 +175,12 @@ def _found(source: str, kind: str | None) -> Iterator[Found]:
     if below is None:
         yield Found(source, source.rpartition("/")[2], exported=False)
         return
+    if any(name.startswith(DELTA_LOG) for name in below):
+        raise problem(
+            "invalid_request",
+            f"{source} is a Delta table, whose folder also has files that are no longer part of it; import what was "
+            "exported as parquet, ndjson or csv",
+        )
     exported = MARKER in below
     if exported and WHOLE not in below:
         raise problem("invalid_request", f"the export in {source} is not whole; repeat it, then import it")

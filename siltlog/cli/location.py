@@ -98,6 +98,17 @@ def content_mark(location: str) -> str | None:
     return digest.hexdigest()
 
 
+def size_of(location: str) -> int | None:
+    """In bytes; None where that is not known before it is read."""
+    if "://" not in location:
+        path = Path(location)
+        return path.stat().st_size if path.is_file() else None
+    files, inner = _found(location)
+    with _readable(location):
+        size = files.info(inner).get("size")
+    return None if size is None else int(size)
+
+
 def _found(location: str) -> tuple[Any, str]:
     with needs("server", f"reading {location}"):
         import fsspec

@@ -86,7 +86,9 @@ class TopicBars:
 
 
 @contextmanager
-def publish_progress(topic: str, total: int | None) -> Iterator[Callable[[int, int, int], None]]:
+def publish_progress(
+    topic: str, total: int | None, what: str = "publishing to"
+) -> Iterator[Callable[[int, int, int], None]]:
     """A bar with rate and time left; called with the records published, those that were there, and the place."""
     bar = Progress(
         SpinnerColumn(),
@@ -100,7 +102,7 @@ def publish_progress(topic: str, total: int | None) -> Iterator[Callable[[int, i
         disable=not sys.stderr.isatty(),
     )
     with bar:
-        task = bar.add_task(f"publishing to {topic}", total=total, records=0, rate=0.0)
+        task = bar.add_task(f"{what} {topic}", total=total, records=0, rate=0.0)
 
         def show(count: int, already: int, position: int) -> None:
             elapsed = bar.tasks[0].elapsed or 0.0

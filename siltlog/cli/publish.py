@@ -203,8 +203,12 @@ def send(
     show: Callable[[int, int, int], None],
     *,
     gather: bool,
+    again: str = "",
 ) -> None:
-    """All of the source. Raises the error of the record that was refused, which says what became of the others."""
+    """All of the source. Raises the error of the record that was refused, which says what became of the others.
+
+    `again` is the command that goes on behind it with --skip, where that is not the one that ran.
+    """
     from siltlog.cli.chunks import ReadAhead, chunked, skipped
     from siltlog.cli.publication import Stopped
     from siltlog.cli.publish_input import NUMBER, BadRecord, refusal
@@ -219,12 +223,12 @@ def send(
                     show(publication.count, publication.already, chunk.position)
             except Stopped as stopped:
                 number = chunk.table[NUMBER][stopped.row].as_py()
-                refused = refusal(source, BadRecord(number, stopped.error.detail), _rest(publication, skip))
+                refused = refusal(source, BadRecord(number, stopped.error.detail), _rest(publication, skip, again))
                 refused.error_code, refused.request_id = stopped.error.error_code, stopped.error.request_id
                 raise refused from stopped
             show(publication.count, publication.already, chunk.position)
     except BadRecord as bad:
-        raise refusal(source, bad, _rest(publication, skip, placed=bad.number is not None)) from bad
+        raise refusal(source, bad, _rest(publication, skip, again, placed=bad.number is not None)) from bad
     except SiltlogError as error:
         if error.error_code == "fenced_producer":
             error.detail = "another run of the same command has taken over, and goes on with it"
@@ -233,7 +237,7 @@ def send(
         ahead.stop()
 
 
-def _rest(publication: "Publication", skip: int, *, placed: bool = True) -> str:
+def _rest(publication: "Publication", skip: int, again: str, *, placed: bool = True) -> str:
     """`placed`: the bad record is the next one; else it is somewhere after those that are published."""
     before = publication.count + publication.already
     if not before:
@@ -242,7 +246,7 @@ def _rest(publication: "Publication", skip: int, *, placed: bool = True) -> str:
         came = "the one before it is" if before == 1 else f"the {before} before it are"
     else:
         came = "one before it is" if before == 1 else f"{before} before it are"
-    return f"{came} published, none after it; mend it and go on with --skip {skip + before}"
+    return f"{came} published, none after it; mend it and go on with {again}--skip {skip + before}"
 
 
 def _report(session: Session, publication: "Publication", source: "Input", skip: int, seconds: float) -> None:

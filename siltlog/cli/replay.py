@@ -120,7 +120,8 @@ def replay(
             begun=lambda name: session.output.note(f"if this is cut short, go on with: silt replay --run {name}"),
             advance=lambda done, planned: bar.update(task, completed=done, total=planned),
         )
-        recording.took(report.topic, files=report.files, rows=report.records, size_bytes=report.size_bytes)
+        rows = report.rows if dry_run else report.records
+        recording.took(report.topic, files=report.files, rows=rows, size_bytes=report.size_bytes)
     document = asdict(report)
     document["seconds"] = round(report.seconds, 3)
     session.output.document(document, value=[report.records], tables=[pairs(document)])

@@ -135,6 +135,7 @@ def test_a_plain_delta_copy(http: Http, topic: str, tmp_path: Path, capsys: Capt
     found = table.to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
     assert found["value"].to_pylist()[:2] == [b'{"x": 1.0}', b""]
     assert found["partition"].to_pylist() == [0] * 8 + [1] * 8
+    assert "is a Delta table" in done(capsys, "import", "--topic", topic, str(to), status=1)["detail"]
 
 
 def test_a_range_and_a_dry_run(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
@@ -192,6 +193,49 @@ def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Ca
     (folder / "c.ndjson").write_text("{}\nno json\n")
     failed = done(capsys, "import", "--topic", name, str(folder), status=1)
     assert failed["error_code"] == "invalid_record" and "c.ndjson: line 2" in failed["detail"]
+
+
+def test_a_dry_run_of_an_import_reads_all_and_publishes_nothing(
+    http: Http, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    to = tmp_path / "out"
+    done(capsys, "export", "--topic", topic, "--to", str(to), "--format", "csv")
+    copy = other(http)
+    said = done(capsys, "import", "--topic", copy, str(to), "--dry-run")
+    assert (said["rows"], said["count"], said["dry_run"], http.end(copy)) == (2 * len(RECORDS), 0, True, 0)
+    assert said["size_bytes"] == sum(file.stat().st_size for file in to.glob("*.csv"))
+    assert [entry["rows"] for entry in said["files"]] == [len(RECORDS)] * 2
+    bad = tmp_path / "bad.ndjson"
+    bad.write_text("{}\n" * 3 + "no json\n")
+    failed = done(capsys, "import", "--topic", copy, str(to), str(bad), "--dry-run", status=1)
+    assert "bad.ndjson: line 4" in failed["detail"] and http.end(copy) == 0
+    failed = done(capsys, "import", "--topic", copy, str(bad), status=1)
+    assert f"`silt publish {copy} --file {bad}` and --skip 3" in failed["detail"]
+    assert done(capsys, "import", "--topic", copy, str(to))["count"] == 2 * len(RECORDS)
+
+
+def test_runs_are_kept(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
+    to = str(tmp_path / "out")
+    copy = other(http)
+    export = ("export", "--topic", topic, "--to", to)
+    done(capsys, *export, "--dry-run")
+    written = done(capsys, *export)
+    done(capsys, "import", "--topic", copy, to)
+    done(capsys, "import", "--topic", copy, to)
+    (tmp_path / "bad.ndjson").write_text("{}\nno json\n")
+    done(capsys, "import", "--topic", copy, str(tmp_path / "bad.ndjson"), status=1)
+    runs = [run for run in http.get("/v1/jobs").json["jobs"] if run["topics"] in ([topic], [copy])]
+    assert [(run["job"], run["outcome"], run["dry_run"], run["done"].get("rows", 0)) for run in reversed(runs)] == [
+        ("export", "succeeded", True, 16),
+        ("export", "succeeded", False, 16),
+        ("import", "succeeded", False, 16),
+        ("import", "succeeded", False, 0),
+        ("import", "failed", False, 1),
+    ]
+    assert (runs[3]["done"]["files"], runs[3]["done"]["size_bytes"]) == (2, written["written_bytes"])
+    assert "line 2" in runs[0]["error"]
+    metrics = http.get("/metrics").body.decode()
+    assert 'silt_job_runs_total{job="import",outcome="failed"}' in metrics
 
 
 @pytest.mark.s3
