@@ -22,6 +22,7 @@ SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_BYTES_MIN = MIB
 SEGMENTS_MIN = 4
 REQUESTS_IN_FLIGHT_MIN = 4
+_CONFIG_VARIABLE = names.ENV_PREFIX + "CONFIG"
 SCHEDULE_PREFIX = "schedule_"
 OFF = "off"
 """Instead of a cron expression: an empty variable of the environment counts as unset."""
@@ -188,11 +189,15 @@ def load(flags: dict[str, Any] | None = None) -> LoadedSettings:
         raise ConfigError("; ".join(_sentence(part, sources) for part in error.errors())) from None
 
 
+def config_path() -> Path:
+    """The file that SILT_CONFIG names, else siltlog.toml."""
+    return Path(os.environ.get(_CONFIG_VARIABLE) or names.CONFIG_FILE)  # noqa: TID251
+
+
 def _file_layer() -> dict[str, Any]:
-    named = os.environ.get(names.ENV_PREFIX + "CONFIG")  # noqa: TID251
-    path = Path(named or names.CONFIG_FILE)
+    path = config_path()
     if not path.exists():
-        if named:
+        if os.environ.get(_CONFIG_VARIABLE):  # noqa: TID251
             raise ConfigError(f"SILT_CONFIG names {path}, which does not exist")
         return {}
     try:

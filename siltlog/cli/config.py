@@ -1,21 +1,21 @@
-"""`silt config`: the server's settings, and where each came from."""
+"""`silt config`: the server's settings, where each came from, and a file to write them in."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import click
 
-from siltlog.cli.output import grid
+from siltlog.cli.output import grid, pairs
 from siltlog.cli.server_options import take_settings
-from siltlog.cli.session import EXIT_FOUND_WRONG, Session, output_option, pass_session
+from siltlog.cli.session import EXIT_FOUND_WRONG, Session, needs, output_option, pass_session
 from siltlog.infra import names
+from siltlog.infra.errors import ConfigError
 
 
 @click.group()
 def config() -> None:
-    """The settings of a server started here: show them, check them."""
+    """The settings of a server started here: show them, check them, begin a file of them."""
 
 
 @config.command(epilog="Example:  SILT_PORT=7171 silt config show")
@@ -56,7 +56,9 @@ def check(session: Session) -> int:
     except click.UsageError as error:
         problems.append(error.format_message())
     else:
-        problems += _directory_problems(settings.data_dir)
+        with needs("server", "silt config check"):
+            from siltlog.doctor.machine import directory_problem
+        problems += filter(None, [directory_problem(settings.data_dir)])
     session.output.document(
         {"ok": not problems, "problems": problems},
         value=problems,
@@ -65,16 +67,26 @@ def check(session: Session) -> int:
     return EXIT_FOUND_WRONG if problems else 0
 
 
+@config.command(epilog="Example:  silt config init && silt config show")
+@click.option(
+    "--path", type=click.Path(dir_okay=False, path_type=Path), help="Default: SILT_CONFIG, else siltlog.toml."
+)
+@output_option
+@pass_session
+def init(session: Session, path: Path | None) -> None:
+    """Write a file with every setting and what it means, each as it is by default; an existing file is kept."""
+    with needs("server", "silt config init"):
+        from siltlog.infra.settings import config_path
+        from siltlog.infra.settings_file import settings_file
+    path = path or config_path()
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(settings_file())
+    except FileExistsError:
+        raise ConfigError(f"{path} exists, and is kept as it is; name another by --path") from None
+    session.output.document({"path": str(path)}, value=[str(path)], tables=[pairs({"written": str(path)})])
+
+
 def _without_password(value: Any) -> Any:
     """What is shown is copied into bug reports: `redis://user:password@host` keeps its password to itself."""
     return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", value) if isinstance(value, str) else value
-
-
-def _directory_problems(data_dir: Path) -> list[str]:
-    """Why a server could not keep its data there. Creates nothing."""
-    nearest = next(folder for folder in (data_dir, *data_dir.parents) if folder.exists())
-    if not nearest.is_dir():
-        return [f"data_dir {data_dir}: {nearest} is a file; name a directory by SILT_DATA_DIR"]
-    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
-        return [f"data_dir {data_dir}: no permission to write in {nearest}; change its owner, or set SILT_DATA_DIR"]
-    return []

@@ -39,6 +39,8 @@ COMMANDS = {
     "jobs": "jobs:jobs",
     "query": "pipelines:query",
     "config": "config:config",
+    "doctor": "doctor:doctor",
+    "completion": "completion:completion",
 }
 """Command -> module and attribute in this package; a module is imported when its command is asked for."""
 

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -53,7 +54,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
     assert families == {
         "serve", "demo", "health", "topic", "publish", "consume",
         "group", "dlq", "compact", "retain", "vacuum", "audit", "backup", "restore",
-        "replay", "export", "import", "schedule", "jobs", "query", "config"
+        "replay", "export", "import", "schedule", "jobs", "query", "config", "doctor", "completion"
     }  # fmt: skip
     assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
         *("create", "list", "describe", "alter", "delete", "delete-records"),
@@ -197,3 +198,29 @@ def test_a_command_is_imported_only_when_it_is_asked_for() -> None:
     program = "import sys, siltlog.cli.main; print([m for m in sys.modules if m.startswith('siltlog.cli.')])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "['siltlog.cli.session', 'siltlog.cli.main']"
+
+
+def test_config_init_writes_a_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SILT_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert run(["config", "init", "--output", "value"]) == 0
+    assert capsys.readouterr().out == "siltlog.toml\n"
+    (tmp_path / "siltlog.toml").write_text("port = 1\n")
+    assert run(["config", "init"]) == 1
+    assert "siltlog.toml exists" in capsys.readouterr().err
+    assert (tmp_path / "siltlog.toml").read_text() == "port = 1\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_that_asks_silt(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert f"_SILT_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_a_shell_that_asks_is_answered() -> None:
+    asked = {"_SILT_COMPLETE": "bash_complete", "COMP_WORDS": "silt topic cr", "COMP_CWORD": "2", "PATH": ""}
+    command = [sys.executable, "-m", "siltlog.cli"]
+    said = subprocess.run(command, env=asked, capture_output=True, text=True, timeout=60, check=False)
+    assert said.stdout == "plain,create\n"

@@ -1,0 +1,36 @@
+"""The text of a `siltlog.toml` in which every setting stands as it is by default, commented out, with its meaning."""
+
+import json
+import textwrap
+from typing import Any
+
+from siltlog.infra import names
+from siltlog.infra.settings import OFF, SCHEDULE_PREFIX, ServerSettings
+
+SCHEDULE = "schedule"
+WIDTH = 100
+HEAD = f"""\
+# Settings of a Siltlog server. What stands here is overruled by {names.ENV_PREFIX}* variables, and those by flags.
+# `silt config show` says what holds, and why; `silt config check` what is wrong.
+"""
+
+
+def settings_file() -> str:
+    """As TOML, in the order of `ServerSettings`, the schedule as a table at the end."""
+    plain, times = [HEAD], ["# [schedule]\n"]
+    for name, field in ServerSettings.model_fields.items():
+        if name == SCHEDULE:
+            # In a file it is a word or the table of times: TOML has one value for a name.
+            times.insert(
+                0, f'# {field.description}\n# `{name} = "{OFF}"`, in place of the table, leaves them to others.'
+            )
+            continue
+        into, key = (times, name.removeprefix(SCHEDULE_PREFIX)) if name.startswith(SCHEDULE_PREFIX) else (plain, name)
+        meaning = textwrap.indent(textwrap.fill(field.description or "", WIDTH), "# ")
+        into.append(f"{meaning}\n# {key} = {_toml(field.get_default())}\n")
+    return "\n".join([*plain, *times])
+
+
+def _toml(value: Any) -> str:
+    """Numbers, and strings of printable characters, which JSON writes as TOML does."""
+    return str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False)

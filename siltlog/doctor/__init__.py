@@ -1,0 +1,33 @@
+"""What stands between this machine and a log that works, and what mends it (`silt doctor`).
+
+Each check looks at the real thing: it writes, syncs, asks. It leaves nothing behind and changes nothing.
+"""
+
+from collections.abc import Callable, Iterator
+
+from siltlog.doctor.finding import Finding
+from siltlog.doctor.machine import data_dir, open_files, program
+from siltlog.doctor.server import check_server
+from siltlog.doctor.services import coordinator, object_store
+from siltlog.doctor.spark import check_spark
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.settings import ServerSettings
+
+
+def examine(settings: ServerSettings, url: str, clock: Clock) -> Iterator[Finding]:
+    """Every check in turn, for a server started here with `settings` and for the one at `url`."""
+    yield program()
+    yield from data_dir(settings, clock)
+    yield open_files(settings)
+    yield _guarded("redis", lambda: coordinator(settings, clock))
+    yield _guarded("object store", lambda: object_store(settings, clock))
+    yield _guarded("spark", lambda: check_spark(settings))
+    yield from check_server(settings, url, clock)
+
+
+def _guarded(check: str, examined: Callable[[], Finding]) -> Finding:
+    try:
+        return examined()
+    except SiltlogError as error:
+        return Finding(check, "wrong", error.detail)

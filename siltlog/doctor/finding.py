@@ -1,0 +1,17 @@
+"""What one check found."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "warning", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found. `wrong`: something does not work. `warning`: it works, and will not always."""
+
+    check: str
+    state: State
+    detail: str
+    mend: str = ""
+    """The command or setting that puts it right; empty where nothing is to be mended."""

@@ -1,0 +1,99 @@
+"""What a server needs beside it: Redis, unless it starts one of its own, and an object store."""
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+import redis
+
+from siltlog.doctor.finding import Finding
+from siltlog.doctor.machine import nearest_folder
+from siltlog.infra import names
+from siltlog.infra.clock import Clock, stopwatch
+from siltlog.infra.redis import CONNECT_TIMEOUT_S
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.valkey import valkey_binary
+
+CLOCKS_SECONDS_MAX = 30.0
+"""Apart. Vacuum compares times of files with ours, and people those of records."""
+REDIS_VERSION_MIN = (6, 2)
+
+
+def coordinator(settings: ServerSettings, clock: Clock) -> Finding:
+    if not settings.redis_url:
+        return Finding("redis", "ok", f"one of its own: {valkey_binary()}")
+    place = urlsplit(settings.redis_url)
+    where = place.hostname or place.path
+    try:
+        with redis.Redis.from_url(settings.redis_url, socket_timeout=CONNECT_TIMEOUT_S) as client:
+            told: Any = client.info()
+            apart = abs(clock.now_us() / 1e6 - float(client.time()[0]))
+    except (redis.RedisError, ValueError) as error:
+        mend = f"{_client(place)} ping"
+        return Finding("redis", "wrong", f"SILT_REDIS_URL: {where} does not answer: {error}", mend)
+    number = str(told["redis_version"])
+    if tuple(int(part) for part in number.split(".")[:2]) < REDIS_VERSION_MIN:
+        needed = ".".join(map(str, REDIS_VERSION_MIN))
+        return Finding(
+            "redis", "wrong", f"{where} is version {number}; {needed} is needed", "upgrade it, or use Valkey"
+        )
+    policy = told.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        mend = f"{_client(place)} config set maxmemory-policy noeviction"
+        return Finding(
+            "redis", "wrong", f"{where} drops keys when its memory is full ({policy}), groups among them", mend
+        )
+    if apart > CLOCKS_SECONDS_MAX:
+        return Finding(
+            "redis", "warning", f"the clock of {where} is {apart:.0f} s from ours", "timedatectl set-ntp true"
+        )
+    if not told.get("aof_enabled"):
+        mend = f"{_client(place)} config set appendonly yes"
+        return Finding("redis", "warning", f"{where} keeps no append-only file: a crash costs it what groups did", mend)
+    return Finding("redis", "ok", f"{where}, version {number}")
+
+
+def _client(place: SplitResult) -> str:
+    """How a person asks it; without its password, which is not ours to print."""
+    if place.scheme == "unix":
+        return f"redis-cli -s {place.path}"
+    return f"redis-cli -h {place.hostname} -p {place.port or 6379}{' --tls' * (place.scheme == 'rediss')}"
+
+
+def object_store(settings: ServerSettings, clock: Clock) -> Finding:
+    local = urlsplit(settings.root_uri).scheme == "file"
+    place = Path(urlsplit(settings.root_uri).path)
+    if local and not place.exists():
+        nearest = nearest_folder(place)
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            return Finding("object store", "wrong", f"{place} cannot be made in {nearest}", "export SILT_ROOT=…")
+        return Finding("object store", "ok", f"{settings.root_uri} (made by the first server)")
+    store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    refused, seconds = _put_twice(store, clock)
+    if not refused:
+        return Finding(
+            "object store",
+            "wrong",
+            f"{settings.root_uri} overwrites what it should refuse (put if absent): of two commits one would be lost",
+            "use a store that has conditional writes (If-None-Match)",
+        )
+    apart = abs(clock.now_us() / 1e6 - store.clock_ms() / 1000)
+    if apart > CLOCKS_SECONDS_MAX:
+        said = f"the clock of {settings.root_uri} is {apart:.0f} s from ours"
+        return Finding("object store", "warning", said, "timedatectl set-ntp true")
+    return Finding("object store", "ok", f"{settings.root_uri}, {seconds * 1000:.0f} ms a write")
+
+
+def _put_twice(store: ObjectStore, clock: Clock) -> tuple[bool, float]:
+    """Whether an object that is there is kept, and the seconds of writing one."""
+    path = f"{names.CLUSTER_FOLDER}/doctor-{uuid.uuid4()}"
+    try:
+        with stopwatch(clock) as seconds:
+            first = store.put_if_absent(path, b"1")
+        again = store.put_if_absent(path, b"2")
+        return first and not again and store.get(path) == b"1", seconds[0]
+    finally:
+        store.delete(path)
