@@ -12,7 +12,7 @@ from siltlog.cli.job_record import recorded
 from siltlog.cli.output import TopicBars, grid, progress
 from siltlog.cli.pipelines import place_options, place_settings, topic_options
 from siltlog.cli.server_options import take_settings
-from siltlog.cli.session import EXIT_FAILED, Session, needs, on_terminal, pass_session
+from siltlog.cli.session import EXIT_FAILED, Session, needs, on_terminal, pass_session, url_option
 from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import problem_document
 
@@ -106,6 +106,7 @@ def backup(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@url_option
 @place_options
 @pass_session
 def restore(
@@ -134,9 +135,16 @@ def restore(
         if not on_terminal():
             raise click.UsageError(f"restoring {what} cannot ask here; say so with --yes")
         click.confirm(f"Restore {what}?", abort=True, err=True)
-    with progress() as bar:
+    with recorded(session, settings, "restore", topics, dry_run) as recording, progress() as bar:
         advance = TopicBars(bar, "restoring").advance
         result = restore_topics(settings, source, manifest, topics, dry_run=dry_run, progress=advance)
+        for report in result.topics:
+            recording.took(
+                report.topic, report.error, files=report.files, rows=report.rows, size_bytes=report.size_bytes
+            )
+        wrong = [report.topic for report in result.topics if report.audit is not None and report.audit.findings]
+        if wrong:
+            recording.found_wrong(f"what was restored of {', '.join(wrong)} is not whole: `silt audit` says what")
     audits = [report.audit for report in result.topics if report.audit is not None]
     documents = [
         _row(report) | {"audit": None if report.audit is None else document_of(report.audit)}

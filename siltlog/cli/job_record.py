@@ -99,27 +99,33 @@ def recorded(
 
 
 def _tell(session: Session, settings: "ServerSettings | None", run: dict[str, Any], clock: Clock) -> None:
+    run["cluster_id"] = "" if settings is None else _cluster_id(settings)
+    if settings is not None and run["cluster_id"] is None:
+        _not_kept(f"no server has served {settings.root_uri} yet")
+        return
     waited_ms = 0 if session.url == names.DEFAULT_URL or run["outcome"] == "interrupted" else TELL_MS
     transport = HttpTransport()
     try:
-        run["cluster_id"] = "" if settings is None else _cluster_id(settings)
         Caller(Endpoints(session.url), transport, clock, retry_timeout_ms=waited_ms).run(calls.record_job(run))
     except SiltlogError as error:
         why = f"no server answers at {session.url}" if error.error_code == UNREACHABLE else error.detail
-        print(
-            f"silt: this run is not kept in {names.JOBS_TOPIC}: {why}; --url or {names.ENV_URL} says where the server "
-            "of these tables is",
-            file=sys.stderr,
-        )
+        _not_kept(f"{why}; --url or {names.ENV_URL} says where the server of these tables is")
     finally:
         transport.close()
 
 
-def _cluster_id(settings: "ServerSettings") -> str:
-    """Of the log whose tables these are; empty where it has none yet, or cannot be reached."""
-    from siltlog.pipelines.topics import store_of
+def _not_kept(why: str) -> None:
+    print(f"silt: this run is not kept in {names.JOBS_TOPIC}: {why}", file=sys.stderr)
+
+
+def _cluster_id(settings: "ServerSettings") -> str | None:
+    """Of the log whose tables these are; None where no server has made it one yet, empty where that cannot be told."""
+    from siltlog.pipelines.topics import other_store
 
     try:
-        return store_of(settings).get(names.CLUSTER_ID_OBJECT).decode("utf-8", "replace")
-    except (FileNotFoundError, SiltlogError):
+        store = other_store(settings, settings.root_uri, make=False)
+        return None if store is None else store.get(names.CLUSTER_ID_OBJECT).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    except SiltlogError:
         return ""

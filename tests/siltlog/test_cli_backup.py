@@ -71,6 +71,11 @@ def test_a_server_goes_on_over_what_was_restored(
             "audit",
             "backup",
         ]
+        drill = [*restore_arguments(f"{base}/other", f"{base}/drill"), "--url", first.url]
+        capsys.readouterr()
+        assert run(drill) == 0
+        assert "not kept in _jobs: no server has served" in capsys.readouterr().err, "it is no run on these tables"
+        assert len(silt(capsys, "jobs")["jobs"]) == 2
         assert first.stop() == 0
     monkeypatch.delenv("SILT_URL")
     assert {one["topic"]: one["verdict"] for one in silt(capsys, "audit", "--root", f"{base}/lake")["audited"]} == {
@@ -86,6 +91,13 @@ def test_a_server_goes_on_over_what_was_restored(
     assert verdicts == {"_jobs": "clean", "_offsets": "clean", "t": "clean"}
     with running_server(data_dir=tmp_path / "b", root=f"{base}/new", **common) as second:
         http = Http(second.url)
+        monkeypatch.setenv("SILT_URL", second.url)
+        late = ["--from", f"{base}/other", "--root", f"{base}/new", "--dry-run", "--topic", "t"]
+        silt(capsys, "restore", *late, code=1)
+        newest = silt(capsys, "jobs")["jobs"][0]
+        assert (newest["job"], newest["outcome"], newest["topics"]) == ("restore", "failed", ["t"])
+        assert "nothing of it is overwritten" in newest["error"]
+        monkeypatch.delenv("SILT_URL")
         described = http.get("/v1/topics/t").json
         assert described["topic_id"] == made["topic_id"] and described["config"]["retention.records"]["value"] == 1_000
         assert [http.read("t", partition) for partition in (0, 1)] == before
