@@ -212,7 +212,7 @@ class Scheduler:
     # --- jobs -----------------------------------------------------------------------------------------------
     def _pressing(self, now_us: int) -> list[DueRun]:
         """Compaction, where a table has too many files to wait for its time."""
-        if COMPACT not in self._crons or COMPACT in self._running or self._clock.monotonic() < self._settled_at:
+        if COMPACT not in self._crons or COMPACT in self._running:
             return []
         return [DueRun(COMPACT, now_us)] if self._tables.crowded(self._live_files()) else []
 

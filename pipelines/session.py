@@ -228,16 +228,19 @@ def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSess
 
 @contextmanager
 def _interrupt_held() -> Iterator[None]:
-    """Ctrl-C is answered at the end of the block: a JVM that is left while it starts would stay for ever."""
+    """Ctrl-C, and a SIGTERM that counts as one, is answered at the end of the block: a JVM that is left while it starts
+    would stay for ever."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     held: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    interrupts = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
+    before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in interrupts}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if held:
         raise KeyboardInterrupt
 
