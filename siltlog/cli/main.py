@@ -40,6 +40,8 @@ COMMANDS = {
     "query": "pipelines:query",
     "config": "config:config",
     "doctor": "doctor:doctor",
+    "top": "top:top",
+    "bench": "bench:bench",
     "completion": "completion:completion",
 }
 """Command -> module and attribute in this package; a module is imported when its command is asked for."""

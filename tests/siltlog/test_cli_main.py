@@ -54,7 +54,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
     assert families == {
         "serve", "demo", "health", "topic", "publish", "consume",
         "group", "dlq", "compact", "retain", "vacuum", "audit", "backup", "restore",
-        "replay", "export", "import", "schedule", "jobs", "query", "config", "doctor", "completion"
+        "replay", "export", "import", "schedule", "jobs", "query", "config", "doctor", "completion", "top", "bench"
     }  # fmt: skip
     assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
         *("create", "list", "describe", "alter", "delete", "delete-records"),

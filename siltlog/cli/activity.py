@@ -1,0 +1,75 @@
+"""What goes on in a log between two looks at it: counts in, rates out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a server said at a time, in seconds of a clock that only goes forward."""
+
+    seconds: float
+    topics: Sequence[Document]
+    """As `GET /v1/topics` lists them."""
+    groups: Sequence[Document]
+    """As `GET /v1/groups/{group}` describes each."""
+
+
+def topic_rows(before: Look | None, now: Look) -> list[dict[str, Any]]:
+    """A row a topic, the busiest first: records a second, and how many of its records no table has yet.
+
+    Rates are None at the first look, and of a topic that was created since.
+    """
+    known = {} if before is None else {topic["topic_id"]: topic for topic in before.topics}
+    rows = [
+        {
+            "topic": topic["name"],
+            "records_per_second": _rate(_end(topic) - _end(known[topic["topic_id"]]), before, now)
+            if topic["topic_id"] in known
+            else None,
+            "records": topic["records"],
+            "bytes": topic["bytes"],
+            "files": topic["files"],
+            "behind_table": _end(topic) - sum(part["table_offset"] for part in topic["offsets"]),
+        }
+        for topic in now.topics
+    ]
+    return sorted(rows, key=lambda row: (-(row["records_per_second"] or 0), row["topic"]))
+
+
+def group_rows(before: Look | None, now: Look) -> list[dict[str, Any]]:
+    """A row a group, the furthest behind first: records a second that it committed, and its lag.
+
+    Rates are None as those of topics; a group that was set back has a negative one.
+    """
+    known = {} if before is None else {group["group"]: group for group in before.groups}
+    rows = [
+        {
+            "group": group["group"],
+            "state": group["state"],
+            "members": len(group["members"]),
+            "records_per_second": _rate(_committed(group) - _committed(known[group["group"]]), before, now)
+            if group["group"] in known
+            else None,
+            "lag": sum(part["lag"] for part in group["partitions"]),
+            "lag_seconds": max((part["lag_seconds"] or 0 for part in group["partitions"]), default=0),
+        }
+        for group in now.groups
+    ]
+    return sorted(rows, key=lambda row: (-row["lag"], row["group"]))
+
+
+def _end(topic: Document) -> int:
+    return sum(part["high_watermark"] for part in topic["offsets"])
+
+
+def _committed(group: Document) -> int:
+    return sum(part["offset"] or 0 for part in group["partitions"])
+
+
+def _rate(more: int, before: Look | None, now: Look) -> float | None:
+    passed = now.seconds - before.seconds if before is not None else 0.0
+    return round(more / passed, 1) if passed > 0 else None
