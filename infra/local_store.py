@@ -120,10 +120,11 @@ class LocalStore:
         target = self.path(path)
         pending = target.with_name(PENDING_PREFIX + uuid.uuid4().hex)
         try:
-            pending.write_bytes(data)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            pending.write_bytes(data)
+            try:
+                pending.write_bytes(data)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                pending.write_bytes(data)
         except OSError:
             pending.unlink(missing_ok=True)
             raise

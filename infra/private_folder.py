@@ -1,5 +1,6 @@
 """A folder of one process beside those of others, which goes with the process."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -10,6 +11,8 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from siltlog.infra.errors import SiltlogError, problem
 
 
 class PrivateFolder:
@@ -32,7 +35,25 @@ class PrivateFolder:
 @contextmanager
 def scratch_folder(kind: str) -> Iterator[Path]:
     """A folder for temporary files, removed at the end of the block; what killed processes of this user left of that
-    `kind` is removed at its beginning. Raises OSError when it cannot be made."""
+    `kind` is removed at its beginning. Raises Unavailable `disk_full`, also for what the block finds no space for."""
+    try:
+        with _scratch_folder(kind) as folder:
+            yield folder
+    except SiltlogError:
+        raise
+    except Exception as error:
+        # Arrow and deltalake say it in their own words.
+        if "No space left" in str(error) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            raise problem(
+                "disk_full",
+                f"no space is left for temporary files in {tempfile.gettempdir()}; free space on its disk, or name "
+                "another folder in TMPDIR",
+            ) from error
+        raise
+
+
+@contextmanager
+def _scratch_folder(kind: str) -> Iterator[Path]:
     parent = Path(tempfile.gettempdir()) / f"silt-{kind}-{os.getuid()}"
     parent.mkdir(mode=0o700, exist_ok=True)
     status = parent.lstat()

@@ -1,5 +1,6 @@
 """deltalake as this project uses it: handles, and the commits that go into a topic's log. It decides nothing."""
 
+import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
@@ -20,6 +21,7 @@ from siltlog.infra.store import ObjectStore
 # Checkpoints and log clean-up are steps of their own: inside a commit they would be neither synced nor off its path.
 _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _REASON_CHARS_MAX = 200
+_TREE = re.compile(r"\x1b\[[0-9;]*m|↳")
 COMPARE_AND_SET = 0
 """Retries of a commit that may only become the version after its handle's."""
 
@@ -44,9 +46,14 @@ def translated(store: ObjectStore, topic: str, error: Exception) -> SiltlogError
         return problem("disk_full", f"no space is left for the table of topic {topic}; free space on its disk")
     return problem(
         "topic_unavailable",
-        f"the log at {store.uri(log_folder(topic))} cannot be used now: {text[:_REASON_CHARS_MAX]}",
+        f"the log at {store.uri(log_folder(topic))} cannot be used now: {_sentence(text)}",
         topic=topic,
     )
+
+
+def _sentence(text: str) -> str:
+    """What deltalake says is a tree, in colours."""
+    return " ".join(_TREE.sub(" ", text).split())[:_REASON_CHARS_MAX]
 
 
 def commit_actions(

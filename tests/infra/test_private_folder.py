@@ -1,5 +1,6 @@
 """Folders for temporary files, of processes that end and that are killed."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from siltlog.infra.errors import Unavailable
 from siltlog.infra.private_folder import scratch_folder
 
 HOLDING = """
+from siltlog.infra.errors import Unavailable
 from siltlog.infra.private_folder import scratch_folder
 with scratch_folder("test") as folder:
     (folder / "spilled").mkdir()
@@ -80,3 +83,17 @@ def test_a_name_that_somebody_else_took_is_not_followed(temporary: Path, tmp_pat
         assert folder.parent == temporary
     assert [path.name for path in target.iterdir()] == ["important"]
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("foreign", [True, False], ids=["said by a library", "said by the system"])
+def test_a_full_disk_is_named(temporary: Path, foreign: bool) -> None:
+    full = RuntimeError("Generic error: No space left on device") if foreign else OSError(errno.ENOSPC, "")
+    with (
+        pytest.raises(Unavailable, match=f"temporary files in {temporary}") as caught,
+        scratch_folder("test") as folder,
+    ):
+        raise full
+    assert caught.value.error_code == "disk_full"
+    assert not folder.exists()
+    with pytest.raises(ValueError, match="another"), scratch_folder("test"):
+        raise ValueError("another")

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pyarrow as pa
@@ -182,6 +183,27 @@ def test_a_full_disk_is_named() -> None:
     ):
         full.write(b"x")
     assert (caught.value.error_code, caught.value.status) == ("disk_full", 507)
+
+
+@pytest.mark.parametrize("path", ["x", "new/folder/x"])
+@pytest.mark.parametrize("way", ["put", "put_if_absent", "put_from"])
+def test_a_disk_that_fills_keeps_nothing_of_what_did_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, path: str
+) -> None:
+    store = LocalStore(str(tmp_path / "root"))
+    opened = Path.open
+
+    def opened_full(self: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
+        opened(self, mode, *args, **options).close()
+        return opened(Path("/dev/full"), mode, *args, **options)
+
+    monkeypatch.setattr(Path, "open", opened_full)
+    content: Any = pa.BufferReader(b"x" * 100_000) if way == "put_from" else b"x" * 100_000
+    with pytest.raises(Unavailable, match=path) as caught:
+        getattr(store, way)(path, content)
+    assert caught.value.error_code == "disk_full"
+    monkeypatch.undo()
+    assert not store.unfinished("") and not store.list("")
 
 
 def test_a_disk_that_refuses_is_unavailable(tmp_path: Path) -> None:
