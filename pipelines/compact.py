@@ -19,7 +19,7 @@ from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.compaction_plan import Chunk, CompactionPlan, Limits, plan
 from siltlog.pipelines.key_compaction import Passes, compact_keys, keys_plan
 from siltlog.pipelines.rewriting import run_chunk
-from siltlog.pipelines.session import spark_session
+from siltlog.pipelines.session import has_ended, spark_session
 from siltlog.pipelines.topics import open_each, store_of
 
 if TYPE_CHECKING:
@@ -106,9 +106,13 @@ def compact_topics(
             due.append((table, made.size_bytes + _key_bytes(passes)))
             due_files += made.files
             due_keys = due_keys or bool(passes)
-    if (due_files >= files_min or due_keys) and not dry_run:
-        with spark_session(store, short_job=sum(size for _, size in due) < LONG_JOB_BYTES) as spark:
-            for table, _ in due:
+    short_job = sum(size for _, size in due) < LONG_JOB_BYTES
+    left = [table for table, _ in due] if (due_files >= files_min or due_keys) and not dry_run else []
+    while left:
+        with spark_session(store, short_job=short_job) as spark:
+            # A topic that is too much for its JVM ends it; the others get another one.
+            while left and not has_ended(spark):
+                table = left.pop(0)
                 reports[table.topic] = compact(spark, store, table, clock, progress)
     return list(reports.values())
 

@@ -141,6 +141,12 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return Py4JError, PySparkException, ConnectionError
 
 
+def has_ended(spark: "SparkSession") -> bool:
+    """Whether its JVM is gone, where it is a child of this process."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
 def reason_of(error: Exception) -> str:
     """What an error of Spark says, as one sentence: without its SQLSTATE, plans and stacks."""
     from py4j.protocol import Py4JNetworkError
