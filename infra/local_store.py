@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -197,6 +197,17 @@ class LocalStore:
                     if error.errno not in _NOT_EMPTY:
                         raise
                     return
+
+    def prune_below(self, folder: str, before_ms: int) -> None:
+        with translated(folder):
+            # Told before any goes: the one that it was in changes with it.
+            found = [
+                self.info(Path(path).relative_to(self._root).as_posix()) for path, _, _ in os.walk(self.path(folder))
+            ]
+            for info in reversed(found):
+                if info is not None and info.modified_ms < before_ms:
+                    with suppress(OSError):  # it is not empty, or gone
+                        self.path(info.path).rmdir()
 
     def sync(self, paths: Iterable[str]) -> None:
         files = [self.path(path) for path in dict.fromkeys(paths)]

@@ -205,6 +205,9 @@ class S3Store:
     def prune(self, folder: str) -> None:
         """There are no folders."""
 
+    def prune_below(self, folder: str, before_ms: int) -> None:
+        """There are no folders."""
+
     def sync(self, paths: Iterable[str]) -> None:
         """What S3 has answered for is durable."""
 

@@ -82,6 +82,9 @@ class ObjectStore(Protocol):
     def prune(self, folder: str) -> None:
         """Removes `folder`, and those above it below the root, as far as they are empty; S3 has no folders."""
 
+    def prune_below(self, folder: str, before_ms: int) -> None:
+        """Removes `folder` and those below it where they are empty and nothing has changed in them since."""
+
     def sync(self, paths: Iterable[str]) -> None:
         """Makes objects durable: locally by fsync of the files, then of each folder above them up to the root."""
 

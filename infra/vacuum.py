@@ -81,6 +81,10 @@ def vacuum(
         for folder in dict.fromkeys(info.path.rpartition("/")[0] for info in doomed):
             if folder.startswith((f"{topic_path}/{names.REWRITE_PREFIX}", f"{topic_path}/{names.STATE_FOLDER}/")):
                 store.prune(folder)
+        # Spark leaves one where a disk was full, or where it was killed before it wrote.
+        for name in store.folders(topic_path):
+            if name.startswith(names.REWRITE_PREFIX):
+                store.prune_below(f"{topic_path}/{name}", cutoff_ms)
     return doomed
 
 

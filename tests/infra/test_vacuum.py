@@ -106,6 +106,20 @@ def test_orphans_go_by_their_age(store: ObjectStore) -> None:
     assert run not in store.folders(TOPIC_PATH), "the empty folders of a run go as well"
 
 
+def test_empty_folders_of_a_run_that_was_killed_before_it_wrote_go(tmp_path: Path) -> None:
+    store = open_store(tmp_path.as_uri())
+    table = claimed(store, TOPIC)
+    live = append(store, table, {0: 5})[0]
+    run = tmp_path / TOPIC_PATH / names.rewrite_folder("run")
+    (run / "_temporary" / "0").mkdir(parents=True)
+    (run / "partition=0").mkdir()
+    assert vacuumed(store, later_ms=DAY_MS - HOUR_MS) == set()
+    assert (run / "_temporary" / "0").exists(), "a job may be about to write into it"
+    assert vacuumed(store) == set()
+    assert not run.exists()
+    assert store.size(f"{TOPIC_PATH}/{live.path}") == live.size_bytes
+
+
 def test_a_file_that_is_about_to_be_committed_can_be_committed_after_a_vacuum(store: ObjectStore) -> None:
     table = claimed(store, TOPIC)
     pending = written(store, TOPIC, 0, 0, 5)
