@@ -157,8 +157,9 @@ def remove_action(file: DataFile, *, data_change: bool, now_ms: int) -> RemoveAc
 
 def live_paths(handle: DeltaTable) -> set[str]:
     """Paths of the files that deltalake sees at the handle's version, relative to the topic's path."""
-    actions = pa.table(handle.get_add_actions(flatten=True))
-    return {unquote(path) for path in actions.column("path").to_pylist()}
+    # pyarrow.table would import pandas for what it does not know.
+    actions = pa.RecordBatchReader.from_stream(handle.get_add_actions(flatten=True).select(["path"]))
+    return {unquote(path) for path in actions.read_all().column("path").to_pylist()}
 
 
 def _uri(store: ObjectStore, topic: str) -> str:

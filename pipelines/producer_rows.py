@@ -18,7 +18,8 @@ READS_AT_ONCE = 8
 
 def known_for_ms(snapshot: TableSnapshot) -> int:
     """How long a producer is remembered after its last use: rows that are older tell nothing."""
-    return max(snapshot.config.integer(f"{kind}.expiration.ms") for kind in ("producer", "idempotency"))
+    config = snapshot.config
+    return max(config.integer(f"{kind}.expiration.ms") for kind in ("producer", "idempotency"))
 
 
 def has_producers(store: ObjectStore, topic: str, path: str) -> bool:

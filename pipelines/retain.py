@@ -140,11 +140,12 @@ def _until(
     if not until:
         return until
     covered = covered_offsets(store, topic, snapshot.topic_id, snapshot.offsets)
+    known_since_ms = now_ms - known_for_ms(snapshot)
     doubtful = [
         file
         for move in expired.moves
         for file in move.files
-        if file.last_offset >= covered.get(move.partition, 0) and file.modified_ms > now_ms - known_for_ms(snapshot)
+        if file.last_offset >= covered.get(move.partition, 0) and file.modified_ms > known_since_ms
     ]
     with ThreadPoolExecutor(READS_AT_ONCE) as pool:
         needed = pool.map(lambda file: has_producers(store, topic, file.path), doubtful)
