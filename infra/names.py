@@ -65,6 +65,11 @@ def replay_run_producer(run: str, partition: int) -> str:
     return f"replay-{run}-{partition}"
 
 
+def replay_run_seat(run: str) -> str:
+    """Publishes nothing: the process that claimed it last has the run."""
+    return f"replay-{run}"
+
+
 def topic_name_problem(name: str) -> str | None:
     """Why a user cannot create a topic called `name`; None when they can."""
     problem = name_problem(name)

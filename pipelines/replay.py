@@ -5,14 +5,13 @@ so that whoever goes on with the run reads the same records; the target's server
 because each partition is published by a producer whose sequences are the offsets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from siltlog.infra import names
 from siltlog.infra.client.admin import Admin
-from siltlog.infra.client.core import Endpoints, json_request
+from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.options import compression_for
 from siltlog.infra.client.pace import Pace
 from siltlog.infra.client.transport import Caller, HttpTransport
@@ -24,20 +23,10 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_load import snapshot_at
 from siltlog.infra.table_snapshot import TableSnapshot
-from siltlog.pipelines.record_query import matching, remove_matches
-from siltlog.pipelines.record_range import Selection, Slice, plan_slices, records_of, totals, version_named
-from siltlog.pipelines.replay_plan import (
-    ReplayPlan,
-    Target,
-    checked_run,
-    plan,
-    read_plan,
-    read_progress,
-    resume_from,
-    write_plan,
-    write_progress,
-)
-from siltlog.pipelines.replay_publish import PartitionReplay, Sending
+from siltlog.pipelines.record_range import Selection, plan_slices, totals
+from siltlog.pipelines.replay_plan import ReplayPlan, Target, checked_run, plan, read_plan, write_plan
+from siltlog.pipelines.replay_publish import Sending
+from siltlog.pipelines.replay_run import ReplayRun
 from siltlog.pipelines.topics import store_of
 
 RETRY_MS = 120_000
@@ -45,7 +34,6 @@ RETRY_MS = 120_000
 SETTLE_MS = 60_000
 """How long what is in the head may take to come into the table, beyond the topic's flush.ms."""
 SETTLE_POLL_S = 0.1
-PROGRESS_S = 1.0
 _MS = 1_000
 
 Advance = Callable[[int, int], None]
@@ -132,9 +120,15 @@ def replay(
                 request_bytes=int(limits["request_bytes"] * 0.9),
                 pace=Pace(asked.rate, clock),
             )
-            _Run(store, run, made, snapshot, sending, clock, report, advance).go(slices)
+            ReplayRun(store, run, made, snapshot, sending, clock, lambda more: _took(report, more, advance)).go(slices)
     report.seconds = clock.monotonic() - started
     return report
+
+
+def _took(report: ReplayReport, records: int, advance: Advance | None) -> None:
+    report.records += records
+    if advance is not None:
+        advance(report.records, report.rows)
 
 
 # --- planning ------------------------------------------------------------------------------------------------
@@ -145,9 +139,14 @@ def _planned(store: ObjectStore, admin: Admin, asked: Request, clock: Clock) -> 
     document = admin.topic(asked.into)
     into = Target(asked.into, document["topic_id"], document["partitions"])
     table = TopicTable.open(store, asked.topic, clock)
-    if table.snapshot.deleted:
-        raise problem("unknown_topic", f"topic {asked.topic!r} was deleted", topic=asked.topic)
     if asked.version is None:
+        if table.snapshot.deleted:
+            raise problem(
+                "unknown_topic",
+                f"topic {asked.topic!r} was deleted; --version names a version that its table had before, which can be "
+                "replayed until vacuum has removed its files",
+                topic=asked.topic,
+            )
         snapshot = _settled(store, admin, table, asked.selection, clock)
     else:
         snapshot = snapshot_at(store, asked.topic, asked.version)
@@ -203,88 +202,3 @@ def _check_target(admin: Admin, made: ReplayPlan) -> None:
             f"topic {made.into.topic} was deleted and created again since the run began; begin a new run",
             topic=made.into.topic,
         )
-
-
-# --- running -------------------------------------------------------------------------------------------------
-class _Run:
-    def __init__(
-        self,
-        store: ObjectStore,
-        run: str,
-        made: ReplayPlan,
-        snapshot: TableSnapshot,
-        sending: Sending,
-        clock: Clock,
-        report: ReplayReport,
-        advance: Advance | None,
-    ) -> None:
-        self._store = store
-        self._run = run
-        self._plan = made
-        self._snapshot = snapshot
-        self._sending = sending
-        self._clock = clock
-        self._report = report
-        self._advance = advance
-        self._progress = read_progress(store, run)
-        self._written = clock.monotonic()
-        self._stale_ms = self._silent_ms()
-
-    def go(self, slices: Sequence[Slice]) -> None:
-        if self._progress.finished:
-            return
-        ends = {part.partition: part.end for part in slices}
-        with version_named(self._store, self._plan.topic, self._plan.version, self._clock):
-            if self._plan.selection.where is not None:
-                slices = matching(self._store, self._plan.topic, self._snapshot, self._plan.selection, self._run)
-            for part in slices:
-                self._replay(part, ends.get(part.partition, part.end))
-        self._progress.finished = True
-        self._save()
-        if self._plan.selection.where is not None:
-            remove_matches(self._store, self._plan.topic, self._run)
-
-    def _replay(self, part: Slice, end: int) -> None:
-        known = self._progress.next_offsets.get(part.partition)
-        if known is not None and known >= end:
-            return
-        replayed = PartitionReplay(self._sending, self._run, self._plan, part.partition)
-        last = replayed.claim()
-        if known is not None and not last and self._forgotten():
-            raise problem(
-                "unknown_producer",
-                f"run {self._run} stopped longer ago than producer.expiration.ms of topic {self._plan.into.topic}, "
-                "which no longer knows what of it has arrived; look where it ends, and begin a new run from there",
-            )
-        start = resume_from(part.start, known, list(last.values()))
-        self._progress.next_offsets[part.partition] = start
-        self._save()
-        replayed.publish(
-            records_of(self._store, self._plan.topic, part, self._plan.selection, start=start),
-            lambda records, upto: self._arrived(part, records, upto),
-        )
-        self._progress.next_offsets[part.partition] = end
-        self._save()
-
-    def _arrived(self, part: Slice, records: int, upto: int) -> None:
-        self._report.records += records
-        self._progress.next_offsets[part.partition] = upto
-        if self._clock.monotonic() - self._written > PROGRESS_S:
-            self._save()
-        if self._advance is not None:
-            self._advance(self._report.records, self._report.rows)
-
-    def _save(self) -> None:
-        write_progress(self._store, self._run, self._progress)
-        self._written = self._clock.monotonic()
-
-    def _silent_ms(self) -> int:
-        """How long ago the run was last heard of."""
-        info = self._store.info(names.replay_progress_object(self._run))
-        return 0 if info is None else self._clock.now_us() // _MS - info.modified_ms
-
-    def _forgotten(self) -> bool:
-        """Whether what a partition had published may be unknown by now."""
-        path = f"/v1/topics/{self._plan.into.topic}"
-        config = self._sending.caller.call(json_request("GET", path)).json()["config"]
-        return bool(self._stale_ms > int(config["producer.expiration.ms"]["value"]))

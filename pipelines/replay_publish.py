@@ -25,6 +25,10 @@ REQUEST_BYTES = 4 * 1024 * 1024
 COLUMNS = ("key", "value", "timestamp")
 
 
+class Stopped(Exception):
+    """The caller was interrupted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sending:
     """How requests are made; the same for every partition of a run."""
@@ -58,7 +62,7 @@ class PartitionReplay:
     def publish(self, tables: Iterator[pa.Table], done: Callable[[int, int], None]) -> None:
         """All of `tables`. Calls `done` with how many records arrived and the offset below which all have.
 
-        Raises the SiltlogError of what is refused, which names the record's place in the source.
+        Raises the SiltlogError of what is refused, which names the record's place in the source; Stopped.
         """
         for gathered in in_blocks(tables, min(REQUEST_BYTES, self._sending.request_bytes)):
             placed = self._placed(gathered)
@@ -97,15 +101,14 @@ class PartitionReplay:
         rows = fitting(placed, start, bytes_max=sending.request_bytes, records_max=sending.pace.records_max)
         while True:
             records = placed.slice(start, rows)
-            sending.pace.wait(rows)
+            if sending.caller.interrupted.wait(sending.pace.due_s(rows)):
+                raise Stopped
             try:
                 self._producer.send(records)
             except SiltlogError as error:
                 if error.error_code == "request_too_large" and rows > 1:
                     rows //= 2
                     continue
-                if error.error_code == "fenced_producer":
-                    error.detail = f"another process has taken over this run, {self._run}, and goes on with it"
                 index = error.members.get("index")
                 if isinstance(index, int):
                     offset = records["sequence"][index].as_py()

@@ -29,16 +29,20 @@ class IncreasingProducer:
         self._caller = caller
         self._topic = path_part(topic)
         self._producer_id = producer_id
+        self._path = f"/v1/topics/{self._topic}/producers/{producer_id}"
         self._compression: Compression = compression
         self._acks = f"&acks={acks}" if acks else ""
         self._epoch = 0
 
     def claim(self) -> dict[int, int]:
         """Fences who published as this producer before; returns the last sequence of each partition that has one."""
-        path = f"/v1/topics/{self._topic}/producers/{self._producer_id}"
-        claimed = _claimed.decode(self._caller.call(json_request("POST", path, repeatable=True)).body)
+        claimed = _claimed.decode(self._caller.call(json_request("POST", self._path, repeatable=True)).body)
         self._epoch = claimed.producer_epoch
         return {part.partition: part.next_sequence - 1 for part in claimed.partitions if part.next_sequence}
+
+    def overtaken(self) -> bool:
+        """Whether another has claimed since."""
+        return _claimed.decode(self._caller.call(json_request("GET", self._path)).body).producer_epoch > self._epoch
 
     def send(self, records: pa.Table, partition_count: int | None = None) -> list[Reply.Part]:
         """One request; the records have a partition and a sequence each. Raises the SiltlogError of the last attempt.
