@@ -208,6 +208,10 @@ class TableLog:
         self._reopen()
         for older in self._checkpoints.written(version):
             self._store.delete(checkpoint_path(self.topic, older))
+        self.clean_log()
+
+    def clean_log(self) -> None:
+        """Removes log entries past their period that lie below a checkpoint."""
         try:
             self._handle.clean(self._clock.now_us() // 1000)
         except Exception as error:

@@ -8,7 +8,7 @@ from s3_server import S3Server
 
 from siltlog.infra import names
 from siltlog.infra.data_file import DataFile, read_data_file, write_data_file
-from siltlog.infra.delta_log import HOUR_MS, JOB_MS_MAX, OUTAGE_MS_MAX
+from siltlog.infra.delta_log import HOUR_MS, JOB_MS_MAX, OUTAGE_MS_MAX, log_folder
 from siltlog.infra.errors import CorruptData, Refused, UnknownTopic
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
@@ -88,6 +88,24 @@ def test_a_checkpoint_and_a_cleaned_log_change_nothing(store: ObjectStore) -> No
     table.maintain()
     assert vacuumed(store, later_ms=0) == set()
     assert vacuumed(store) == {file.path for file in small}
+
+
+def test_the_log_of_a_topic_that_is_idle_is_cut(store: ObjectStore) -> None:
+    table = claimed(store, TOPIC)
+    for _ in range(30):
+        append(store, table, {0: 5})
+        table.maintain()
+    table.delete(new_id())
+    for info in store.list(log_folder(TOPIC)):
+        aged(store, info.path, 2 * DAY_MS)
+    entries = {info.path for info in store.list(log_folder(TOPIC)) if info.path.endswith(".json")}
+    assert len(entries) == table.snapshot.version + 1
+    vacuumed(store, later_ms=0, dry_run=True)
+    assert {info.path for info in store.list(log_folder(TOPIC)) if info.path.endswith(".json")} == entries
+    vacuumed(store, later_ms=0)
+    kept = {info.path for info in store.list(log_folder(TOPIC)) if info.path.endswith(".json")}
+    assert 0 < len(kept) < 20 and kept < entries
+    assert TopicTable.open(store, TOPIC, CLOCK).snapshot == table.snapshot
 
 
 def test_orphans_go_by_their_age(store: ObjectStore) -> None:
