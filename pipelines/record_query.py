@@ -7,6 +7,8 @@ import re
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from siltlog.infra import names
 from siltlog.infra.data_file import DataFile, data_file_from_footer
 from siltlog.infra.schema import RECORD_SCHEMA
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DONE = "_done"
-"""Beside the files, once all are there."""
+"""Beside the files, once all are there: their paths. Vacuum, which goes by age, may leave it behind without them."""
 COMPRESSION = "zstd"
 _PARTITION = re.compile(rf"/{names.PARTITION_COLUMN}=(\d+)/[^/]+\.parquet$")
 
@@ -35,7 +37,8 @@ def matching(store: ObjectStore, topic: str, snapshot: TableSnapshot, selection:
     Raises Refused for SQL that is not valid, Unavailable when Spark fails, ConfigError where it is missing.
     """
     folder = _folder(topic, run)
-    if store.size(f"{folder}/{DONE}") is None:
+    paths = _found(store, folder)
+    if paths is None:
         size = sum(file.size_bytes for file in snapshot.files.values())
         with spark_session(store, short_job=size < LONG_JOB_BYTES) as spark, translated():
             found = _selected(spark.sql(select_of(store, topic, snapshot)), selection)
@@ -49,17 +52,28 @@ def matching(store: ObjectStore, topic: str, snapshot: TableSnapshot, selection:
                 .options(**WRITE_OPTIONS, compression=COMPRESSION)
                 .parquet(spark_uri(store, folder))
             )
-        store.sync([info.path for info in store.list(folder)])
-        store.put(f"{folder}/{DONE}", b"")
+        written = [info.path for info in store.list(folder)]
+        store.sync(written)
+        paths = [path for path in written if _PARTITION.search(path)]
+        store.put(f"{folder}/{DONE}", msgspec.json.encode(paths))
         store.sync([f"{folder}/{DONE}"])
     files: dict[int, list[DataFile]] = {}
-    for info in store.list(folder):
-        named = _PARTITION.search(info.path)
-        if named is not None:
-            path = info.path.removeprefix(f"{names.topic_path(topic)}/")
-            partition = int(named[1])
-            files.setdefault(partition, []).append(data_file_from_footer(store, topic, path, partition))
+    for path in paths:
+        named = _PARTITION.search(path)
+        assert named is not None, path
+        partition = int(named[1])
+        relative = path.removeprefix(f"{names.topic_path(topic)}/")
+        files.setdefault(partition, []).append(data_file_from_footer(store, topic, relative, partition))
     return [_slice(partition, sorted(group, key=_first)) for partition, group in sorted(files.items())]
+
+
+def _found(store: ObjectStore, folder: str) -> list[str] | None:
+    """What an earlier call wrote; None where it did not come to its end, or not all of it is there any more."""
+    try:
+        paths = msgspec.json.decode(store.get(f"{folder}/{DONE}"), type=list[str])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return None if None in store.sizes(paths) else paths
 
 
 def remove_matches(store: ObjectStore, topic: str, run: str) -> None:

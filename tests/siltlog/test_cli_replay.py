@@ -163,6 +163,33 @@ def test_who_goes_on_with_a_run_fences_who_is_still_at_it_also_when_the_target_g
     assert_once(http, flights, topic)
 
 
+def test_who_has_the_run_goes_on_when_one_that_lost_it_takes_a_partition_once_more(
+    http: Http, flights: str, topic: str
+) -> None:
+    run_name = f"run-{topic}"
+    process = begun(http, topic, 1, "--topic", flights, "--into", topic, "--run", run_name, "--until", "3000", *SLOWLY)
+    for _ in range(3):
+        for partition in range(3):
+            claimed = http.call(
+                "POST", f"/v1/topics/{topic}/producers/{names.replay_run_producer(run_name, partition)}"
+            )
+            assert claimed.status == 200
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    assert_once(http, flights, topic, 9_000)
+
+
+def test_what_a_deleted_topic_had(http: Http, topic: str, capsys: Capture) -> None:
+    assert http.publish(topic, {"value": "precious", "partition": 1}, query="?acks=table").status == 200
+    version = replayed(capsys, "--topic", topic, "--into", topic, "--dry-run")["version"]
+    assert http.call("DELETE", f"/v1/topics/{topic}").status == 204
+    into = f"{topic}-again"
+    http.create(into, 2)
+    assert "--version" in replayed(capsys, "--topic", topic, "--into", into, status=1)["detail"]
+    assert replayed(capsys, "--topic", topic, "--into", into, "--version", str(version))["records"] == 1
+    assert [record["value"] for record in http.read(into, 1, "values=text")] == ["precious"]
+
+
 def test_into_itself_ends_where_it_ended(http: Http, topic: str, capsys: Capture) -> None:
     for number in range(3):
         http.publish(topic, {"value": f"v{number}", "partition": number % 2, "headers": {"own": "1"}})
