@@ -56,7 +56,7 @@ def scheduler(
         new_run_id=lambda: str(uuid.uuid4()),
         unavailable=_unavailable,
         record=lambda run: _tell(run, url, clock, logger),
-        live_files=live_files or _LiveFilesOfServer(url, clock),
+        live_files=live_files or LiveFilesOfServer(url, clock),
         settle_seconds=settle_seconds,
     )
 
@@ -80,7 +80,7 @@ class ScheduleThread:
         self._thread.join(2 * STOP_SECONDS)
 
 
-class _LiveFilesOfServer:
+class LiveFilesOfServer:
     """Asks seldom, and says that there are none where no server answers."""
 
     def __init__(self, url: str, clock: Clock) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from http_rig import NO_REDIS, Http
 
+from siltlog import schedule
 from siltlog.cli.main import run
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
@@ -201,6 +202,21 @@ def test_silt_schedule_runs_until_it_is_told_to_stop(server: ServerProcess, tmp_
         process.wait()
     assert run(["jobs", "--url", server.url, "--job", "retain"]) == 0
     assert "nobody runs it" in capsys.readouterr().out
+
+
+def test_live_files_are_asked_of_the_server_now_and_then(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = Http(server.url)
+    fill(http, "files-asked")
+    monkeypatch.setattr(schedule, "ASK_SECONDS", float("inf"))
+    asked = schedule.LiveFilesOfServer(server.url, SystemClock())
+    assert asked()["files-asked"] == 4
+    fill(http, "files-later")
+    assert "files-later" not in asked()
+    monkeypatch.setattr(schedule, "ASK_SECONDS", 0)
+    assert asked()["files-later"] == 4
+    assert schedule.LiveFilesOfServer("http://127.0.0.1:1", SystemClock())() == {}
 
 
 def test_a_job_gives_way_and_ends_with_who_began_it(server: ServerProcess, tmp_path: Path) -> None:
