@@ -171,7 +171,8 @@ class Staging:
                 self.store.delete(info.path)
         old = self._clock.now_us() // 1000 - ORPHAN_MS
         if not self.waiting():
-            self.discard([StagedFile(info.path, 0) for info in self.store.list(FILES) if info.modified_ms < old])
+            orphans = (*self.store.list(FILES), *self.store.unfinished(""))
+            self.discard([StagedFile(info.path, 0) for info in orphans if info.modified_ms < old])
 
     def remove(self) -> None:
         """All of it."""

@@ -1,5 +1,6 @@
 """Writing from Spark, without Spark: batches are staged, decided once, and published once, whatever dies when."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from s3_server import S3Server
 from siltlog import Admin, Consumer, TopicPartition
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData, Fenced, Refused
-from siltlog.infra.local_store import LocalStore
+from siltlog.infra.local_store import PENDING_PREFIX, LocalStore
 from siltlog.infra.store import open_store
 from siltlog.spark.options import write_options
 from siltlog.spark.sink import Sink, as_records
@@ -76,6 +77,27 @@ def test_a_batch_lands_once_and_in_order(http: Http, staging: Path) -> None:
     publish(sink_of(http, "spark-once", staging), 3, ["d"])
     assert values(http, "spark-once") == ["a", "b", "c", "d"]
     assert left_in(staging) == [f"published/{3:020d}", "writer"]
+
+
+def test_what_killed_writers_left_goes_a_day_later(http: Http, staging: Path) -> None:
+    """Tasks that were killed, and what they were writing; others may still be at it."""
+    http.create("spark-left", 1)
+    sink = sink_of(http, "spark-left", staging)
+    publish(sink, 0, ["a"])
+    left = [*sink.stage(iter([pa.record_batch({"value": ["lost"]})])).files, *sink.stage(iter([])).files]
+    half = [staging / PENDING_PREFIX, staging / "files" / "run" / f"{PENDING_PREFIX}1"]
+    half[1].parent.mkdir()
+    for path in half:
+        path.write_bytes(b"half")
+    young = left_in(staging)
+    publish(sink, 1, ["b"])
+    assert left_in(staging) == [path.replace(f"published/{0:020d}", f"published/{1:020d}") for path in young]
+    long_ago = SystemClock().now_us() / 1e6 - 25 * 3600
+    for path in (*half, *(staging / file.path for file in left)):
+        os.utime(path, (long_ago, long_ago))
+    publish(sink, 2, ["c"])
+    assert values(http, "spark-left") == ["a", "b", "c"]
+    assert left_in(staging) == [f"published/{2:020d}", "writer"]
 
 
 def test_a_batch_from_before_is_refused(http: Http, staging: Path) -> None:
