@@ -28,7 +28,7 @@ from siltlog.infra.table import TopicTable
 from siltlog.infra.table_totals import Kept
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction_plan import Chunk, Merge
-from siltlog.pipelines.session import reason_of, spark_errors
+from siltlog.pipelines.session import lacks_space, reason_of, spark_errors
 from siltlog.pipelines.topics import spark_uri
 
 if TYPE_CHECKING:
@@ -214,12 +214,19 @@ def written_files(store: ObjectStore, topic: str, partitions: Sequence[int], fol
 
 @contextmanager
 def failures_named(store: ObjectStore, topic: str, files: Sequence[DataFile]) -> Iterator[None]:
-    """A failure of Spark becomes CorruptData when one of `files` is damaged or gone, else Unavailable."""
+    """A failure of Spark becomes CorruptData when one of `files` is damaged or gone, else Unavailable (`disk_full`,
+    `topic_unavailable`)."""
     try:
         yield
     except spark_errors() as error:
         for file in files:
             read_data_file(store, topic, file, columns=FILE_SCHEMA.names)
+        if lacks_space(error):
+            raise problem(
+                "disk_full",
+                f"no space is left to merge files of topic {topic}; free space on the disk of the tables, and on that "
+                "of temporary files (TMPDIR)",
+            ) from error
         raise problem(
             "topic_unavailable", f"Spark could not merge files of topic {topic}: {reason_of(error)}", topic=topic
         ) from error

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -145,6 +145,17 @@ def has_ended(spark: "SparkSession") -> bool:
     """Whether its JVM is gone, where it is a child of this process."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def lacks_space(error: Exception) -> bool:
+    """Whether a full disk is why Spark failed: what it says itself is only that a task did."""
+    cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with suppress(*spark_errors()):  # its JVM may be gone by now
+        while cause is not None:
+            if "No space left" in str(cause.toString()):
+                return True
+            cause = cause.getCause()
+    return False
 
 
 def reason_of(error: Exception) -> str:

@@ -1,7 +1,6 @@
 """Disks that are full, read-only or broken, under the tables and under the write-ahead log, beneath real servers."""
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from evidence import check, read_api, read_table
 from failure_rig import MIB, NEVER_FLUSHED, StartServer
 from publishers import ARROW, FILLER, LOST, Ledger, Reply, Wire, arrow_body
+from small_disk import SmallDisk
 
 PATIENCE_S = 60
 EXIT_FATAL = 70
@@ -23,26 +23,6 @@ def breaking(self, *arguments):
     return real(self, *arguments)
 Disk.{operation} = breaking
 """
-
-
-class SmallDisk:
-    """A file system in memory, of a size that can change."""
-
-    def __init__(self, path: Path, size_bytes: int) -> None:
-        self.path = path
-        path.mkdir()
-        self._mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path))
-
-    def change(self, options: str) -> None:
-        self._mount("-o", f"remount,{options}", str(self.path))
-
-    def _mount(self, *arguments: str) -> None:
-        done = subprocess.run(["mount", *arguments], capture_output=True, text=True)
-        if done.returncode != 0:
-            pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
-
-    def remove(self) -> None:
-        subprocess.run(["umount", "--lazy", str(self.path)], check=False, capture_output=True)
 
 
 @pytest.fixture

@@ -1,0 +1,165 @@
+"""Jobs on disks that fill while they write: each fails with a sentence that says so, and the next run finishes."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from record_tables import CLOCK, records
+from small_disk import SmallDisk
+from topic_writer import TopicWriter
+
+from siltlog.infra import names
+from siltlog.infra.data_file import read_data_file
+from siltlog.infra.delta_log import RETENTION_MS
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.settings import ServerSettings
+from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.table import TopicTable
+from siltlog.infra.vacuum import vacuum
+from siltlog.pipelines.audit import audit_topics
+from siltlog.pipelines.backup import backup_topics
+from siltlog.pipelines.compact import compact
+from siltlog.pipelines.export import Asked, export
+from siltlog.pipelines.restore import find_backup, restore_topics
+from siltlog.pipelines.retain import retain_topics
+
+TOPIC = "flights"
+KIB = 1024
+MIB = 1024 * KIB
+ROWS = 3_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    disk = SmallDisk(tmp_path / "disk", 32 * MIB)
+    yield disk
+    disk.remove()
+
+
+def filled(store: ObjectStore, **config: Any) -> TopicWriter:
+    topic = TopicWriter(store, TOPIC, **config)
+    for commit in range(3):
+        first, count = commit * ROWS // 6, ROWS // 6
+        topic.append_tables({partition: records(first, count) for partition in range(2)})
+    return topic
+
+
+def settings_of(store: ObjectStore, tmp_path: Path) -> ServerSettings:
+    return ServerSettings(root=store.root_uri, data_dir=tmp_path)
+
+
+def offsets(store: ObjectStore) -> list[tuple[int, int]]:
+    snapshot = TopicTable.open(store, TOPIC, CLOCK).snapshot
+    return sorted(
+        (partition, offset)
+        for partition in range(snapshot.partitions)
+        for file in snapshot.files_of(partition)
+        for offset in read_data_file(store, TOPIC, file, columns=["offset"])["offset"].to_pylist()
+    )
+
+
+def check_clean(store: ObjectStore, tmp_path: Path) -> None:
+    assert [report for report in audit_topics(settings_of(store, tmp_path)) if not report.clean] == []
+
+
+def check_no_debris(store: ObjectStore) -> None:
+    """Two days on, a vacuum leaves what the table names."""
+    later_ms = CLOCK.now_us() // 1000 + 2 * RETENTION_MS
+    vacuum(store, TOPIC, retention_ms=RETENTION_MS, now_ms=later_ms, dry_run=False, clock=CLOCK)
+    topic_path = names.topic_path(TOPIC)
+    live = {f"{topic_path}/{path}" for path in TopicTable.open(store, TOPIC, CLOCK).snapshot.files}
+    left = {info.path for info in store.list(topic_path) if f"/{names.DELTA_LOG_FOLDER}/" not in info.path}
+    assert left == live
+    assert store.unfinished("") == []
+    folders = {path.split("/")[2] for path in live}
+    assert {name for name in store.folders(topic_path) if name.startswith(names.REWRITE_PREFIX)} <= folders
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_compaction(spark: Any, disk: SmallDisk, tmp_path: Path) -> None:
+    store = open_store(disk.path.as_uri())
+    topic = filled(store)
+    before = offsets(store)
+    disk.leave(0)
+    report = compact(spark, store, topic.table, CLOCK)
+    assert report.error is not None and report.error.error_code == "disk_full", report.error
+    assert offsets(store) == before
+    check_clean(store, tmp_path)
+    disk.change(f"size={32 * MIB}")
+    report = compact(spark, store, TopicTable.open(store, TOPIC, CLOCK), CLOCK)
+    assert (report.error, report.files_after) == (None, 2)
+    assert offsets(store) == before
+    check_clean(store, tmp_path)
+    check_no_debris(store)
+
+
+def test_retention(disk: SmallDisk, tmp_path: Path) -> None:
+    """Its entry of the log does not fit."""
+    store = open_store(disk.path.as_uri())
+    filled(store, retention_records=ROWS // 6)
+    settings = settings_of(store, tmp_path)
+    before = offsets(store)
+    disk.leave(0)
+    (report,) = retain_topics(settings)
+    assert report.error is not None and report.error.error_code == "disk_full", report.error
+    assert offsets(store) == before
+    disk.change(f"size={32 * MIB}")
+    (report,) = retain_topics(settings)
+    assert (report.error, report.files) == (None, 4)
+    check_clean(store, tmp_path)
+    check_no_debris(store)
+
+
+@pytest.mark.parametrize("free_kib", [4, 12, 20])
+def test_backup_and_restore(disk: SmallDisk, tmp_path: Path, free_kib: int) -> None:
+    store = open_store((tmp_path / "lake").as_uri())
+    filled(store)
+    settings = settings_of(store, tmp_path)
+    before = offsets(store)
+
+    def failed(run: Callable[[], Any]) -> None:
+        disk.leave(free_kib * KIB)
+        try:
+            errors = [report.error for report in run().topics]
+        except SiltlogError as error:
+            errors = [error]
+        assert [error.error_code for error in errors] == ["disk_full"]
+        disk.change(f"size={32 * MIB}")
+
+    place = (disk.path / "backups").as_uri()
+    failed(lambda: backup_topics(settings, place))
+    report = backup_topics(settings, place)
+    assert report.backup_id is not None and report.topics[0].error is None
+    assert open_store(place).unfinished("") == []
+    target = open_store((disk.path / "restored").as_uri())
+    elsewhere = settings_of(target, tmp_path)
+    manifest = find_backup(settings, place)
+    failed(lambda: restore_topics(elsewhere, place, manifest))
+    (restored,) = restore_topics(elsewhere, place, manifest).topics
+    assert restored.error is None and restored.audit is not None and restored.audit.clean
+    assert offsets(target) == before
+    check_no_debris(target)
+
+
+@pytest.mark.parametrize("where", ["target", "temporary files"])
+def test_export(disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    store = open_store((tmp_path / "lake").as_uri())
+    filled(store)
+    settings = settings_of(store, tmp_path)
+    to = disk.path / "out" if where == "target" else tmp_path / "out"
+    if where != "target":
+        monkeypatch.setattr(tempfile, "tempdir", str(disk.path))
+    asked = Asked(TOPIC, str(to), "parquet")
+    disk.leave(4 * KIB)
+    with pytest.raises(SiltlogError, match=str(disk.path) if where != "target" else "parquet") as caught:
+        export(settings, asked, {})
+    assert caught.value.error_code == "disk_full"
+    disk.change(f"size={32 * MIB}")
+    assert export(settings, asked, {}).records == ROWS
+    assert open_store(to.as_uri()).unfinished("") == []
+    shutil.rmtree(to)
+    assert [path for path in disk.path.rglob("*") if path.is_file()] == []
