@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+OFFSET_JUMP = 1 << 32
+"""A successor that cannot know what its predecessor gave out starts at the next multiple of this."""
+
 
 class Bounds(NamedTuple):
     """Offsets of one partition at one moment; the last two are exclusive."""

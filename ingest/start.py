@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from siltlog.infra import names
+from siltlog.infra.bounds import OFFSET_JUMP
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, UnknownTopic, problem
 from siltlog.infra.schema import RECORD_SCHEMA
@@ -33,8 +34,6 @@ from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import claim
 from siltlog.ingest.wal import FrameKind, Location, Recovery
 
-OFFSET_JUMP = 1 << 32
-"""A successor that cannot know what its predecessor gave out starts at the next multiple of this."""
 TABLES_AT_ONCE = 8
 
 

@@ -1,13 +1,23 @@
 """What a Spark job asks of a server: where topics begin and end, and the records of a span, in Arrow batches."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from siltlog.consumers.row_source import SERVER, Fetched, FetchPlan, ServerSource, Source, Wanted, fetch_request
+from siltlog.consumers.row_source import (
+    SERVER,
+    Fetched,
+    FetchPlan,
+    ServerSource,
+    Source,
+    Wanted,
+    fetch_request,
+    fetched_of,
+)
 from siltlog.consumers.table_reading import Read, TableReading
 from siltlog.infra.arrow_arrays import fixed_array, numbers_of
 from siltlog.infra.bounds import Bounds
@@ -16,11 +26,11 @@ from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import TopicPartition, datetime_of
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.errors import OffsetOutOfRange, problem
+from siltlog.infra.errors import OffsetOutOfRange, UnknownTopic, problem
 from siltlog.infra.schema import FETCH_SCHEMA
-from siltlog.spark.columns import READ_SCHEMA, TIMESTAMP_TYPE, TIMESTAMP_TYPES
-from siltlog.spark.options import EARLIEST, LATEST, Bound, Moment, ReadOptions
-from siltlog.spark.positions import Positions, Span, TopicBounds, TopicPosition
+from siltlog.spark.columns import TIMESTAMP_TYPE, TIMESTAMP_TYPES
+from siltlog.spark.options import EARLIEST, LATEST, Bound, Moment, Moments, ReadOptions
+from siltlog.spark.positions import Part, Positions, Span, TopicBounds, TopicPosition
 
 RETRY_MS = 60_000
 """How long a server may be away before a task or a trigger fails."""
@@ -62,28 +72,54 @@ class LogReader:
 
     def position(self, topic: str, bound: Bound, bounds: TopicBounds, options: ReadOptions) -> TopicPosition:
         """The offsets that a `startingOffsets` or `endingOffsets`, or a time, stands for."""
+        named = self._named(topic, bound, bounds)
+        if bound == "earliest":
+            otherwise = EARLIEST
+        elif bound == "latest":
+            otherwise = LATEST
+        else:
+            otherwise = EARLIEST if bound is options.starting else LATEST
+        offsets = {}
+        for number, known in bounds.partitions.items():
+            offset, end = named.get(number, otherwise), end_of(known, options)
+            if offset == EARLIEST:
+                offset = known.log_start_offset
+            elif offset == LATEST or isinstance(bound, Moment | Moments):
+                offset = end if offset == LATEST else min(offset, end)
+            elif bound is options.starting and offset > known.high_watermark:
+                if options.fail_on_data_loss:
+                    raise problem(
+                        "offset_out_of_range",
+                        f"partition {number} of topic {topic!r} ends at offset {known.high_watermark}, and was to be "
+                        f"read from {offset}: correct startingOffsets",
+                        log_start_offset=known.log_start_offset,
+                        high_watermark=known.high_watermark,
+                    )
+                offset = end
+            offsets[number] = offset
+        return TopicPosition(bounds.topic_id, offsets)
+
+    def _named(self, topic: str, bound: Bound, bounds: TopicBounds) -> dict[int, int]:
+        """Partition -> offset, of those that `bound` says something of."""
+        if isinstance(bound, str):
+            return {}
         if isinstance(bound, Moment):
-            found = self._caller.run(calls.offsets(topic, datetime_of(bound.us)))
-            offsets = {int(part["partition"]): int(part["offset"]) for part in found["partitions"]}
-            ends = {number: end_of(known, options) for number, known in bounds.partitions.items()}
-            return TopicPosition(bounds.topic_id, {number: min(offsets[number], ends[number]) for number in ends})
-        named = {} if isinstance(bound, str) else bound.get(topic, {})
+            return self._at(topic, bound.us)
+        named = dict((bound.us if isinstance(bound, Moments) else bound).get(topic, {}))
         strange = sorted(named.keys() - bounds.partitions.keys())
         if strange:
             raise problem(
                 "unknown_partition",
                 f"{topic} has no partition {strange[0]}; it has {len(bounds.partitions)}, numbered from 0",
             )
-        otherwise = {"earliest": EARLIEST, "latest": LATEST}.get(bound) if isinstance(bound, str) else None
-        if otherwise is None:
-            otherwise = EARLIEST if bound is options.starting else LATEST
-        offsets = {}
-        for number, known in bounds.partitions.items():
-            offset = named.get(number, otherwise)
-            if offset == EARLIEST:
-                offset = known.log_start_offset
-            offsets[number] = end_of(known, options) if offset == LATEST else offset
-        return TopicPosition(bounds.topic_id, offsets)
+        if not isinstance(bound, Moments):
+            return named
+        at = {us: self._at(topic, us) for us in set(named.values())}
+        return {number: at[us][number] for number, us in named.items()}
+
+    def _at(self, topic: str, us: int) -> dict[int, int]:
+        found = self._caller.run(calls.offsets(topic, datetime_of(us)))
+        return {int(part["partition"]): int(part["offset"]) for part in found["partitions"]}
 
     def ends(self, topic: str, bounds: TopicBounds, options: ReadOptions) -> TopicPosition:
         return TopicPosition(
@@ -97,16 +133,33 @@ class LogReader:
             for topic, position in positions.items()
             for number, offset in position.offsets.items()
         )
+        if not wanted:
+            self._clock.sleep(wait_ms / 1000)
+            return
         plan = FetchPlan(SERVER, wanted, options.isolation, 1, 1, wait_ms)
         self._caller.call(fetch_request(plan))
 
-    # --- records --------------------------------------------------------------------------------------------
-    def read(self, span: Span, bounds: Bounds, timestamp_type: int, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-        """The records of `span` in their order, of READ_SCHEMA.
+    def first_from(self, span: Span, options: ReadOptions) -> int:
+        """Where the records of `span` begin, or a place further on in it without one before; its end when none is."""
+        wanted = Wanted(TopicPartition(span.topic, span.partition), span.start, span.topic_id, None)
+        plan = FetchPlan(SERVER, (wanted,), options.isolation, 1, 1, 0)
+        for part in fetched_of(self._caller.call(fetch_request(plan))):
+            if part.error is None:
+                found = part.next_offset if part.rows is None else part.rows["offset"][0].as_py()
+                return min(max(found, span.start), span.end)
+        return span.start
 
-        `bounds` are those of its partition when it was planned. Without `fail_on_data_loss` what retention removes
-        meanwhile is left out, else that is OffsetOutOfRange; a topic that is gone is UnknownTopic.
+    # --- records --------------------------------------------------------------------------------------------
+    def read(self, part: Part, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+        """The records of `part` in their order, of `schema` (of READ_SCHEMA); what comes next is fetched meanwhile.
+
+        `bounds` are those of its partition when it was planned. Without `fail_on_data_loss` what retention or a
+        deletion removes meanwhile is left out, else that is OffsetOutOfRange or UnknownTopic.
         """
+        for rows in _ahead(self._pages(part.span, part.bounds, options)):
+            yield from _batches(rows, part, schema)
+
+    def _pages(self, span: Span, bounds: Bounds, options: ReadOptions) -> Iterator[pa.Table]:
         with _Sources(self._caller, options.read, self._open_caller, self._clock) as sources:
             position, stalled = span.start, 0
             # To the choice between table and server the span's end is where the log ends.
@@ -125,8 +178,10 @@ class LogReader:
                     )
                 for part in found:
                     if part.error is not None:
-                        if not isinstance(part.error, OffsetOutOfRange) or options.fail_on_data_loss:
+                        if options.fail_on_data_loss or not isinstance(part.error, OffsetOutOfRange | UnknownTopic):
                             raise part.error
+                        if isinstance(part.error, UnknownTopic):
+                            return
                         first = None if part.bounds is None else part.bounds.log_start_offset
                         if first is None or first <= position:
                             raise part.error
@@ -134,7 +189,7 @@ class LogReader:
                     elif part.next_offset > position:
                         position, stalled = part.next_offset, 0
                         if part.rows is not None:
-                            yield from _batches(part.rows, span.end, timestamp_type)
+                            yield part.rows
 
     def close(self) -> None:
         self._transport.close()
@@ -173,15 +228,24 @@ def end_of(bounds: Bounds, options: ReadOptions) -> int:
     return bounds.table_offset if options.isolation == "table" else bounds.high_watermark
 
 
-def _batches(rows: pa.Table, end: int, timestamp_type: int) -> Iterator[pa.RecordBatch]:
-    """Rows (FETCH_SCHEMA, rising by offset) below `end`, in READ_SCHEMA."""
+def _ahead(pages: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same, each made while the one before is used."""
+    with ThreadPoolExecutor(1, "siltlog-page") as pool:
+        following = pool.submit(next, pages, None)
+        while (page := following.result()) is not None:
+            following = pool.submit(next, pages, None)
+            yield page
+
+
+def _batches(rows: pa.Table, part: Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows (FETCH_SCHEMA, rising by offset) below the end of `part`, in `schema`."""
     for batch in rows.to_batches(max_chunksize=BATCH_ROWS_MAX):
-        kept = _below(batch, end)
+        kept = _below(batch, part.span.end)
         if kept.num_rows:
             columns = [kept.column(name) for name in FETCH_SCHEMA.names]
             by_name = dict(zip(FETCH_SCHEMA.names, columns, strict=True))
-            by_name[TIMESTAMP_TYPE] = fixed_array(np.full(kept.num_rows, timestamp_type, np.int32), pa.int32())
-            yield pa.RecordBatch.from_arrays([by_name[name] for name in READ_SCHEMA.names], schema=READ_SCHEMA)
+            by_name[TIMESTAMP_TYPE] = fixed_array(np.full(kept.num_rows, part.timestamp_type, np.int32), pa.int32())
+            yield pa.RecordBatch.from_arrays([by_name[name] for name in schema.names], schema=schema)
 
 
 def _below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:

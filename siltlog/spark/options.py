@@ -1,6 +1,6 @@
 """The options of `format("siltlog")`, checked before anything is read or written. Their names are in any case."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from siltlog.infra import names
 from siltlog.infra.client.address import default_url
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import time_us
+from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.errors import ConfigError
 
 EARLIEST = -2
@@ -34,22 +35,42 @@ class Moment:
     us: int
 
 
-Bound = Edge | ByPartition | Moment
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The same with a time for each partition: topic -> partition -> microseconds."""
 
-_SHARED = frozenset(("path", "topic", "subscribe", "url"))
-_READING = _SHARED | {
-    "startingoffsets",
-    "endingoffsets",
-    "startingtimestamp",
-    "endingtimestamp",
-    "maxoffsetspertrigger",
-    "maxrecordsperpartition",
-    "failondataloss",
+    us: ByPartition
+
+
+Bound = Edge | ByPartition | Moment | Moments
+
+_READING = (
+    "topic",
+    "subscribe",
+    "path",
+    "url",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
     "isolation",
     "read",
-}
-_WRITING = frozenset(
-    ("path", "topic", "url", "checkpointlocation", "staginglocation", "writerid", "batchid", "acks", "compression")
+)
+_WRITING = (
+    "topic",
+    "path",
+    "url",
+    "checkpointLocation",
+    "stagingLocation",
+    "writerId",
+    "batchId",
+    "acks",
+    "compression",
 )
 
 
@@ -81,19 +102,21 @@ class WriteOptions:
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Raises ConfigError that names the option."""
     options = _known(given, _READING)
-    if streaming and {"endingoffsets", "endingtimestamp"} & options.keys():
-        raise ConfigError("a stream has no end: leave out endingOffsets and endingTimestamp, or read a batch")
-    starting = _bound(options, "starting", "earliest")
-    ending = _bound(options, "ending", "latest")
+    topics = _topics(options)
+    starting = _bound(options, "starting", "earliest", topics)
+    ending = _bound(options, "ending", "latest", topics)
+    if streaming and any(name.startswith("ending") for name in options):
+        raise ConfigError("a stream has no end: leave out what says where it ends, or read a batch")
     if ending == "earliest" or (starting == "latest" and not streaming):
         raise ConfigError("a batch reads from startingOffsets, which is not latest, to endingOffsets, not earliest")
+    _check_order(starting, ending)
     limit = _whole(options, "maxOffsetsPerTrigger", None)
     if limit is not None and not streaming:
         raise ConfigError("maxOffsetsPerTrigger is for streams; a batch reads all of its range")
     isolation = _one_of(options, "isolation", ("wal", "table"), "wal")
     read = _one_of(options, "read", READS, "auto")
     return ReadOptions(
-        topics=_topics(options),
+        topics=topics,
         url=_url(options),
         starting=starting,
         ending=ending,
@@ -140,11 +163,11 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     )
 
 
-def _known(given: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:
+def _known(given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
     options = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(options.keys() - known - {"checkpointlocation"})
+    unknown = sorted(options.keys() - {name.lower() for name in known} - {"checkpointlocation"})
     if unknown:
-        raise ConfigError(f'format("siltlog") has no option {unknown[0]!r} here; it has: {", ".join(sorted(known))}')
+        raise ConfigError(f'format("siltlog") has no option {unknown[0]!r} here; it has: {", ".join(known)}')
     return options
 
 
@@ -167,25 +190,58 @@ def _url(options: Mapping[str, str]) -> str:
     return ",".join(Endpoints(url).urls)
 
 
-def _bound(options: Mapping[str, str], which: str, otherwise: Edge) -> Bound:
-    offsets, timestamp = options.get(f"{which}offsets"), options.get(f"{which}timestamp")
-    if offsets is not None and timestamp is not None:
-        raise ConfigError(f"give {which}Offsets or {which}Timestamp, not both")
-    if timestamp is not None:
-        try:
-            return Moment(time_us(int(timestamp) if timestamp.lstrip("-").isdigit() else timestamp))
-        except ValueError as error:
-            raise ConfigError(f"{which}Timestamp: {error}") from None
-    if offsets is None:
+def _bound(options: Mapping[str, str], which: str, otherwise: Edge, topics: Sequence[str]) -> Bound:
+    by_offset, by_time, by_times = f"{which}Offsets", f"{which}Timestamp", f"{which}OffsetsByTimestamp"
+    said = [name for name in (by_offset, by_time, by_times) if name.lower() in options]
+    if not said:
         return otherwise
-    if offsets.lower() in ("earliest", "latest"):
-        return cast(Edge, offsets.lower())
+    if len(said) > 1:
+        raise ConfigError(f"give {said[0]} or {said[1]}, not both")
+    [name] = said
+    text = options[name.lower()]
+    if name == by_time:
+        return Moment(_time_us(name, int(text) if text.lstrip("-").isdigit() else text))
+    if name == by_offset and text.lower() in ("earliest", "latest"):
+        return cast(Edge, text.lower())
     try:
-        return msgspec.json.decode(offsets, type=dict[str, dict[int, int]])
+        found = msgspec.json.decode(text, type=dict[str, dict[int, int]])
     except msgspec.MsgspecError as error:
-        raise ConfigError(
-            f'{which}Offsets is earliest, latest or offsets as {{"topic": {{"0": 42}}}}, not {offsets[:80]!r}: {error}'
-        ) from None
+        words = "earliest, latest or offsets as" if name == by_offset else "milliseconds as"
+        raise ConfigError(f'{name} is {words} {{"topic": {{"0": 42}}}}, not {text[:80]!r}: {error}') from None
+    strange = sorted(found.keys() - set(topics))
+    if strange:
+        raise ConfigError(f"{name} says where to be in topic {strange[0]!r}, which is not among those that are read")
+    if name == by_times:
+        return Moments({topic: {at: _time_us(name, ms) for at, ms in one.items()} for topic, one in found.items()})
+    least = LATEST if which == "ending" else EARLIEST
+    low = [offset for one in found.values() for offset in one.values() if offset < least]
+    if low:
+        ends = "-1 is the latest" if which == "ending" else "-2 is the earliest, -1 the latest"
+        raise ConfigError(f"{name} has the offset {low[0]}: offsets count from 0, and {ends}")
+    return found
+
+
+def _time_us(name: str, when: int | str) -> int:
+    try:
+        us = time_us(when)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    if not TIME_MIN_US <= us <= TIME_MAX_US:
+        raise ConfigError(f"{name}: {when} is not in the years 1 to 9999; give milliseconds or RFC 3339")
+    return us
+
+
+def _check_order(starting: Bound, ending: Bound) -> None:
+    if not (isinstance(starting, Mapping) and isinstance(ending, Mapping)):
+        return
+    for topic, offsets in starting.items():
+        for partition, first in offsets.items():
+            last = ending.get(topic, {}).get(partition, LATEST)
+            if first > last >= 0:
+                raise ConfigError(
+                    f"partition {partition} of topic {topic!r} is to be read from offset {first} to {last}, which is "
+                    "before it"
+                )
 
 
 def _whole(options: Mapping[str, str], name: str, otherwise: int | None, *, least: int = 1) -> int | None:

@@ -1,11 +1,14 @@
 """Where a stream stands, and what lies between two such places: pure, and what Spark's checkpoint keeps of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from siltlog.infra.bounds import Bounds
+from siltlog.infra.bounds import OFFSET_JUMP, Bounds
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
+
+GAP_OFFSETS = 1 << 20
+"""Among so many offsets it is asked whether they name records at all: fewer are read sooner than asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,14 @@ class Span(NamedTuple):
     end: int
 
 
+class Part(NamedTuple):
+    """A span that is read as a whole, and what was known of its partition when that was planned."""
+
+    span: Span
+    bounds: Bounds
+    timestamp_type: int
+
+
 def to_json(positions: Positions) -> dict[str, Any]:
     """The checkpoint's form: `{"flights": {"topic_id": "…", "offsets": {"0": 42}}}`, always in the same order."""
     return {
@@ -65,12 +76,15 @@ def from_json(document: Mapping[str, Any]) -> dict[str, TopicPosition]:
         ) from None
 
 
-def limited(start: Positions, end: Positions, count_max: int) -> dict[str, TopicPosition]:
+def limited(
+    start: Positions, end: Positions, count_max: int, first_from: Callable[[Span], int] = lambda span: span.start
+) -> dict[str, TopicPosition]:
     """At most `count_max` offsets from `start` towards `end`: of each partition in proportion to what it has.
 
     Never nothing while there is something, and never more, also where there are more partitions than offsets.
+    `first_from` says where the records of a span begin: offsets before that one do not count.
     """
-    spans = list(spans_between(start, end))
+    spans = [span._replace(start=first_from(span)) for span in spans_between(start, end)]
     total = sum(span.end - span.start for span in spans)
     if total <= count_max:
         return dict(end)
@@ -111,6 +125,24 @@ def _start_of(start: Positions, topic: str, position: TopicPosition, number: int
     return before.offsets.get(number, 0)
 
 
+def dense(span: Span, first_from: Callable[[Span], int]) -> Iterator[Span]:
+    """The parts of a long span that have its records, without what a take-over of the log jumped over.
+
+    Offsets go on at a multiple of OFFSET_JUMP then. Where they ended before is found by halves, to about GAP_OFFSETS.
+    """
+    while span.start < span.end:
+        first = first_from(span)
+        last = min((first // OFFSET_JUMP + 1) * OFFSET_JUMP, span.end)
+        here = span._replace(start=first, end=last)
+        while here.end - here.start > GAP_OFFSETS:
+            middle = (here.start + here.end) // 2
+            after = first_from(span._replace(start=middle, end=last))
+            here = here._replace(end=middle) if after == last else here._replace(start=middle)
+        if first < here.end:
+            yield span._replace(start=first, end=here.end)
+        span = span._replace(start=last)
+
+
 def split(span: Span, records_max: int) -> Iterator[Span]:
     """Equal parts of at most `records_max` offsets."""
     count = span.end - span.start
@@ -118,6 +150,21 @@ def split(span: Span, records_max: int) -> Iterator[Span]:
     for index in range(parts):
         first, last = count * index // parts, count * (index + 1) // parts
         yield span._replace(start=span.start + first, end=span.start + last)
+
+
+def gathered(parts: Iterable[Part], records_max: int) -> Iterator[tuple[Part, ...]]:
+    """In the same order, as many together as have `records_max` offsets at most, or one."""
+    together: list[Part] = []
+    count = 0
+    for part in parts:
+        size = part.span.end - part.span.start
+        if together and count + size > records_max:
+            yield tuple(together)
+            together, count = [], 0
+        together.append(part)
+        count += size
+    if together:
+        yield tuple(together)
 
 
 def advanced(start: Positions, ends: Positions) -> dict[str, TopicPosition]:

@@ -98,6 +98,9 @@ class Sink:
     def forget(self) -> None:
         """Removes all there is of a writer that nobody comes back to."""
         self._staging(SystemClock()).remove()
+        if self._options.staging_location is None:
+            lake, _, folder = self._location.rpartition("/")
+            open_store(lake, s3_endpoint=self._s3.endpoint, s3_region=self._s3.region).prune(folder)
 
 
 class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]
@@ -206,6 +209,12 @@ def as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
     arrays: dict[str, pa.Array] = {}
     for name, type_ in PUBLISHED.items():
         if name in batch.schema.names:
+            given = batch.schema.field(name).type
+            if pa.types.is_timestamp(type_) and given != pa.null() and getattr(given, "tz", None) is None:
+                raise ConfigError(
+                    f"the column {name} is {given}, which is no moment: make one of it with cast('timestamp'), "
+                    "timestamp_millis() or to_timestamp()"
+                )
             try:
                 arrays[name] = batch.column(name).cast(type_)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -178,6 +178,8 @@ class Staging:
         """All of it."""
         paths = [info.path for folder in (FILES, BATCHES, PUBLISHED) for info in self.store.list(folder)]
         self.discard([StagedFile(path, 0) for path in [*paths, WRITER]])
+        for folder in (FILES, BATCHES, PUBLISHED):
+            self.store.prune(folder)
 
     def discard(self, files: Sequence[StagedFile]) -> None:
         for file in files:

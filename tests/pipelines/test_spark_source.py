@@ -88,6 +88,11 @@ def test_a_batch_reads_the_table_and_the_head(session: Any, server: ServerProces
     admin.create_topic("batch", 2)
     publish(server, "batch", 0, 300, acks="table")
     publish(server, "batch", 300, 200, headers=pa.array([[{"key": "h", "value": b"x"}]] * 200))
+    assert reading(session, server, "batch").rdd.getNumPartitions() == 1, "little is read by one task"
+    some = session.read.format("siltlog").option("url", server.url).schema("offset bigint, value binary").load("batch")
+    assert numbers(some) == list(range(500))
+    with pytest.raises(Exception, match="no column value of type string"):
+        session.read.format("siltlog").option("url", server.url).schema("value string").load("batch").count()
     frame = reading(session, server, "batch", maxRecordsPerPartition=100)
     assert [(name, kind) for name, kind in frame.dtypes] == [
         ("key", "binary"),
@@ -120,6 +125,12 @@ def test_a_batch_is_read_by_offsets_and_times(session: Any, server: ServerProces
     between = {"startingTimestamp": "2026-01-01T00:00:50Z", "endingTimestamp": "1767225660000"}
     assert numbers(reading(session, server, "ranges", **between)) == list(range(50, 60))
     assert numbers(reading(session, server, "ranges", startingTimestamp="2027-01-01T00:00:00Z")) == []
+    by_partition = {"startingOffsetsByTimestamp": '{"ranges": {"0": 1767225690000}}'}
+    assert numbers(reading(session, server, "ranges", **by_partition)) == list(range(90, 100))
+    beyond = {"startingOffsets": '{"ranges": {"0": 101}}'}
+    with pytest.raises(Exception, match="was to be read from 101"):
+        reading(session, server, "ranges", **beyond).count()
+    assert numbers(reading(session, server, "ranges", failOnDataLoss="false", **beyond)) == []
     with pytest.raises(Exception, match="ends at offset 100"):
         reading(session, server, "ranges", endingOffsets='{"ranges": {"0": 101}}').count()
     with pytest.raises(Exception, match="UnknownTopic"):
@@ -161,14 +172,38 @@ def test_what_retention_or_a_deletion_took_is_told_or_left_out(
         query.run()
     query.run(failOnDataLoss="false")
     assert query.take() == list(range(15, 20))
+    publish(server, "lost", 20, 10)
+    admin.delete_records("lost", 0, 25)
+    query.run(failOnDataLoss="false", maxOffsetsPerTrigger=3)
+    assert [len(batch) for batch in query.batches] == [3, 2], "what is gone does not count"
+    assert query.take() == list(range(25, 30))
 
     admin.delete_topic("lost")
+    with pytest.raises(StreamingQueryException, match="no topic 'lost'"):
+        query.run()
     admin.create_topic("lost", 1)
     publish(server, "lost", 100, 5)
     with pytest.raises(StreamingQueryException, match="was deleted and created again"):
         query.run()
     query.run(failOnDataLoss="false")
     assert query.take() == list(range(100, 105))
+
+
+def test_a_topic_that_is_gone_leaves_the_others(
+    session: Any, server: ServerProcess, admin: Admin, tmp_path: Path
+) -> None:
+    for topic, first in (("gone", 0), ("stays", 5)):
+        admin.create_topic(topic, 1)
+        publish(server, topic, first, 5)
+    query = Query(session, server, tmp_path, "gone,stays")
+    with pytest.raises(StreamingQueryException, match="has no option 'ends'"):
+        query.run(ends="never")
+    query.run()
+    admin.delete_topic("gone")
+    publish(server, "stays", 10, 5)
+    query.take()
+    query.run(failOnDataLoss="false")
+    assert query.take() == list(range(10, 15))
 
 
 def test_a_stream_is_written_once(session: Any, server: ServerProcess, admin: Admin, tmp_path: Path) -> None:
@@ -212,15 +247,22 @@ def test_a_stream_is_written_once(session: Any, server: ServerProcess, admin: Ad
 
 def test_a_batch_is_written(session: Any, server: ServerProcess, admin: Admin) -> None:
     admin.create_topic("written", 2)
-    frame = session.range(0, 1000, numPartitions=4).selectExpr("concat('v', id) AS value", "cast(id AS string) AS key")
+    frame = session.range(0, 1000, numPartitions=4).selectExpr(
+        "concat('v', id) AS value",
+        "cast(id AS string) AS key",
+        "timestamp_millis(1767225600000 + id) AS timestamp",
+        "array(struct('h' AS key, binary('x') AS value)) AS headers",
+    )
 
     def write(**options: Any) -> None:
         frame.write.format("siltlog").option("url", server.url).options(**options).mode("append").save("written")
 
     write()
     assert numbers(reading(session, server, "written")) == list(range(1000))
+    row = reading(session, server, "written").where("value = binary('v7')").collect()[0]
+    assert (row.key, row.timestamp.timestamp(), row.headers[0].key) == (b"7", 1_767_225_600.007, "h")
     staging = Path(server.root.removeprefix("file://")) / "staging"
-    assert [path for path in staging.rglob("*") if path.is_file()] == []
+    assert list(staging.rglob("*")) == []
     for _ in range(2):
         write(writerId="nightly", batchId=3)
     assert reading(session, server, "written").count() == 2000

@@ -6,7 +6,7 @@ import pytest
 
 import siltlog.spark
 from siltlog.infra.errors import ConfigError
-from siltlog.spark.options import Moment, read_options, write_options
+from siltlog.spark.options import Moment, Moments, read_options, write_options
 
 URL = {"url": "http://silt.example:7070/"}
 
@@ -40,6 +40,11 @@ def test_times(text: str) -> None:
     assert options.starting == Moment(1_767_225_600_000_000)
 
 
+def test_a_time_for_each_partition() -> None:
+    given = {"topic": "a", "startingOffsetsByTimestamp": '{"a": {"1": 1767225600000}}', **URL}
+    assert read_options(given, streaming=True).starting == Moments({"a": {1: 1_767_225_600_000_000}})
+
+
 @pytest.mark.parametrize(
     ("given", "streaming", "words"),
     [
@@ -54,6 +59,14 @@ def test_times(text: str) -> None:
         ({"topic": "a", "startingOffsets": "{}", "startingTimestamp": "1"}, True, "not both"),
         ({"topic": "a", "startingOffsets": '{"a": 1}'}, True, "startingOffsets"),
         ({"topic": "a", "startingTimestamp": "yesterday"}, True, "startingTimestamp"),
+        ({"topic": "a", "startingTimestamp": "99999999999999999999"}, True, "years 1 to 9999"),
+        ({"topic": "a", "startingOffsets": '{"b": {"0": 1}}'}, True, "'b'"),
+        ({"topic": "a", "startingOffsets": '{"a": {"0": -3}}'}, False, "the offset -3"),
+        ({"topic": "a", "endingOffsets": '{"a": {"0": -2}}'}, False, "the offset -2"),
+        ({"topic": "a", "startingOffsets": '{"a": {"0": 9}}', "endingOffsets": '{"a": {"0": 8}}'}, False, "before it"),
+        ({"topic": "a", "startingOffsetsByTimestamp": "1"}, True, "milliseconds as"),
+        ({"topic": "a", "startingOffsetsByTimestamp": "{}", "startingOffsets": "latest"}, True, "not both"),
+        ({"topic": "a", "endingOffsetsByTimestamp": "{}"}, True, "no end"),
         ({"topic": "a", "maxOffsetsPerTrigger": "0"}, True, "maxOffsetsPerTrigger"),
         ({"topic": "a", "maxOffsetsPerTrigger": "5"}, False, "for streams"),
         ({"topic": "a", "failOnDataLoss": "no"}, True, "failondataloss"),

@@ -1,19 +1,24 @@
 """Where a Spark stream stands: the checkpoint's form, limits, tasks, and what was lost meanwhile."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.bounds import Bounds
+from siltlog.infra.bounds import OFFSET_JUMP, Bounds
 from siltlog.infra.errors import ConfigError, OffsetOutOfRange, Refused, UnknownTopic
 from siltlog.spark.positions import (
+    GAP_OFFSETS,
+    Part,
     Span,
     TopicBounds,
     TopicPosition,
     advanced,
+    dense,
     from_json,
+    gathered,
     limited,
     loss,
     present,
@@ -76,6 +81,46 @@ def test_a_limited_stream_reads_every_offset_once(ends: list[int], count_max: in
         read += [(one.partition, n) for one in spans_between(at, reached) for n in range(one.start, one.end)]
         at = reached
     assert sorted(read) == [(number, offset) for number, last in enumerate(ends) for offset in range(last)]
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**6), st.integers(1, 100))
+def test_a_limit_does_not_count_offsets_before_the_first_record(hole: int, count: int, count_max: int) -> None:
+    end = {"t": TopicPosition("id", {0: hole + count})}
+    reached = limited({}, end, count_max, lambda span: max(span.start, hole))
+    assert reached["t"].offsets == {0: hole + min(count, count_max)}
+    assert limited({}, end, count_max, lambda span: span.end) == end
+
+
+logs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, GAP_OFFSETS * 3), st.integers(1, GAP_OFFSETS)), max_size=4)
+
+
+@given(logs, st.integers(0, 2 * OFFSET_JUMP), st.integers(1, 3 * OFFSET_JUMP))
+def test_what_take_overs_jumped_over_is_not_read(runs: list[tuple[int, int, int]], start: int, count: int) -> None:
+    """`runs` are the log's offsets: in each stretch between multiples of OFFSET_JUMP those from one on."""
+    there = [(era * OFFSET_JUMP + skipped, era * OFFSET_JUMP + skipped + size) for era, skipped, size in runs]
+
+    def first_from(span: Span) -> int:
+        return min([max(first, span.start) for first, last in there if last > span.start] + [span.end])
+
+    whole = Span("t", "id", 0, start, start + count)
+    parts = list(dense(whole, lambda span: min(first_from(span), span.end)))
+    assert all(a.end <= b.start for a, b in pairwise(parts))
+    for first, last in there:
+        for offset in (first, (first + last) // 2, last - 1):
+            if whole.start <= offset < whole.end:
+                assert any(part.start <= offset < part.end for part in parts)
+    records = sum(last - first for first, last in there)
+    assert sum(part.end - part.start for part in parts) <= records + 4 * 4 * GAP_OFFSETS
+
+
+@given(st.lists(st.integers(1, 40), max_size=20), st.integers(1, 60))
+def test_small_parts_are_read_together(sizes: list[int], records_max: int) -> None:
+    parts = [Part(Span("t", "id", number, 5, 5 + size), IN_ORDER, 0) for number, size in enumerate(sizes)]
+    found = list(gathered(parts, records_max))
+    assert [part for some in found for part in some] == parts
+    held = [sum(part.span.end - part.span.start for part in some) for some in found]
+    assert all(one <= records_max or len(some) == 1 for one, some in zip(held, found, strict=True))
+    assert all(a + some[0].span.end - 5 > records_max for a, some in zip(held, found[1:], strict=False))
 
 
 @given(st.integers(0, 50), st.integers(1, 500), st.integers(1, 60))

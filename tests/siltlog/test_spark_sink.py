@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from pathlib import Path
 
 import msgspec
@@ -235,8 +236,11 @@ def test_rows_become_records() -> None:
     [
         ({"value": [None], "key": [None]}, "needs a key"),
         ({"value": [{"a": 1}]}, "to_json"),
+        ({"value": ["a"], "timestamp": [1_767_225_600_000]}, "timestamp_millis"),
+        ({"value": ["a"], "timestamp": [datetime(2026, 1, 1)]}, "no moment"),  # noqa: DTZ001
+        ({"value": ["a"], "timestamp": [date(2026, 1, 1)]}, "no moment"),
     ],
-    ids=["nothing", "struct"],
+    ids=["nothing", "struct", "number", "no-zone", "date"],
 )
 def test_rows_that_are_no_records_are_told(rows: dict[str, list[object]], words: str) -> None:
     with pytest.raises((Refused, ConfigError), match=words):
