@@ -17,6 +17,7 @@ from siltlog.infra.delta_log import (
     RETENTION_MS,
     Torn,
     damaged,
+    entry_path,
     log_folder,
     read_entry,
 )
@@ -29,7 +30,7 @@ PERIOD_MS_MIN = JOB_MS_MAX + OUTAGE_MS_MAX
 PERIOD_MS_MAX = RETENTION_MS
 """The log forgets then which files it removed when."""
 assert PERIOD_MS_MIN <= PERIOD_MS_MAX
-DELETES_AT_ONCE = 8
+REQUESTS_AT_ONCE = 8
 PROGRESS_FILES = 100
 _ENTRY = re.compile(r"(\d{20})\.json")
 
@@ -97,7 +98,7 @@ def delete_all(
     store: ObjectStore, doomed: Sequence[ObjectInfo], progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Some at a time: on S3 each is a request."""
-    with ThreadPoolExecutor(DELETES_AT_ONCE) as pool:
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
         for done, _ in enumerate(pool.map(store.delete, (info.path for info in doomed)), 1):
             if progress is not None and (done % PROGRESS_FILES == 0 or done == len(doomed)):
                 progress(done, len(doomed))
@@ -105,12 +106,19 @@ def delete_all(
 
 def _removed_since(store: ObjectStore, topic: str, listed: list[ObjectInfo], cutoff_ms: int) -> set[str]:
     """Paths, relative to the topic's, of files that commits since `cutoff_ms` removed."""
-    removed: set[str] = set()
-    for info in listed:
-        entry = _ENTRY.fullmatch(info.path.removeprefix(f"{log_folder(topic)}/"))
-        if entry is not None and info.modified_ms >= cutoff_ms:
-            try:
-                removed.update(read_entry(store, topic, int(entry[1])).removes)
-            except (FileNotFoundError, Torn) as error:
-                raise damaged(topic, info.path, "it is cut short or gone") from error
-    return removed
+    young = [
+        int(entry[1])
+        for info in listed
+        if info.modified_ms >= cutoff_ms
+        and (entry := _ENTRY.fullmatch(info.path.removeprefix(f"{log_folder(topic)}/"))) is not None
+    ]
+
+    def removes(version: int) -> tuple[str, ...]:
+        try:
+            return read_entry(store, topic, version).removes
+        except (FileNotFoundError, Torn) as error:
+            raise damaged(topic, entry_path(topic, version), "it is cut short or gone") from error
+
+    # A topic that is flushed each second has 86,400 of them, and on S3 each is a request.
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        return {path for found in pool.map(removes, young) for path in found}
