@@ -5,7 +5,7 @@ changes, so the next backup copies only what is new. Killed at any point, it lea
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -53,7 +53,7 @@ class BackupReport:
     taken_at: str = ""
     topics: list[TopicBackupReport] = field(default_factory=list)
     pruned: Pruned | None = None
-    """Older backups that were removed, where it was asked for."""
+    """Older backups that were removed, where it was asked for; of a dry run those that would be."""
     not_pruned: SiltlogError | None = None
     """Why none were."""
 
@@ -128,17 +128,24 @@ def backup_topics(
         except SiltlogError as error:
             report.error = error
         report.seconds = clock.monotonic() - started
+    failed = [report.topic for report in result.topics if report.error is not None]
     if target is not None and entries:
-        failed = [report.topic for report in result.topics if report.error is not None]
         manifest = Manifest(FORMAT, backup_id, result.taken_at, store.root_uri, entries, failed)
         target.put_if_absent(names.backup_manifest(backup_id), msgspec.json.encode(manifest))
         result.backup_id = backup_id
-        if keep is not None and not failed:
-            try:
-                result.pruned = prune(target, keep, now_ms=clock.now_us() // 1000)
-            except SiltlogError as error:
-                result.not_pruned = error
+    if target is not None and keep is not None and not failed and (entries or dry_run):
+        coming = _files_of(pinned) if dry_run else None
+        try:
+            result.pruned = prune(target, keep, now_ms=clock.now_us() // 1000, coming=coming)
+        except SiltlogError as error:
+            result.not_pruned = error
     return result
+
+
+def _files_of(pinned: Mapping[str, _Pinned]) -> set[str]:
+    return {
+        names.backup_file(found.snapshot.topic_id, path) for found in pinned.values() for path in found.snapshot.files
+    }
 
 
 def _with_groups(store: ObjectStore, topics: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from siltlog.infra import names
 from siltlog.infra.delta_log import JOB_MS_MAX
 from siltlog.infra.errors import problem
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store import ObjectInfo, ObjectStore
 from siltlog.pipelines.backup_format import Manifest, manifests, read_topic
 
 
@@ -17,8 +17,10 @@ class Pruned:
     size_bytes: int = 0
 
 
-def prune(place: ObjectStore, keep: int, *, now_ms: int) -> Pruned:
+def prune(place: ObjectStore, keep: int, *, now_ms: int, coming: Collection[str] | None = None) -> Pruned:
     """Leaves the newest `keep` backups, and nothing of those that were cut short.
+
+    With `coming`, the paths of the data files of a backup that is not there yet, it only says what would go once it is.
 
     A manifest goes before what it names, so that what is left is whole whenever this is cut short. Raises Unavailable
     while another backup to the same place is under way, or seems to be: it may count on files that are there. Raises
@@ -26,7 +28,9 @@ def prune(place: ObjectStore, keep: int, *, now_ms: int) -> Pruned:
     """
     assert keep > 0, "the last backup stays"
     there = manifests(place)
-    kept, old = there[-keep:], there[:-keep]
+    others = keep if coming is None else keep - 1
+    cut = max(len(there) - others, 0)
+    old, kept = there[:cut], there[cut:]
     finished = {manifest.backup_id for manifest in there}
     unfinished = [backup_id for backup_id in place.folders(names.BACKUPS_FOLDER) if backup_id not in finished]
     for backup_id in unfinished:
@@ -37,8 +41,11 @@ def prune(place: ObjectStore, keep: int, *, now_ms: int) -> Pruned:
                 f"backup {backup_id} is under way at {place.root_uri}, or was cut short of late: old backups go "
                 "with a later one",
             )
-    needed = _files_of(place, kept)
+    needed = _files_of(place, kept).union(coming or ())
     pruned = Pruned(backups=len(old))
+    if coming is not None:
+        sizes = [info.size for info in _needless(place, names.BACKUP_FILES_FOLDER, needed)]
+        return Pruned(len(old), len(sizes), sum(sizes))
     for manifest in old:
         place.delete(names.backup_manifest(manifest.backup_id))
     for backup_id in [*(manifest.backup_id for manifest in old), *unfinished]:
@@ -60,9 +67,13 @@ def _files_of(place: ObjectStore, kept: list[Manifest]) -> set[str]:
 
 def _remove(place: ObjectStore, folder: str, needed: Collection[str]) -> list[int]:
     """All below `folder` but what is `needed`; the bytes of each."""
-    gone = [info for info in (*place.list(folder), *place.unfinished(folder)) if info.path not in needed]
+    gone = _needless(place, folder, needed)
     for info in gone:
         place.delete(info.path)
     for emptied in dict.fromkeys(info.path.rpartition("/")[0] for info in gone):
         place.prune(emptied)
     return [info.size for info in gone]
+
+
+def _needless(place: ObjectStore, folder: str, needed: Collection[str]) -> list[ObjectInfo]:
+    return [info for info in (*place.list(folder), *place.unfinished(folder)) if info.path not in needed]

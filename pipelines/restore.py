@@ -93,7 +93,9 @@ def restore_topics(
                 raise problem(
                     "topic_unavailable", "offsets of groups wait until every other topic is restored; run it again"
                 )
-            if target is not None and not dry_run:
+            if dry_run:
+                _check_there(source, manifest.backup_id, backup)
+            elif target is not None:
                 if not report.already:
                     _restore(source, target, manifest.backup_id, backup, ends, report, clock, progress)
                 report.audit = _audited(store_of(settings), topic, clock)
@@ -145,6 +147,23 @@ def _chosen(
 def _commit_id(backup_id: str, topic: str) -> str:
     """The same in every run, so that a topic that was restored before is known by its first commit."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"siltlog:restore/{backup_id}/{topic}"))
+
+
+def _check_there(source: ObjectStore, backup_id: str, backup: TopicBackup) -> None:
+    """Raises CorruptData where the backup lacks something that it names, or has it cut short."""
+    folder = names.backup_file(backup.topic_id, "")
+    there = {info.path: info.size for info in source.list(folder)}
+    state = names.backup_state(backup_id, backup.topic_id, "")
+    there |= {info.path: info.size for info in source.list(state)} if backup.state else {}
+    wrong = [file.path for file in backup.files if there.get(f"{folder}{file.path}") != file.size_bytes]
+    wrong += [path for path in backup.state if f"{state}{path}" not in there]
+    if wrong:
+        raise problem(
+            "corrupt_data",
+            f"the backup lacks {len(wrong)} files of topic {backup.topic}, or has them cut short, {wrong[0]} among "
+            f"them; restore an older one with --at, or the other topics with --topic",
+            topic=backup.topic,
+        )
 
 
 def _ends(backup: TopicBackup) -> Mapping[int, int]:

@@ -92,7 +92,8 @@ def backup(
     if result.backup_id is not None:
         session.output.note(f"backup {result.backup_id}, as of {result.taken_at}")
     if result.pruned is not None and result.pruned.backups:
-        session.output.note(f"{result.pruned.backups} older backups and {result.pruned.files} files were removed")
+        were = "would be" if dry_run else "were"
+        session.output.note(f"{result.pruned.backups} older backups and {result.pruned.files} files {were} removed")
     if result.not_pruned is not None:
         session.output.note(f"older backups stay: {result.not_pruned}")
     return _told(session, result.topics)

@@ -200,7 +200,9 @@ def test_of_old_backups_only_what_newer_ones_need_stays(world: World) -> None:
     )
     world.backup()
     more(writer)
+    would = world.backup(keep=2, dry_run=True)
     third = world.backup(keep=2)
+    assert would.pruned == third.pruned and would.backup_id is None
     assert third.pruned is not None and (third.pruned.backups, third.pruned.files) == (1, 1)
     left = [info.path for info in place.list("files")]
     assert names.backup_file(writer.table.topic_id, old.path) not in left and len(left) == 7
@@ -338,6 +340,53 @@ def test_a_damaged_backup_is_named_and_groups_wait_for_all_topics(local: World) 
     place.put(document, whole)
     again = {one.topic: one for one in local.restore("new").topics}
     assert all(one.error is None for one in again.values()) and again["b"].already and not again["a"].already
+
+
+@pytest.mark.parametrize("change", ["gone", "cut"])
+def test_a_file_that_a_backup_lacks_is_named(local: World, change: str) -> None:
+    writer = filled(local.store("lake"), "a")
+    filled(local.store("lake"), "b")
+    state = f"{names.topic_path('a')}/{names.state_folder(writer.table.topic_id)}/0/{5:020d}"
+    local.store("lake").put(state, b"producers")
+    local.backup()
+    place = local.store("backups")
+    files = [info.path for info in place.list("") if writer.table.topic_id in info.path][:3]
+    for index, path in enumerate(files):
+        content = place.get(path)
+        if change == "gone":
+            place.delete(path)
+        elif path.endswith(".parquet"):
+            place.put(path, content[:-1])
+        else:
+            continue
+        for number, dry_run in enumerate((True, False)):
+            found = {one.topic: one for one in local.restore(f"new{index}{number}", dry_run=dry_run).topics}
+            assert isinstance(found["a"].error, CorruptData), path
+            assert found["b"].error is None
+        place.put(path, content)
+    assert local.restore("new", dry_run=True).topics[0].error is None
+    more(writer)
+    filled(local.store("lake"), "c")
+    damaged = next(path for path in files if path.endswith(".parquet"))
+    place.put(damaged, place.get(damaged)[:-1])
+    assert local.backup().topics[0].copied_files == 3, "what is cut short is copied again"
+    assert all(one.error is None for one in local.restore("new").topics)
+
+
+@pytest.mark.s3
+def test_from_a_disk_to_s3_and_back(local: World, s3_server: S3Server, tmp_path: Path) -> None:
+    writer = filled(local.store("lake"))
+    place = s3_server.root_uri(f"place/{tmp_path.name}")
+    lake, back = (
+        ServerSettings(data_dir=tmp_path, root=f"{local.base}/{name}", s3_endpoint=s3_server.endpoint)
+        for name in ("lake", "back")
+    )
+    backup_topics(lake, place)
+    more(writer)
+    assert backup_topics(lake, place).topics[0].copied_files == 2
+    [report] = restore_topics(back, place, find_backup(back, place)).topics
+    assert report.audit is not None and report.audit.clean
+    assert rows_of(local.store("back")) == rows_of(local.store("lake"))
 
 
 def test_a_flipped_bit_in_a_backup_is_found_by_the_audit(local: World) -> None:
