@@ -21,6 +21,7 @@ from siltlog.pipelines.schedule_lease import JobState, ScheduleLease
 from siltlog.pipelines.schedule_plan import DueRun, carried_on, due_runs, next_us
 
 COMPACT = "compact"
+VACUUM = "vacuum"
 SPARK_JOBS = frozenset((COMPACT,))
 LANES = {COMPACT: "Spark", "audit": "everything is read"}
 """One job of each lane runs at a time; what is none of these is quick, and waits for none of them."""
@@ -33,6 +34,8 @@ RETAIN_SECONDS_MAX = 3600.0
 """Minutes are much for it, and each of its commits stays: while it hangs the disk fills."""
 LOOK_SECONDS_MAX = 30.0
 """The wall clock may have been set meanwhile."""
+FULL_SECONDS = 600.0
+"""How often vacuum runs while the disk is full."""
 LOOK_FILES_SECONDS = 5.0
 """How often live files are counted: a busy server adds some hundreds meanwhile."""
 RENEWALS_PER_LEASE = 3
@@ -94,6 +97,9 @@ class Scheduler:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._failing = False
+        self._disk_full = False
+        self._vacuum_at = 0.0
+        """When it runs again on a full disk."""
         self._cut_short: list[JobRunRequest] = []
         """Runs of a runner that is gone, which nobody has told of."""
 
@@ -128,6 +134,8 @@ class Scheduler:
         """Does what there is to do now; the seconds until it should be called again."""
         changed = self._ended()
         if not self._hold(changed):
+            if self._disk_full:
+                self._make_room()
             return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
         now_us = self._clock.now_us()
         self._handled = carried_on(self._crons, self._handled, now_us)
@@ -164,13 +172,15 @@ class Scheduler:
             elif changed or self._clock.monotonic() >= self._renew_at:
                 lease.renew(self._states())
                 self._renew_at = self._clock.monotonic() + lease.lease_ms / 1000 / RENEWALS_PER_LEASE
-            self._failing = False
+            self._failing = self._disk_full = False
         except SiltlogError as error:
             if not self._failing:
                 self._logger.warning("the schedule waits: its lease cannot be read or written", reason=error.detail)
             self._failing = True
+            self._disk_full = error.error_code == "disk_full"
             self._renew_at = self._clock.monotonic() + lease.lease_ms / 1000 / RENEWALS_PER_LEASE / 10
-        if not lease.held:
+        # Nobody else can have written that it has the right, either, where the disk is full.
+        if not lease.held and not self._disk_full:
             self._running_not_ours()
         return lease.held
 
@@ -215,6 +225,14 @@ class Scheduler:
         if COMPACT not in self._crons or COMPACT in self._running:
             return []
         return [DueRun(COMPACT, now_us)] if self._tables.crowded(self._live_files()) else []
+
+    def _make_room(self) -> None:
+        """Vacuum writes nothing, and may delete something; no other job gets on."""
+        now = self._clock.monotonic()
+        due = DueRun(VACUUM, self._clock.now_us())
+        if VACUUM in self._crons and now >= self._vacuum_at and self._may_begin(due):
+            self._vacuum_at = now + FULL_SECONDS
+            self._begin(due)
 
     def _may_begin(self, due: DueRun) -> bool:
         lane = LANES.get(due.job, QUICK)

@@ -19,7 +19,7 @@ from siltlog.pipelines.crowded_tables import GROWN_FILES, MOVED_FILES
 from siltlog.pipelines.job_process import LINE_CHARS_MAX, LINES_MAX, JobProcess
 from siltlog.pipelines.job_run import JobRunRequest
 from siltlog.pipelines.schedule_lease import JobState, ScheduleLease, newest_entry
-from siltlog.pipelines.scheduler import JOB_SECONDS_MAX, Scheduler
+from siltlog.pipelines.scheduler import FULL_SECONDS, JOB_SECONDS_MAX, Scheduler
 
 START_US = parse_us("2026-11-21T07:30:10Z")
 CRONS = {"compact": Cron("*/10 * * * *"), "retain": Cron("*/10 * * * *"), "vacuum": Cron("0 * * * *")}
@@ -349,6 +349,36 @@ def test_a_store_that_is_away_is_waited_for(store: ObjectStore, monkeypatch: pyt
     rig.scheduler.step()
     rig.settle()
     assert sorted(rig.jobs()) == ["compact", "retain"]
+
+
+def test_on_a_full_disk_vacuum_makes_room(rig: Rig, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right to run jobs cannot be written there, so nobody would ever get it."""
+    rig.commands["compact"] = FOR_EVER
+    rig.scheduler.step()
+    rig.clock.advance(600)
+    rig.scheduler.step()
+    rig.commands.clear()
+    with monkeypatch.context() as full:
+
+        def refuse(*_: object) -> None:
+            raise problem("disk_full", "no space is left")
+
+        full.setattr(store, "put_if_absent", refuse)
+        for seconds, vacuums in ((91, 1), (91, 1), (FULL_SECONDS, 2)):
+            rig.clock.advance(seconds)
+            rig.scheduler.step()
+            for process in rig.begun:
+                if process.job != "compact":
+                    process._ended.wait(WAIT_SECONDS)
+            rig.scheduler.step()
+            assert rig.jobs() == ["compact", "retain", *["vacuum"] * vacuums]
+        assert rig.begun[0].running, "nobody else can have taken the right"
+    rig.begun[0].stop()
+    rig.begun[0].join(0)
+    rig.clock.advance(600)
+    rig.scheduler.step()
+    rig.settle()
+    assert {"compact", "retain"} <= set(rig.jobs()[4:])
 
 
 def test_nothing_of_a_job_is_left_and_a_flood_of_lines_is_cut(rig: Rig) -> None:
