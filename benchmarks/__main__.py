@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 
 from benchmarks.arrow import arrow
+from benchmarks.audit import audit
 from benchmarks.bench import Bench
 from benchmarks.catch_up import catch_up
 from benchmarks.commits import commits
@@ -61,6 +62,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
     "compaction": (compaction, "Spark merges files of records of 100 B, and keeps the last of each key"),
     "retention": (retention, "a table of 100,000 files, of which most have expired"),
+    "audit": (audit, "everything that a topic of 3,000,000 records has stored is read and proved"),
     "exactly_once": (exactly_once, "the same publishes plain, by a producer id, by an idempotency key"),
     "compression": (compression, "the same flights with and without compression"),
     "sizes": (sizes, "one record a request, of more and more bytes, 16 connections"),

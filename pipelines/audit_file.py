@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from siltlog.infra import names
+from siltlog.infra.arrow_arrays import numbers_of
 from siltlog.infra.data_file import DataFile, bounded_timestamps, opened_data_file, stored_bounds
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.partitioner import partitions_of
@@ -121,7 +122,7 @@ class _Reading:
             return
         if group.column("offset").null_count or group.column("timestamp").null_count:
             raise ValueError("rows without an offset or a timestamp")
-        offsets = group.column("offset").combine_chunks().to_numpy()
+        offsets = numbers_of(group.column("offset").combine_chunks(), np.int64)
         times = pc.min_max(group.column("timestamp").cast(TIMESTAMP).cast(pa.int64()))
         self._read.rows += group.num_rows
         self._bounds.append((int(offsets.min()), int(offsets.max())))

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.infra import names
+from siltlog.infra.arrow_arrays import numbers_of
 from siltlog.infra.schema import HEADERS
 
 ADDED = (
@@ -21,7 +22,7 @@ def with_origin(records: pa.Table, run: str, topic: str) -> pa.Array:
     """The headers of `records` (RECORD_SCHEMA, one chunk), each with ADDED behind its own; shape (n,)."""
     count = records.num_rows
     own = records["headers"].combine_chunks()
-    lengths = pc.list_value_length(own).fill_null(0).to_numpy().astype(np.int64)
+    lengths = numbers_of(pc.list_value_length(own).fill_null(0), np.int32).astype(np.int64)
     pairs = own.flatten()
     keys = pa.chunked_array([pairs.field("key"), pa.array(ADDED, pa.string())]).combine_chunks()
     values = pa.chunked_array([pairs.field("value"), *_origins(records, run, topic)]).combine_chunks()

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra.arrow_arrays import numbers_of
+
 CHUNK_RECORDS = 20_000
 CHUNK_BYTES = 4 * 1024 * 1024
 """Never to be changed: where the chunks of a file end decides what an interrupted publish of it does again."""
@@ -31,8 +33,8 @@ def chunked(runs: Iterator[pa.Table]) -> Iterator[pa.Table]:
     failed: BaseException | None = None
     try:
         for run in runs:
-            lengths = pc.binary_length(run["value"]).fill_null(0).to_numpy()
-            ends = np.cumsum(lengths, dtype=np.int64)
+            lengths = pc.binary_length(run["value"].combine_chunks()).fill_null(0).cast(pa.int64())
+            ends = np.cumsum(numbers_of(lengths, np.int64))
             start = 0
             while start < run.num_rows:
                 before = int(ends[start - 1]) if start else 0
