@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -41,19 +42,16 @@ def open_handle(store: ObjectStore, topic: str, version: int | None = None, *, u
 
 def translated(store: ObjectStore, topic: str, error: Exception) -> SiltlogError:
     """What an error of deltalake means to a caller: on a disk the log is damaged or full, remotely it may pass."""
+    return foreign_error(error, f"the log at {store.uri(log_folder(topic))}", topic=topic)
+
+
+def foreign_error(error: Exception, place: str, **members: Any) -> SiltlogError:
+    """What deltalake says of `place`, which is a tree, in colours, as a sentence."""
     text = str(error)
     if "os error 28" in text or "No space left" in text:
-        return problem("disk_full", f"no space is left for the table of topic {topic}; free space on its disk")
-    return problem(
-        "topic_unavailable",
-        f"the log at {store.uri(log_folder(topic))} cannot be used now: {_sentence(text)}",
-        topic=topic,
-    )
-
-
-def _sentence(text: str) -> str:
-    """What deltalake says is a tree, in colours."""
-    return " ".join(_TREE.sub(" ", text).split())[:_REASON_CHARS_MAX]
+        return problem("disk_full", f"no space is left for {place}; free space on its disk", **members)
+    reason = " ".join(_TREE.sub(" ", text).split())[:_REASON_CHARS_MAX]
+    return problem("topic_unavailable", f"{place} cannot be used now: {reason}", **members)
 
 
 def commit_actions(

@@ -19,14 +19,25 @@ import pyarrow.parquet as pq
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import problem
+from siltlog.infra.local_store import PENDING_PREFIX
 from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.settings import ServerSettings
-from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.store import ObjectInfo, ObjectStore, open_store
 from siltlog.infra.table import TopicTable
+from siltlog.infra.table_commit import foreign_error, live_paths
 from siltlog.infra.table_load import snapshot_at
 from siltlog.infra.table_snapshot import TableSnapshot
-from siltlog.pipelines.export_plan import DONE_OBJECT, Compression, ExportPlan, Format, Part, begun, parts_of
+from siltlog.pipelines.export_plan import (
+    DONE_OBJECT,
+    PLAN_OBJECT,
+    Compression,
+    ExportPlan,
+    Format,
+    Part,
+    begun,
+    parts_of,
+)
 from siltlog.pipelines.record_query import matching, remove_matches
 from siltlog.pipelines.record_range import Selection, Slice, plan_slices, records_of, totals, version_named
 from siltlog.pipelines.topics import store_of
@@ -155,6 +166,7 @@ def _write(
         slices = matching(store, made.topic, snapshot, made.selection, made.run)
     parts = parts_of(made, slices)
     there = {info.path: info for info in target.list("")}
+    half_written = target.unfinished("")
     files: list[str] = []
     for index, part in enumerate(parts):
         if part.path in there:
@@ -172,6 +184,7 @@ def _write(
     target.sync(files)
     if made.format == "delta":
         _make_table(target, {part.path: part.records.partition for part in parts if part.path in set(files)})
+    _remove_half_written(target, half_written, [*(part.path for part in parts), PLAN_OBJECT, DONE_OBJECT])
     target.put(DONE_OBJECT, msgspec.json.encode(Done(made.topic, made.version, files)))
     target.sync([DONE_OBJECT])
     if made.selection.where is not None:
@@ -211,11 +224,14 @@ def _writer(spill: Path, made: ExportPlan, text: Text | None) -> Iterator[Callab
 
 
 def _make_table(target: ObjectStore, partitions: Mapping[str, int]) -> None:
-    """The Delta table of the files, in one commit; it may be there already."""
-    from deltalake import DeltaTable, Schema
+    """The Delta table of the files, in one commit; an earlier process, or try, may have made it.
+
+    Raises `invalid_request` where another table is, Unavailable.
+    """
+    from deltalake import CommitProperties, Schema
     from deltalake.transaction import AddAction, create_table_with_add_actions
 
-    if DeltaTable.is_deltatable(target.uri(""), storage_options=target.storage_options()):
+    if _is_made(target, partitions):
         return
     actions = []
     for info in target.list(""):
@@ -225,14 +241,45 @@ def _make_table(target: ObjectStore, partitions: Mapping[str, int]) -> None:
             actions.append(
                 AddAction(info.path, info.size, values, info.modified_ms, True, _statistics(target, info.path))
             )
-    create_table_with_add_actions(
-        target.uri(""),
-        Schema.from_arrow(RECORD_SCHEMA),
-        actions,
-        mode="error",
-        partition_by=[names.PARTITION_COLUMN],
-        storage_options=target.storage_options(),
-    )
+    try:
+        create_table_with_add_actions(
+            target.uri(""),
+            Schema.from_arrow(RECORD_SCHEMA),
+            actions,
+            mode="error",
+            partition_by=[names.PARTITION_COLUMN],
+            storage_options=target.storage_options(),
+            # A repetition after a lost answer would be a second version.
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+    except Exception as error:
+        if not _is_made(target, partitions):
+            raise foreign_error(error, f"the Delta table at {target.root_uri}") from error
+    target.sync([f"{names.DELTA_LOG_FOLDER}/{0:020d}.json"])
+
+
+def _is_made(target: ObjectStore, partitions: Mapping[str, int]) -> bool:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        made = DeltaTable(target.uri(""), version=0, storage_options=target.storage_options())
+    except TableNotFoundError:
+        return False
+    except Exception as error:
+        raise foreign_error(error, f"the Delta table at {target.root_uri}") from error
+    if live_paths(made) != partitions.keys():
+        raise problem("invalid_request", f"{target.root_uri} has another Delta table; choose another place")
+    return True
+
+
+def _remove_half_written(target: ObjectStore, before: Sequence[ObjectInfo], paths: Sequence[str]) -> None:
+    """Of `before` what killed processes left of `paths`: nobody went on with it since."""
+    folders = {path.rpartition("/")[0] for path in paths}
+    for info in set(before).intersection(target.unfinished("")):
+        folder, _, name = info.path.rpartition("/")
+        if info.path.partition("?")[0] in paths or (name.startswith(PENDING_PREFIX) and folder in folders):
+            target.delete(info.path)
 
 
 def _statistics(target: ObjectStore, path: str) -> str:

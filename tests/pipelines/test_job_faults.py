@@ -1,4 +1,4 @@
-"""Jobs on disks that fill while they write: each fails with a sentence that says so, and the next run finishes."""
+"""Jobs on disks that fill, and whose answers are lost: each says so in a sentence, and the next run finishes."""
 
 import shutil
 import tempfile
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from record_tables import CLOCK, records
 from small_disk import SmallDisk
@@ -15,6 +17,7 @@ from siltlog.infra import names
 from siltlog.infra.data_file import read_data_file
 from siltlog.infra.delta_log import RETENTION_MS
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.local_store import PENDING_PREFIX
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
@@ -163,3 +166,54 @@ def test_export(disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert open_store(to.as_uri()).unfinished("") == []
     shutil.rmtree(to)
     assert [path for path in disk.path.rglob("*") if path.is_file()] == []
+
+
+class LostAnswers:
+    """A Delta table that is made, or not, and nobody hears of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, lands: bool) -> None:
+        real = deltalake.transaction.create_table_with_add_actions
+
+        def create(*args: Any, **kwargs: Any) -> None:
+            if lands:
+                real(*args, **kwargs)
+            monkeypatch.setattr(deltalake.transaction, "create_table_with_add_actions", real)
+            raise deltalake.exceptions.CommitFailedError("Generic S3 error\n   \x1b[31m↳\x1b[0m no answer")
+
+        monkeypatch.setattr(deltalake.transaction, "create_table_with_add_actions", create)
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_delta_copy_of_which_nobody_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
+    store = open_store((tmp_path / "lake").as_uri())
+    filled(store)
+    settings = settings_of(store, tmp_path)
+    asked = Asked(TOPIC, str(tmp_path / "out"), "delta")
+    LostAnswers(monkeypatch, lands=lands)
+    if not lands:
+        with pytest.raises(SiltlogError, match="cannot be used now: Generic S3 error no answer") as caught:
+            export(settings, asked, {})
+        assert caught.value.error_code == "topic_unavailable"
+    export(settings, asked, {})
+    copy = deltalake.DeltaTable(tmp_path / "out")
+    assert (copy.version(), copy.to_pyarrow_table().num_rows) == (0, ROWS)
+
+
+def test_a_place_with_another_delta_table(tmp_path: Path) -> None:
+    store = open_store((tmp_path / "lake").as_uri())
+    filled(store)
+    deltalake.write_deltalake(tmp_path / "out", pa.table({"a": [1]}))
+    with pytest.raises(SiltlogError, match="another Delta table"):
+        export(settings_of(store, tmp_path), Asked(TOPIC, str(tmp_path / "out"), "delta"), {})
+    assert deltalake.DeltaTable(tmp_path / "out").to_pyarrow_table().num_rows == 1
+
+
+def test_what_a_killed_export_was_writing_goes_with_the_next(tmp_path: Path) -> None:
+    store = open_store((tmp_path / "lake").as_uri())
+    filled(store)
+    others = tmp_path / "out" / "others"
+    others.mkdir(parents=True)
+    for folder in (tmp_path / "out", others):
+        (folder / f"{PENDING_PREFIX}1").write_bytes(b"half")
+    assert export(settings_of(store, tmp_path), Asked(TOPIC, str(tmp_path / "out"), "parquet"), {}).records == ROWS
+    assert [info.path for info in open_store((tmp_path / "out").as_uri()).unfinished("")] == ["others/.pending-1"]
