@@ -11,6 +11,10 @@ Job = Literal["compact", "retain", "vacuum", "audit", "replay", "export", "impor
 Outcome = Literal["succeeded", "failed", "found_wrong", "interrupted"]
 """`found_wrong`: the job did its work, and that is what it found (audit)."""
 Trigger = Literal["hand", "schedule"]
+COMPACT = "compact"
+LANES = {COMPACT: "Spark", "audit": "everything is read"}
+"""What the long jobs are of: one of each lane runs at a time. What is none of these is quick, and waits for none of
+them."""
 TOPICS_MAX = 1_000
 COUNTS_MAX = 32
 ERROR_CHARS_MAX = 2_000

@@ -16,15 +16,12 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.crowded_tables import CrowdedTables, LiveFiles
 from siltlog.pipelines.job_process import STOP_SECONDS, JobProcess
-from siltlog.pipelines.job_run import ERROR_CHARS_MAX, JobRunRequest, Outcome
+from siltlog.pipelines.job_run import COMPACT, ERROR_CHARS_MAX, LANES, JobRunRequest, Outcome
 from siltlog.pipelines.schedule_lease import JobState, ScheduleLease
 from siltlog.pipelines.schedule_plan import DueRun, carried_on, due_runs, next_us
 
-COMPACT = "compact"
 VACUUM = "vacuum"
 SPARK_JOBS = frozenset((COMPACT,))
-LANES = {COMPACT: "Spark", "audit": "everything is read"}
-"""One job of each lane runs at a time; what is none of these is quick, and waits for none of them."""
 QUICK = "quick"
 SETTLE_SECONDS = 60.0
 """What was missed while no runner was there waits so long: a server that starts has better things to do."""

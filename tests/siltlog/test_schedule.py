@@ -227,7 +227,7 @@ def test_a_job_gives_way_and_ends_with_who_began_it(server: ServerProcess, tmp_p
     try:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 19, "it never gave way")
+        wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 10, "it never gave way")
         assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
         parent.kill()
         parent.wait()
