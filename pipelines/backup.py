@@ -6,6 +6,7 @@ changes, so the next backup copies only what is new. Killed at any point, it lea
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,7 +20,7 @@ from siltlog.infra.store import ObjectInfo, ObjectStore
 from siltlog.infra.table_load import load
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.backup_format import FORMAT, Manifest, TopicBackup, TopicEntry, encoded, totals
-from siltlog.pipelines.backup_pruning import Pruned, prune
+from siltlog.pipelines.backup_pruning import Pruned, prune, remove_cut_short
 from siltlog.pipelines.copying import Copy, copy_all, left_to_copy
 from siltlog.pipelines.topics import chosen_topics, other_store, store_of
 
@@ -133,6 +134,8 @@ def backup_topics(
         manifest = Manifest(FORMAT, backup_id, result.taken_at, store.root_uri, entries, failed)
         target.put_if_absent(names.backup_manifest(backup_id), msgspec.json.encode(manifest))
         result.backup_id = backup_id
+        with suppress(SiltlogError):  # the next one tries again
+            remove_cut_short(target, now_ms=clock.now_us() // 1000)
     if target is not None and keep is not None and not failed and (entries or dry_run):
         coming = _files_of(pinned) if dry_run else None
         try:

@@ -56,6 +56,23 @@ def prune(place: ObjectStore, keep: int, *, now_ms: int, coming: Collection[str]
     return pruned
 
 
+def remove_cut_short(place: ObjectStore, *, now_ms: int) -> None:
+    """What killed processes left, longer ago than any backup takes: of their backups all but the data files, which
+    later ones go by, and what they were writing. Raises Unavailable."""
+    finished = {manifest.backup_id for manifest in manifests(place)}
+    for backup_id in place.folders(names.BACKUPS_FOLDER):
+        folder = f"{names.BACKUPS_FOLDER}/{backup_id}"
+        if backup_id not in finished and all(_is_old(info, now_ms) for info in _needless(place, folder, ())):
+            _remove(place, folder, ())
+    for info in place.unfinished(names.BACKUP_FILES_FOLDER):
+        if _is_old(info, now_ms):
+            place.delete(info.path)
+
+
+def _is_old(info: ObjectInfo, now_ms: int) -> bool:
+    return info.modified_ms <= now_ms - JOB_MS_MAX
+
+
 def _files_of(place: ObjectStore, kept: list[Manifest]) -> set[str]:
     return {
         names.backup_file(entry.topic_id, file.path)

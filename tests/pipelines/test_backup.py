@@ -1,5 +1,6 @@
 """Backup and restore of real tables, on a disk and on S3."""
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from siltlog.infra.clock import parse_us
 from siltlog.infra.data_file import read_data_file
 from siltlog.infra.delta_log import JOB_MS_MAX
 from siltlog.infra.errors import ConfigError, CorruptData, Refused, TopicExists, UnknownTopic
+from siltlog.infra.local_store import PENDING_PREFIX, LocalStore
 from siltlog.infra.schema import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
@@ -219,6 +221,28 @@ def test_of_old_backups_only_what_newer_ones_need_stays(world: World) -> None:
     [restored] = world.restore("new").topics
     assert restored.audit is not None and restored.audit.clean
     assert rows_of(world.store("new")) == rows_of(store)
+
+
+def test_what_killed_backups_left_goes_with_a_later_one(local: World) -> None:
+    filled(local.store("lake"))
+    place = local.store("backups")
+    assert isinstance(place, LocalStore)
+    begun = [names.backup_begun(f"20260101T00000{number}Z-00000000") for number in range(2)]
+    half = [f"{names.BACKUP_FILES_FOLDER}/id/{PENDING_PREFIX}{number}" for number in range(2)]
+    for number in range(2):
+        place.put(begun[number], b"")
+        place.put(f"{names.BACKUP_FILES_FOLDER}/id/whole", b"x")
+        place.path(half[number]).write_bytes(b"half")
+    long_ago = CLOCK.now_us() / 1e6 - JOB_MS_MAX / 1000 - 60
+    for path in (begun[0], half[0]):
+        os.utime(place.path(path), (long_ago, long_ago))
+    first = local.backup()
+    assert {info.path.split("/")[1] for info in place.list(names.BACKUPS_FOLDER)} == {
+        first.backup_id,
+        begun[1].split("/")[1],
+    }
+    assert [info.path for info in place.unfinished("")] == [half[1]], "another backup may be at it"
+    assert place.size(f"{names.BACKUP_FILES_FOLDER}/id/whole") == 1, "a later backup would have to copy it again"
 
 
 def test_a_backup_that_lacks_a_topic_removes_none(local: World) -> None:
