@@ -296,8 +296,9 @@ class Scheduler:
         runs = list(self._running.values())
         for run in runs:
             run.process.stop()
+        until = self._clock.monotonic() + STOP_SECONDS
         for run in runs:
-            run.process.join(STOP_SECONDS)
+            run.process.join(max(until - self._clock.monotonic(), 0))
         self._ended()
 
 
