@@ -30,6 +30,7 @@ from benchmarks.freshness import freshness
 from benchmarks.groups import groups
 from benchmarks.growth import growth
 from benchmarks.json_bodies import json_bodies
+from benchmarks.keeping_up import keeping_up
 from benchmarks.latency import latency
 from benchmarks.memory import memory
 from benchmarks.producing import producer
@@ -44,6 +45,7 @@ from benchmarks.sharing import sharing
 from benchmarks.sizes import sizes
 from benchmarks.spark_source import spark_source
 from benchmarks.stages import stages
+from benchmarks.starting import starting
 from benchmarks.sustained import sustained
 
 TOP = Path(__file__).parents[1]
@@ -61,6 +63,8 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "growth": (growth, "the same rate of single publishes, on more and more partitions"),
     "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
     "compaction": (compaction, "Spark merges files of records of 100 B, and keeps the last of each key"),
+    "starting": (starting, "a Spark job until it is at work, with each option that hastens it left out"),
+    "keeping_up": (keeping_up, "a table that gets 100 small files a second, and silt compact again and again"),
     "retention": (retention, "a table of 100,000 files, of which most have expired"),
     "audit": (audit, "everything that a topic of 3,000,000 records has stored is read and proved"),
     "exactly_once": (exactly_once, "the same publishes plain, by a producer id, by an idempotency key"),

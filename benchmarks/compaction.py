@@ -2,8 +2,9 @@
 
 import time
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from statistics import mean
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,6 @@ from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines import key_compaction_plan
 from siltlog.pipelines.compact import compact
 from siltlog.pipelines.compaction_plan import plan
-from siltlog.pipelines.key_compaction import compact_keys, keys_plan
 from siltlog.pipelines.rewriting import WRITE_OPTIONS, records_of
 from siltlog.pipelines.session import spark_session
 from siltlog.pipelines.topics import spark_uri
@@ -36,8 +36,6 @@ QUICK_RECORDS = 200_000
 RECORD_BYTES = 100
 PARTITIONS = 2
 FILE_RECORDS = 50_000
-KEY_REPEATS = 10
-"""Records of a key, on average."""
 SMALL_FILES = 2_000
 QUICK_SMALL_FILES = 100
 SMALL_FILE_RECORDS = 20
@@ -48,32 +46,57 @@ PLAN_SECONDS_MAX = 10.0
 _clock = SystemClock()
 
 
+class _Case(NamedTuple):
+    label: str
+    topic: str
+    policy: str
+    repeats: float
+    """Records of a key, on average."""
+
+
+CASES = (
+    _Case("file compaction", "files", "delete", 10),
+    _Case("key compaction, a tenth stays", "keys", "compact", 10),
+    _Case("key compaction, nearly all stay", "distinct", "compact", 0.2),
+)
+
+
 def compaction(bench: Bench) -> Iterator[Figure]:
     yield from _planning()
     count = QUICK_RECORDS if bench.quick else RECORDS
     small = QUICK_SMALL_FILES if bench.quick else SMALL_FILES
     store = open_store((bench.scratch / "lake").as_uri())
-    files, keys = (_filled(store, policy, count, FILE_RECORDS, policy) for policy in ("delete", "compact"))
-    smalls = _filled(store, "small", small * SMALL_FILE_RECORDS, SMALL_FILE_RECORDS, "delete")
+    tables = {case: _filled(store, case, count, FILE_RECORDS) for case in CASES}
+    smalls = _filled(store, _Case("", "small", "delete", 1), small * SMALL_FILE_RECORDS, SMALL_FILE_RECORDS)
     with spark_session(store, short_job=False) as spark:
         # The first seconds of a JVM are its compiler's.
-        _plainly(spark, store, smalls)
+        for case in CASES:
+            warm = _filled(store, case._replace(topic=f"warm-{case.topic}"), QUICK_RECORDS, FILE_RECORDS)
+            _plainly(spark, store, warm.topic, _files(warm))
+            _compacted(spark, store, warm)
         started = time.perf_counter()
-        _merged(spark, store, smalls)
+        _compacted(spark, store, smalls)
         yield Figure("small files merged", small / (time.perf_counter() - started), "files/s")
+        for case, table in tables.items():
+            yield from _beside_plain(spark, store, table, case.label, count)
 
-        started = time.perf_counter()
-        _plainly(spark, store, files)
-        plain_seconds = time.perf_counter() - started
-        yield Figure("plain read and write", count / plain_seconds, "records/s", "limit")
-        for label, table, job in (("file compaction", files, _merged), ("key compaction", keys, _superseded)):
-            before = _bytes(table)
-            started = time.perf_counter()
-            job(spark, store, table)
-            seconds = time.perf_counter() - started
-            yield Figure(label, count / seconds, "records/s", limit="plain read and write")
-            yield Figure(f"{label}: time of a plain read and write", seconds / plain_seconds, "x", at_most=RATIO_MAX)
-            yield Figure(f"{label}: bytes of those before", _bytes(table) / before, "x")
+
+def _beside_plain(
+    spark: "SparkSession", store: ObjectStore, table: TopicTable, label: str, count: int
+) -> Iterator[Figure]:
+    """The job, and a plain read and write of the same files before it and after it."""
+    files = _files(table)
+    plain_seconds = [_plainly(spark, store, table.topic, files)]
+    started = time.perf_counter()
+    _compacted(spark, store, table)
+    seconds = time.perf_counter() - started
+    plain_seconds.append(_plainly(spark, store, table.topic, files))
+    limit = f"plain read and write beside {label}"
+    yield Figure(limit, count / mean(plain_seconds), "records/s", "limit")
+    yield Figure(label, count / seconds, "records/s", limit=limit)
+    yield Figure(f"{label}: time of a plain read and write", seconds / mean(plain_seconds), "x", at_most=RATIO_MAX)
+    before, after = (sum(file.size_bytes for file in each) for each in (files, _files(table)))
+    yield Figure(f"{label}: bytes of those before", after / before, "x")
 
 
 def _planning() -> Iterator[Figure]:
@@ -104,9 +127,10 @@ def _planned_file(partition: int, number: int, now_ms: int) -> DataFile:
     return DataFile(path, partition, FILE_RECORDS, 30_000, first, last, now_ms * 1000, now_ms * 1000, now_ms)
 
 
-def _filled(store: ObjectStore, topic: str, count: int, file_records: int, policy: str) -> TopicTable:
-    """A topic of `count` records in files as a server writes them, KEY_REPEATS of each key."""
-    config = TopicConfig({"retention.ms": -1, "cleanup.policy": policy})
+def _filled(store: ObjectStore, case: _Case, count: int, file_records: int) -> TopicTable:
+    """A topic of `count` records in files as a server writes them."""
+    config = TopicConfig({"retention.ms": -1, "cleanup.policy": case.policy})
+    topic = case.topic
     table = TopicTable.create(
         store,
         topic,
@@ -122,7 +146,7 @@ def _filled(store: ObjectStore, topic: str, count: int, file_records: int, polic
     end = count // PARTITIONS // file_records * file_records
     for partition in range(PARTITIONS):
         for first in range(0, end, file_records):
-            numbers = random.integers(0, max(1, count // KEY_REPEATS), file_records)
+            numbers = random.integers(0, max(1, int(count / case.repeats)), file_records)
             records = _records(first, numbers)
             now_ms = _clock.now_us() // 1000
             files.append(write_data_file(store, topic, partition, records, compression="zstd", now_ms=now_ms))
@@ -144,25 +168,23 @@ def _records(first: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
     return pa.table(columns | rest, schema=FILE_SCHEMA)
 
 
-def _bytes(table: TopicTable) -> int:
-    return sum(file.size_bytes for file in table.snapshot.files.values())
+def _files(table: TopicTable) -> list[DataFile]:
+    return list(table.refresh().files.values())
 
 
-def _plainly(spark: "SparkSession", store: ObjectStore, table: TopicTable) -> None:
-    """What Spark needs for the same bytes, with the same options and no more than its own order."""
+def _plainly(spark: "SparkSession", store: ObjectStore, topic: str, files: Sequence[DataFile]) -> float:
+    """What Spark needs for the same bytes, with the same options and no more than its own order; seconds."""
     folder = f"plain-{uuid.uuid4()}"
+    started = time.perf_counter()
     (
-        records_of(spark, store, table.topic, list(table.snapshot.files.values()))
+        records_of(spark, store, topic, files)
         .write.options(**WRITE_OPTIONS, compression="zstd")
         .parquet(spark_uri(store, folder))
     )
+    return time.perf_counter() - started
 
 
-def _merged(spark: "SparkSession", store: ObjectStore, table: TopicTable) -> None:
+def _compacted(spark: "SparkSession", store: ObjectStore, table: TopicTable) -> None:
     report = compact(spark, store, table, _clock)
     assert report.error is None, report.error
-
-
-def _superseded(spark: "SparkSession", store: ObjectStore, table: TopicTable) -> None:
-    done = compact_keys(spark, store, table, keys_plan(store, table.topic, table.refresh(), _clock), _clock)
-    assert done.removed_rows and not done.raced_chunks, done
+    assert not report.raced_chunks and report.chunks

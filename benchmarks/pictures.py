@@ -55,6 +55,9 @@ CHARTS = {
     "commits": Chart("One commit and the refresh after it", "commits before it", "ms", target=15.0),
     "freshness": Chart("From a publish to a new snapshot", "active partitions", "s", target=3.0),
     "backlog": Chart("Published and not yet in the table", "seconds", "MiB"),
+    "live-files": Chart(
+        "Small files come while silt compact runs again and again", "seconds", "live files", target=5_000
+    ),
     "lag": Chart("Published and not yet read by its group", "seconds", "records"),
 }
 

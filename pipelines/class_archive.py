@@ -48,7 +48,7 @@ def make_class_archive() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store((Path(folder) / "lake").as_uri())
         clock = SystemClock()
-        table = _small_topic(store, clock)
+        table = small_topic(store, clock)
         with spark_session(store, archive_to=pending) as spark:
             compact(spark, store, table, clock)
             list(run_query(spark, store, _QUERY).rows)
@@ -58,13 +58,14 @@ def make_class_archive() -> None:
         pending.replace(archive)
 
 
-def _small_topic(store: ObjectStore, clock: Clock) -> TopicTable:
+def small_topic(store: ObjectStore, clock: Clock) -> TopicTable:
+    """Two files with a record each, of one key: there is something to do for every job."""
     table = TopicTable.create(
         store,
         _TOPIC,
         topic_id=str(uuid.uuid4()),
         partitions=1,
-        config=TopicConfig({}),
+        config=TopicConfig({"cleanup.policy": "compact"}),
         created_us=clock.now_us(),
         clock=clock,
     )

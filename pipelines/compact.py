@@ -18,6 +18,7 @@ from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.compaction_plan import Chunk, CompactionPlan, Limits, plan
 from siltlog.pipelines.key_compaction import Passes, compact_keys, keys_plan
+from siltlog.pipelines.key_compaction_plan import compacts_keys, may_be_due
 from siltlog.pipelines.rewriting import run_chunk
 from siltlog.pipelines.session import has_ended, spark_session
 from siltlog.pipelines.topics import open_each, store_of
@@ -96,7 +97,7 @@ def compact_topics(
             reports[topic].error = table
             continue
         try:
-            made = plan_of(table.snapshot, clock)
+            made = plan_of(table.snapshot, clock, keys_next=True)
             passes = keys_plan(store, topic, table.snapshot, clock)
         except SiltlogError as error:
             reports[topic].error = error
@@ -117,8 +118,13 @@ def compact_topics(
     return list(reports.values())
 
 
-def plan_of(snapshot: TableSnapshot, clock: Clock, limits: Limits | None = None) -> CompactionPlan:
-    return plan(snapshot, snapshot.config, clock.now_us() // 1000, limits)
+def plan_of(
+    snapshot: TableSnapshot, clock: Clock, limits: Limits | None = None, *, keys_next: bool = False
+) -> CompactionPlan:
+    """What to merge; with `keys_next` before keys are compacted, which merges what it writes."""
+    config, now_ms = snapshot.config, clock.now_us() // 1000
+    rewritten_next = may_be_due(snapshot, config, now_ms) if keys_next else ()
+    return plan(snapshot, config, now_ms, limits, rewritten_next=rewritten_next)
 
 
 def _planned(
@@ -156,12 +162,16 @@ def compact(
     progress: Progress | None = None,
     limits: Limits | None = None,
 ) -> CompactionReport:
-    """Merges until nothing is left to merge, or enough plans were made; then compacts keys where they are due."""
+    """Compacts keys where they are due, then merges until nothing is left to merge or enough plans were made: so most
+    of what key compaction rewrites is written once.
+    """
     started = clock.monotonic()
     report = _report(table.topic, table.snapshot, dry_run=False)
     try:
+        if compacts_keys(table.snapshot.config):
+            _merge(spark, store, table, report, clock, progress, limits, keys_next=True)
+            _compact_keys(spark, store, table, report, clock, limits)
         _merge(spark, store, table, report, clock, progress, limits)
-        _compact_keys(spark, store, table, report, clock, limits)
     except SiltlogError as error:
         report.error = error
     report.version = table.snapshot.version
@@ -178,10 +188,12 @@ def _merge(
     clock: Clock,
     progress: Progress | None,
     limits: Limits | None,
+    *,
+    keys_next: bool = False,
 ) -> None:
     busy_until = clock.monotonic() + BUSY_SECONDS_MAX
     for made_before in count():
-        made = plan_of(table.refresh(), clock, limits)
+        made = plan_of(table.refresh(), clock, limits, keys_next=keys_next)
         busy = len(table.snapshot.files) > LIVE_FILES_MAX and clock.monotonic() < busy_until
         if not made.chunks or (made_before >= ROUNDS_MAX and not busy):
             return

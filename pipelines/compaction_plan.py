@@ -1,6 +1,6 @@
 """Which files of a topic to merge: values in, values out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
@@ -17,8 +17,13 @@ CHUNK_FILES_MAX = 2_000
 LEAD_FACTOR = 0.5
 """A file is merged with those after it only when it is at most this many times as large as all of them: so a record is
 in a file three times as large each time that it is written anew, and not once more for each small file that comes."""
+CHUNK_SCANS_MAX = 16
+"""Up to so many merges are a query each, which needs no shuffle; more of them, small ones then, are one query."""
 TINY_PARTS = 2_048
 """Such a part of the target size is merged with whatever comes after it: a file costs more than its bytes then."""
+TINY_FILE_BYTES = 128 * 1024
+"""To open and close a file costs about what it costs to write so many bytes: key compaction, which reads each file
+twice, has smaller ones merged first, and merges larger ones as it writes what stays of them."""
 RETENTION_PARTS = 10
 """Retention waits for the newest record of a file: merging holds a record back by at most this part of its time."""
 US_PER_MS = 1000
@@ -54,10 +59,18 @@ class Merge:
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
+    @property
+    def first_offset(self) -> int:
+        return self.files[0].first_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.files[-1].last_offset
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is written and committed together: at most one merge of each partition."""
+    """What is written and committed together; with more than CHUNK_SCANS_MAX merges, one of each partition at most."""
 
     merges: tuple[Merge, ...]
 
@@ -88,21 +101,32 @@ class CompactionPlan:
         return sum(chunk.size_bytes for chunk in self.chunks)
 
 
-def plan(snapshot: TableSnapshot, config: TopicConfig, now_ms: int, limits: Limits | None = None) -> CompactionPlan:
+def plan(
+    snapshot: TableSnapshot,
+    config: TopicConfig,
+    now_ms: int,
+    limits: Limits | None = None,
+    *,
+    rewritten_next: Collection[int] = (),
+) -> CompactionPlan:
     """The merges that are worth their writing at `snapshot`; none for a deleted topic.
 
     Each file is in at most one merge. Planned again over its result it is empty, unless a limit of files cut it short.
+    Of partitions that are `rewritten_next`, by key compaction, only tiny or very many files are merged.
     Raises CorruptData when files of a partition overlap: merging would hide which of them is wrong.
     """
     limits = limits or Limits()
     if snapshot.deleted:
         return CompactionPlan(snapshot.version, ())
-    by_partition = [
-        list(_merges(snapshot, partition, config, now_ms, limits)) for partition in range(snapshot.partitions)
-    ]
+    by_partition = []
+    for partition in range(snapshot.partitions):
+        merges = list(_merges(snapshot, partition, config, now_ms, limits))
+        if partition in rewritten_next and sum(len(merge.files) for merge in merges) <= limits.chunk_files_max:
+            merges = [merge for merge in merges if merge.size_bytes < TINY_FILE_BYTES * len(merge.files)]
+        by_partition.append(merges)
     # The first merge of every partition, then the second of every one: so a chunk has many partitions, not one deep.
-    merges = [merge for layer in zip_longest(*by_partition) for merge in layer if merge is not None]
-    return CompactionPlan(snapshot.version, tuple(_chunks(merges, limits)))
+    layered = [merge for layer in zip_longest(*by_partition) for merge in layer if merge is not None]
+    return CompactionPlan(snapshot.version, tuple(_chunks(layered, limits)))
 
 
 def _merges(
@@ -179,7 +203,8 @@ def _chunks(merges: Iterable[Merge], limits: Limits) -> Iterator[Chunk]:
     files = size = 0
     for merge in merges:
         full = size + merge.size_bytes > limits.chunk_bytes_max or files + len(merge.files) > limits.chunk_files_max
-        if chunk and (full or merge.partition in partitions):
+        again = merge.partition in partitions or len(partitions) < len(chunk)
+        if chunk and (full or (again and len(chunk) >= CHUNK_SCANS_MAX)):
             yield Chunk(tuple(chunk))
             chunk, partitions, files, size = [], set(), 0, 0
         chunk.append(merge)

@@ -20,7 +20,7 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.table_totals import Kept
-from siltlog.pipelines.compaction_plan import Chunk, Limits, Merge
+from siltlog.pipelines.compaction_plan import MIB, Chunk, Limits, Merge
 from siltlog.pipelines.key_compaction_plan import (
     KeptFile,
     KeyRange,
@@ -31,12 +31,19 @@ from siltlog.pipelines.key_compaction_plan import (
 )
 from siltlog.pipelines.producer_rows import first_needed
 from siltlog.pipelines.rewriting import Choice, failures_named, records_of, run_chunk
+from siltlog.pipelines.session import spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
+
 Passes = tuple[tuple[KeyRange, ...], ...]
 
+SCAN_BYTES_MAX = 256 * MIB
+"""Of files, of which only keys and offsets are read, to one task: what a task has seen of a key goes on as one row."""
+TASK_ROWS = 500_000
+"""Whose keys a task that gathers them has room for."""
 WORD_BITS = 64
 WORD_SHIFT = 6
 POSITION_MASKS = tuple(
@@ -138,18 +145,20 @@ def _choice(planned: TableSnapshot, ranges: Sequence[KeyRange], chunk: Chunk, su
     from pyspark.sql import functions as f
 
     ends = {found.partition: found.end for found in ranges}
-    kept, marks = {}, {}
+    kept: list[Kept] = []
+    marks: dict[str, int] = {}
     for merge in chunk.merges:
         end = ends[merge.partition]
         each = [survivors.files[file.path].kept for file in merge.files]
-        kept[merge.partition] = Kept(
-            sum(file.rows for file in each), sum(file.total for file in each), sum(file.keyless for file in each), end
+        kept.append(
+            Kept(sum(f_.rows for f_ in each), sum(f_.total for f_ in each), sum(f_.keyless for f_ in each), end)
         )
-        through = min(end, merge.files[-1].last_offset + 1)
-        marks[names.txn_compacted(merge.partition)] = max(planned.compacted(merge.partition), through)
+        mark = names.txn_compacted(merge.partition)
+        through = min(end, merge.last_offset + 1)
+        marks[mark] = max(marks.get(mark, planned.compacted(merge.partition)), through)
 
     def choose(records: "DataFrame", merge: Merge) -> "DataFrame":
-        first, last = merge.files[0].first_offset >> WORD_SHIFT, merge.files[-1].last_offset >> WORD_SHIFT
+        first, last = merge.first_offset >> WORD_SHIFT, merge.last_offset >> WORD_SHIFT
         words = survivors.words.where(
             (f.col(names.PARTITION_COLUMN) == merge.partition)
             & f.col("word").between(first, last)
@@ -200,9 +209,13 @@ def _survivors(
 ) -> "Iterator[Survivors]":
     from pyspark.sql import DataFrame
 
+    tasks = max(int(spark.conf.get(SHUFFLE_TASKS)), *(found.rows // TASK_ROWS for found in ranges))
+    settings = {SHUFFLE_TASKS: str(tasks), "spark.sql.files.maxPartitionBytes": str(SCAN_BYTES_MAX)}
     words = reduce(DataFrame.union, [_words(spark, store, topic, found) for found in ranges]).persist()
     try:
-        yield _counted(spark, topic, ranges, words)
+        with spark_settings(spark, settings):
+            survivors = _counted(spark, topic, ranges, words)
+        yield survivors
     finally:
         words.unpersist()
 

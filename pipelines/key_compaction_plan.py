@@ -14,7 +14,7 @@ from siltlog.infra.data_file import DataFile
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.table_totals import Kept
 from siltlog.infra.topic_config import TopicConfig
-from siltlog.pipelines.compaction_plan import MIB, Chunk, Limits, Merge, check_order, periods_of
+from siltlog.pipelines.compaction_plan import CHUNK_SCANS_MAX, MIB, Chunk, Limits, Merge, check_order, periods_of
 
 PASS_PARTITIONS_MAX = 16
 """Partitions that are looked through together, in one query with a scan for each."""
@@ -99,6 +99,11 @@ def plan(
     return tuple(_passes(ranges))
 
 
+def may_be_due(snapshot: TableSnapshot, config: TopicConfig, now_ms: int) -> frozenset[int]:
+    """Partitions that are due as far as the list of files says: a horizon may leave fewer."""
+    return frozenset(found.partition for ranges in plan(snapshot, config, now_ms, {}) for found in ranges)
+
+
 def _range(
     snapshot: TableSnapshot, config: TopicConfig, now_ms: int, partition: int, horizon: int | None
 ) -> KeyRange | None:
@@ -166,7 +171,7 @@ def rewrites(
                 continue
             size = sum(kept[file.path].words for file in merge.files)
             full = (
-                any(merge.partition == other.partition for other in merges)
+                len(merges) == CHUNK_SCANS_MAX
                 or sum(other.size_bytes for other in merges) + merge.size_bytes > limits.chunk_bytes_max
                 or sum(len(other.files) for other in merges) + len(merge.files) > limits.chunk_files_max
                 or words + size > CHUNK_WORDS_MAX

@@ -6,9 +6,9 @@ orphan, which vacuum removes.
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from siltlog.infra import names
@@ -27,7 +27,7 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_totals import Kept
 from siltlog.infra.topic_config import TopicConfig
-from siltlog.pipelines.compaction_plan import Chunk, Merge
+from siltlog.pipelines.compaction_plan import CHUNK_SCANS_MAX, Chunk, Merge
 from siltlog.pipelines.session import lacks_space, reason_of, spark_errors
 from siltlog.pipelines.topics import spark_uri
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 Choose = Callable[["DataFrame", Merge], "DataFrame"]
 """Of the records of a merge those that stay."""
 
-SCANS_MAX = 16
-"""Up to so many merges each are a scan of their own in one query, which needs no shuffle; planning it takes longer the
-more there are."""
 CODECS = {"zstd": "zstd", "lz4": "lz4_raw", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
 READ_OPTIONS = {
     "parquet.page.verify-checksum.enabled": "true",
@@ -70,8 +67,8 @@ class Choice:
     """Which records of a chunk stay (key compaction)."""
 
     choose: Choose
-    kept: Mapping[int, Kept]
-    """By partition, what `choose` leaves of its merge."""
+    kept: Sequence[Kept]
+    """What `choose` leaves of each merge, in their order."""
     marks: Mapping[str, int]
     """App transactions of the commit."""
     config: TopicConfig
@@ -96,17 +93,16 @@ def run_chunk(
         return None
     if choice is not None and snapshot.config.own != choice.config.own:
         return None
-    kept = None if choice is None else choice.kept
-    partitions = [merge.partition for merge in chunk.merges if kept is None or kept[merge.partition].rows]
+    merges = [merge for number, merge in enumerate(chunk.merges) if choice is None or choice.kept[number].rows]
     outputs: list[DataFile] = []
-    if partitions:
+    if merges:
         started_us = clock.now_us()
         folder = names.rewrite_folder(uuid.uuid4().hex)
         compression = str(snapshot.config["compression"])
         with failures_named(store, table.topic, chunk.files):
             choose = None if choice is None else choice.choose
-            write_merged(spark, store, table.topic, chunk.merges, folder, compression, choose)
-        outputs = written_files(store, table.topic, partitions, folder)
+            write_merged(spark, store, table.topic, merges, folder, compression, choose)
+        outputs = written_files(store, table.topic, merges, folder)
         if clock.now_us() - started_us > JOB_MS_MAX * 1000:
             raise problem(
                 "topic_unavailable",
@@ -114,11 +110,22 @@ def run_chunk(
                 "take its files for orphans; nothing was committed: give Spark more cores, then run it again",
             )
     marks = None if choice is None else choice.marks
+    kept = None if choice is None else _by_partition(chunk.merges, choice.kept)
     try:
         table.rewrite(snapshot.version, chunk.files, outputs, str(uuid.uuid4()), kept=kept, marks=marks)
     except Fenced:
         return None
     return outputs
+
+
+def _by_partition(merges: Sequence[Merge], kept: Sequence[Kept]) -> dict[int, Kept]:
+    found: dict[int, Kept] = {}
+    for merge, each in zip(merges, kept, strict=True):
+        before = found.get(merge.partition, Kept(0, 0, 0, each.unique_below))
+        found[merge.partition] = Kept(
+            before.rows + each.rows, before.total + each.total, before.keyless + each.keyless, each.unique_below
+        )
+    return found
 
 
 def records_of(spark: "SparkSession", store: ObjectStore, topic: str, files: Sequence[DataFile]) -> "DataFrame":
@@ -139,41 +146,41 @@ def write_merged(
     compression: str,
     choose: Choose | None = None,
 ) -> None:
-    """Each merge as one file in `folder`, sorted by offset; none for a merge of which nothing stays."""
-    records = (
-        _each_scanned(spark, store, topic, merges, choose)
-        if choose is not None or len(merges) <= SCANS_MAX
-        else _all_shuffled(spark, store, topic, merges)
-    )
-    (
-        records.write.partitionBy(names.PARTITION_COLUMN)
-        .options(**WRITE_OPTIONS, compression=CODECS[compression])
-        .parquet(spark_uri(store, f"{names.topic_path(topic)}/{folder}"))
-    )
+    """Each merge as one file, sorted by offset, beneath a folder whose name begins with `folder`.
 
+    Few merges are a query and a folder each, as many at a time as there are cores: in one query Spark would write them
+    one after the other, and take each row apart once more to see which folder it belongs to.
+    """
+    root = f"{names.topic_path(topic)}/{folder}"
+    options = WRITE_OPTIONS | {"compression": CODECS[compression]}
+    if choose is None and len(merges) > CHUNK_SCANS_MAX:
+        shuffled = _all_shuffled(spark, store, topic, merges)
+        shuffled.write.partitionBy(names.PARTITION_COLUMN).options(**options).parquet(spark_uri(store, root))
+        return
 
-def _each_scanned(
-    spark: "SparkSession", store: ObjectStore, topic: str, merges: Sequence[Merge], choose: Choose | None
-) -> "DataFrame":
-    from pyspark.sql import DataFrame, functions
-
-    frames = []
-    for merge in merges:
+    def write(number: int, merge: Merge) -> None:
+        spark.sparkContext.setJobGroup(folder, f"a merge of topic {topic}")
         records = records_of(spark, store, topic, merge.files)
         if choose is not None:
             records = choose(records, merge)
-        frames.append(
-            records.coalesce(1)
-            .sortWithinPartitions("offset")
-            .withColumn(names.PARTITION_COLUMN, functions.lit(merge.partition))
-        )
-    return reduce(DataFrame.union, frames)
+        place = f"{root}-{number}/{names.partition_folder(merge.partition)}"
+        records.coalesce(1).sortWithinPartitions("offset").write.options(**options).parquet(spark_uri(store, place))
+
+    with ThreadPoolExecutor(min(len(merges), spark.sparkContext.defaultParallelism)) as pool:
+        try:
+            for _ in pool.map(write, range(len(merges)), merges):
+                pass
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            spark.sparkContext.cancelJobGroup(folder)
+            raise
 
 
 def _all_shuffled(spark: "SparkSession", store: ObjectStore, topic: str, merges: Sequence[Merge]) -> "DataFrame":
     """One merge of each partition at most."""
     from pyspark.sql import functions
 
+    assert len({merge.partition for merge in merges}) == len(merges)
     files = [file for merge in merges for file in merge.files]
     for file in files:
         assert file.path.rpartition("/")[0].rpartition("/")[2] == names.partition_folder(file.partition), file.path
@@ -188,28 +195,39 @@ def _all_shuffled(spark: "SparkSession", store: ObjectStore, topic: str, merges:
     )
 
 
-def written_files(store: ObjectStore, topic: str, partitions: Sequence[int], folder: str) -> list[DataFile]:
-    """The files that Spark wrote, one for each of `partitions`; what Hadoop put beside them is removed."""
+def written_files(store: ObjectStore, topic: str, merges: Sequence[Merge], folder: str) -> list[DataFile]:
+    """The files that Spark wrote, one for each of `merges`; what Hadoop put beside them is removed."""
     topic_path = names.topic_path(topic)
-    by_folder = {names.partition_folder(partition): partition for partition in partitions}
+    partitions = {names.partition_folder(merge.partition): merge.partition for merge in merges}
+    roots = [each for each in store.folders(topic_path) if each.startswith(folder)]
     outputs: list[DataFile] = []
     strangers = 0
-    for info in store.list(f"{topic_path}/{folder}"):
+    for info in (info for root in roots for info in store.list(f"{topic_path}/{root}")):
         path = info.path.removeprefix(f"{topic_path}/")
-        parent, _, name = path.removeprefix(f"{folder}/").rpartition("/")
+        parent, _, name = path.partition("/")[2].rpartition("/")
         if name.startswith((".", "_")):
             store.delete(info.path)
-        elif parent in by_folder:
-            outputs.append(data_file_from_footer(store, topic, path, by_folder[parent]))
+        elif parent in partitions:
+            outputs.append(data_file_from_footer(store, topic, path, partitions[parent]))
         else:
             strangers += 1
-    if strangers or sorted(file.partition for file in outputs) != sorted(partitions):
+    outputs.sort(key=lambda file: (file.partition, file.first_offset))
+    wanted = sorted(merges, key=lambda merge: (merge.partition, merge.first_offset))
+    if strangers or len(outputs) != len(wanted) or not all(map(_within, outputs, wanted)):
         raise problem(
             "internal",
-            f"Spark wrote {len(outputs) + strangers} files into {topic_path}/{folder} for {len(by_folder)} merges; "
-            "nothing was committed",
+            f"Spark wrote {len(outputs) + strangers} files into {topic_path}/{folder} for {len(merges)} merges, or not "
+            "within their offsets; nothing was committed",
         )
     return outputs
+
+
+def _within(file: DataFile, merge: Merge) -> bool:
+    return (
+        file.partition == merge.partition
+        and file.first_offset >= merge.first_offset
+        and file.last_offset <= merge.last_offset
+    )
 
 
 @contextmanager

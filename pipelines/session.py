@@ -109,6 +109,22 @@ def _set(spark: "SparkSession", name: str, value: str) -> None:
         spark.conf.set(name, value)
 
 
+@contextmanager
+def spark_settings(spark: "SparkSession", values: Mapping[str, str]) -> Iterator[None]:
+    """Settings of the queries that run within the block."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
 def s3a_settings(store: ObjectStore) -> dict[str, str]:
     """Hadoop's settings for the bucket of `store`; empty on a local root."""
     place = urlsplit(store.root_uri)

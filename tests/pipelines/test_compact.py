@@ -67,6 +67,22 @@ def test_small_files_become_one_and_no_record_changes(spark: Any, topic: TopicWr
     assert plan_of(topic.table.refresh(), CLOCK).chunks == ()
 
 
+def test_merges_of_one_partition_are_files_of_their_own(spark: Any, store: ObjectStore) -> None:
+    topic = TopicWriter(store, TOPIC, partitions=2)
+    for number in range(12):
+        topic.append(200, 5 if number < 4 else 0)
+    before = stored(store, topic.table)
+    table = reopened(topic)
+    size = 4 * max(file.size_bytes for file in table.snapshot.files_of(0))
+    limits = Limits(file_bytes_target=size, chunk_bytes_max=100 * size)
+    (chunk,) = plan_of(table.snapshot, CLOCK, limits).chunks
+    assert [merge.partition for merge in chunk.merges] == [0, 1, 0, 0]
+    outputs = run_chunk(spark, store, table, chunk, CLOCK)
+    assert outputs is not None
+    assert [(file.partition, file.rows) for file in outputs] == [(0, 800), (0, 800), (0, 800), (1, 20)]
+    assert stored(store, table) == before
+
+
 def test_every_type_and_extreme_survives(spark: Any, store: ObjectStore) -> None:
     topic = TopicWriter(store, TOPIC, partitions=1, compression="lz4")
     columns: dict[str, list[Any]] = {
@@ -94,8 +110,8 @@ def test_files_are_as_the_server_writes_them(spark: Any, topic: TopicWriter) -> 
     (file,) = topic.table.snapshot.files_of(0)
     assert file.path.startswith(names.REWRITE_PREFIX)
     folder = topic.store.path(f"{names.topic_path(TOPIC)}/{file.path}").parent.parent  # type: ignore[attr-defined]
-    assert sorted(p.name for p in folder.iterdir()) == ["partition=0", "partition=1"]
-    assert [p.suffix for p in folder.rglob("*") if p.is_file()] == [".parquet", ".parquet"]
+    assert [p.name for p in folder.iterdir()] == ["partition=0"]
+    assert [p.suffix for p in folder.rglob("*") if p.is_file()] == [".parquet"]
     with topic.store.open(f"{names.topic_path(TOPIC)}/{file.path}") as source:
         parquet = pq.ParquetFile(source)
         group = parquet.metadata.row_group(0)

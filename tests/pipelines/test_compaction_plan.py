@@ -11,7 +11,14 @@ from siltlog.infra.errors import CorruptData
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.batcher import FILES_PER_SECOND_BUDGET
-from siltlog.pipelines.compaction_plan import RETENTION_PARTS, CompactionPlan, Limits, plan
+from siltlog.pipelines.compaction_plan import (
+    CHUNK_SCANS_MAX,
+    RETENTION_PARTS,
+    TINY_FILE_BYTES,
+    CompactionPlan,
+    Limits,
+    plan,
+)
 
 NOW_MS = 1_000_000
 SMALL = Limits(file_bytes_target=1_000, chunk_bytes_max=3_000, chunk_files_max=50)
@@ -81,7 +88,8 @@ def test_merges_are_neighbours_covered_once_and_bounded(snapshot: TableSnapshot,
     for chunk in made.chunks:
         assert chunk.size_bytes <= SMALL.chunk_bytes_max
         assert len(chunk.files) <= SMALL.chunk_files_max
-        assert len({merge.partition for merge in chunk.merges}) == len(chunk.merges)
+        one_each = len({merge.partition for merge in chunk.merges}) == len(chunk.merges)
+        assert one_each or len(chunk.merges) <= CHUNK_SCANS_MAX
         for merge in chunk.merges:
             in_order = list(snapshot.files_of(merge.partition))
             start = in_order.index(merge.files[0])
@@ -205,6 +213,28 @@ def test_what_keys_were_compacted_through_is_not_merged_with_the_rest() -> None:
     compacted = TableSnapshot.build(7, snapshot.properties, {names.txn_compacted(0): 35}, files)
     merges = [merge.files for chunk in plan(compacted, FOR_EVER, NOW_MS, SMALL).chunks for merge in chunk.merges]
     assert merges == [tuple(files[:3]), tuple(files[3:])]
+
+
+def test_several_merges_of_a_partition_are_written_together() -> None:
+    made = plan(snapshot_of(sized(*[300] * 12)), FOR_EVER, NOW_MS, SMALL)
+    assert [len(chunk.merges) for chunk in made.chunks] == [3, 1]
+    roomy = Limits(file_bytes_target=1_000, chunk_bytes_max=1_000_000, chunk_files_max=1_000)
+    made = plan(snapshot_of(sized(*[300] * 60)), FOR_EVER, NOW_MS, roomy)
+    assert [len(chunk.merges) for chunk in made.chunks] == [CHUNK_SCANS_MAX, 20 - CHUNK_SCANS_MAX]
+
+
+def test_what_key_compaction_writes_next_is_merged_only_where_files_are_tiny_or_very_many() -> None:
+    limits = Limits(chunk_files_max=10)
+    tiny, small = TINY_FILE_BYTES - 1, TINY_FILE_BYTES
+    files = [*sized(*[small] * 4), *sized(*[tiny] * 4, partition=1), *sized(*[small] * 13, partition=2)]
+
+    def merged(rewritten_next: set[int]) -> set[int]:
+        made = plan(snapshot_of(files), FOR_EVER, NOW_MS, limits, rewritten_next=rewritten_next)
+        return {merge.partition for chunk in made.chunks for merge in chunk.merges}
+
+    assert merged(set()) == {0, 1, 2}
+    assert merged({0, 1}) == {1, 2}
+    assert merged({0, 2}) == {1, 2}, "more files than a query should have"
 
 
 def test_overlapping_files_are_named_and_not_merged() -> None:
