@@ -10,14 +10,18 @@ import deltalake
 import pyarrow as pa
 import pytest
 from record_tables import CLOCK, records
+from s3_server import S3Server
+from s3_storm import Storm
 from small_disk import SmallDisk
 from topic_writer import TopicWriter
 
 from siltlog.infra import names
+from siltlog.infra import s3_store as s3_module
 from siltlog.infra.data_file import read_data_file
 from siltlog.infra.delta_log import RETENTION_MS
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.local_store import PENDING_PREFIX
+from siltlog.infra.s3_store import S3Store
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
@@ -217,3 +221,63 @@ def test_what_a_killed_export_was_writing_goes_with_the_next(tmp_path: Path) -> 
         (folder / f"{PENDING_PREFIX}1").write_bytes(b"half")
     assert export(settings_of(store, tmp_path), Asked(TOPIC, str(tmp_path / "out"), "parquet"), {}).records == ROWS
     assert [info.path for info in open_store((tmp_path / "out").as_uri()).unfinished("")] == ["others/.pending-1"]
+
+
+@pytest.fixture
+def storm(s3_server: S3Server) -> Iterator[Storm]:
+    storm = Storm(s3_server.endpoint)
+    yield storm
+    storm.close()
+
+
+@pytest.mark.s3
+@pytest.mark.slow
+def test_s3_answers_503_while_jobs_run(
+    storm: Storm, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins between the first thing that each job puts and the next, and is over when the job has given up."""
+    monkeypatch.setattr(s3_module, "ATTEMPTS_MAX", 2)
+    options = S3Store.storage_options
+    monkeypatch.setattr(S3Store, "storage_options", lambda self: {**options(self), "max_retries": "1"})
+    base = s3_server.root_uri(f"storms/{tmp_path.name}")
+
+    def settings(name: str) -> ServerSettings:
+        return ServerSettings(root=f"{base}/{name}", data_dir=tmp_path, s3_endpoint=storm.endpoint)
+
+    store = open_store(f"{base}/lake", s3_endpoint=storm.endpoint)
+    filled(store, retention_records=ROWS // 6)
+    before = offsets(store)
+    lake, place = settings("lake"), f"{base}/backups"
+
+    def weathered(run: Callable[[], Any], method: str) -> Any:
+        real = getattr(S3Store, method)
+
+        def then_the_storm(*arguments: Any) -> Any:
+            try:
+                return real(*arguments)
+            finally:
+                storm.raging = True
+
+        with monkeypatch.context() as patched:
+            patched.setattr(S3Store, method, then_the_storm)
+            try:
+                found = run()
+                errors = [report.error for report in getattr(found, "topics", found)]
+            except SiltlogError as error:
+                errors = [error]
+            assert [error.error_code for error in errors] == ["topic_unavailable"], errors
+            assert "\n" not in str(errors[0])
+        storm.raging = False
+        assert [report for report in audit_topics(lake) if not report.clean] == []
+        return run()
+
+    backup = weathered(lambda: backup_topics(lake, place), "put_if_absent")
+    assert backup.topics[0].error is None
+    asked = Asked(TOPIC, f"{base}/copy", "delta")
+    weathered(lambda: [export(lake, asked, {})], "put_from")
+    copy = deltalake.DeltaTable(f"{base}/copy", storage_options=store.storage_options())
+    assert copy.to_pyarrow_table().num_rows == ROWS
+    assert offsets(store) == before
+    (retained,) = weathered(lambda: retain_topics(lake), "list")
+    assert (retained.error, retained.files) == (None, 4)
+    assert [report for report in audit_topics(lake) if not report.clean] == []
