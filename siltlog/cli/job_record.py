@@ -57,16 +57,18 @@ def recorded(
 ) -> Iterator[Recording]:
     """Around the work of a job: when it ends, however it does, its run is told to the server.
 
-    `settings` say which tables it works on; None where it knows them only through that server.
-    Where none answers that is said once on standard error.
+    `topics` are read when it ends. `settings` say which tables it works on; None where it knows them only through that
+    server. Where none answers that is said once on standard error.
     """
     clock = clock or SystemClock()
     recording = Recording()
     started_us = clock.now_us()
+    reached = True
     try:
         yield recording
     except SiltlogError as error:
         recording.outcome, recording.error = "failed", error.detail
+        reached = error.error_code != UNREACHABLE
         raise
     except KeyboardInterrupt:
         recording.outcome = "interrupted"
@@ -75,27 +77,31 @@ def recorded(
         recording.outcome, recording.error = "failed", f"{type(error).__name__}: {error}"
         raise
     finally:
-        with needs("server", f"silt {job}"):
-            from siltlog.pipelines.job_run import ERROR_CHARS_MAX, TOPICS_MAX, summed
-        said = [result for result in recording.results if result.done or result.error is not None]
-        _tell(
-            session,
-            settings,
-            {
-                "run_id": scheduled_run() or str(uuid.uuid4()),
-                "job": job,
-                "outcome": recording.outcome,
-                "started_at": format_us(started_us),
-                "ended_at": format_us(max(started_us, clock.now_us())),
-                "topics": list(topics)[:TOPICS_MAX],
-                "dry_run": dry_run,
-                "trigger": "hand" if scheduled_run() is None else "schedule",
-                "done": summed(said),
-                "results": sorted(said, key=lambda result: result.error is None)[:TOPICS_MAX],
-                "error": None if recording.error is None else recording.error[:ERROR_CHARS_MAX],
-            },
-            clock,
-        )
+        # What failed for want of a server says so itself.
+        if reached:
+            run = _run_of(recording, job, topics, dry_run, started_us, max(started_us, clock.now_us()))
+            _tell(session, settings, run, clock)
+
+
+def _run_of(
+    recording: Recording, job: str, topics: Sequence[str], dry_run: bool, started_us: int, ended_us: int
+) -> dict[str, Any]:
+    with needs("server", f"silt {job}"):
+        from siltlog.pipelines.job_run import ERROR_CHARS_MAX, TOPICS_MAX, summed
+    said = [result for result in recording.results if result.done or result.error is not None]
+    return {
+        "run_id": scheduled_run() or str(uuid.uuid4()),
+        "job": job,
+        "outcome": recording.outcome,
+        "started_at": format_us(started_us),
+        "ended_at": format_us(ended_us),
+        "topics": list(topics)[:TOPICS_MAX],
+        "dry_run": dry_run,
+        "trigger": "hand" if scheduled_run() is None else "schedule",
+        "done": summed(said),
+        "results": sorted(said, key=lambda result: result.error is None)[:TOPICS_MAX],
+        "error": None if recording.error is None else recording.error[:ERROR_CHARS_MAX],
+    }
 
 
 def _tell(session: Session, settings: "ServerSettings | None", run: dict[str, Any], clock: Clock) -> None:

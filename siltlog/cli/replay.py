@@ -102,9 +102,10 @@ def replay(
     if run is None and (topic is None or into is None):
         raise click.UsageError("say which --topic to replay and --into which, or which --run to go on with")
     settings = place_settings(root, data_dir)
+    topics = [topic] if topic else []
     with (
         needs("spark" if chosen["where"] else "server", "silt replay"),
-        recorded(session, settings, "replay", [topic] if topic else [], dry_run) as recording,
+        recorded(session, settings, "replay", topics, dry_run) as recording,
         progress() as bar,
     ):
         from siltlog.pipelines.replay import Request
@@ -120,6 +121,7 @@ def replay(
             begun=lambda name: session.output.note(f"if this is cut short, go on with: silt replay --run {name}"),
             advance=lambda done, planned: bar.update(task, completed=done, total=planned),
         )
+        topics[:] = [report.topic]
         rows = report.rows if dry_run else report.records
         recording.took(report.topic, files=report.files, rows=rows, size_bytes=report.size_bytes)
     document = asdict(report)

@@ -139,6 +139,8 @@ def test_killed_and_killed_again_each_record_is_there_once(
     rest = replayed(capsys, "--run", f"run-{topic}")
     assert (rest["resumed"], rest["records"]) == (True, ROWS - there)
     assert_once(http, flights, topic)
+    newest = http.get("/v1/jobs").json["jobs"][0]
+    assert (newest["topics"], newest["done"]["rows"]) == ([flights], ROWS - there)
     assert replayed(capsys, *command)["records"] == 0, "it is finished"
     # What a run that was killed before it could say so has done is known by the server alone.
     store = open_store(Path(http_root(http)).as_uri())
