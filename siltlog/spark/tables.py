@@ -33,8 +33,9 @@ def read(spark: "SparkSession", topic: str, *, url: str | None = None, root: str
 def readStream(spark: "SparkSession", topic: str, *, url: str | None = None, root: str | None = None) -> "DataFrame":
     """What the table of `topic` holds and will hold, as a stream with the columns of `read`; arguments as there.
 
-    Compaction and retention do not disturb it. It begins with all that is there, in no order, and knows the topic by
-    its place: where one of the same name follows a deleted one, the stream goes on with its rows.
+    Compaction and retention do not disturb it. It begins with all that is there, in no order. Where a topic of the same
+    name follows a deleted one, Delta knows its table for another and ends the query: begin anew with another
+    checkpoint.
     """
     store, snapshot = _opened(topic, url, root)
     stream = (

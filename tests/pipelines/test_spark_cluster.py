@@ -13,34 +13,41 @@ from siltlog.testing import running_server
 JOB = Path(__file__).with_name("cluster_job.py")
 BATCHES = 6
 ROWS = 200
+KEYS = 30
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_cluster_compacts_reads_and_streams(tmp_path: Path) -> None:
+def test_a_cluster_compacts_replays_reads_and_writes(tmp_path: Path) -> None:
     with running_server(redis_url="redis://127.0.0.1:1/0", flush_ms=50) as server, Admin(server.url) as admin:
         admin.create_topic("events", 1)
         admin.create_topic("copies", 2)
+        lag = {"cleanup.policy": "compact", "min.compaction.lag.ms": 0}
+        admin.create_topic("latest", 1, lag)
         values = [f"value-{number}" for number in range(BATCHES * ROWS)]
         for first in range(0, len(values), ROWS):
             with Producer(server.url, acks="table") as producer:
                 part = values[first : first + ROWS]
                 producer.send_batch("events", pa.table({"key": part, "value": part}))
+                producer.send_batch("latest", pa.table({"key": [f"k{n % KEYS}" for n in range(ROWS)], "value": part}))
         with standalone_cluster(tmp_path) as cluster:
             done = cluster.submit(JOB, server.url, server.root)
-        assert done.returncode == 0, done.stderr[-4000:]
+        assert done.returncode == 0, done.stdout[-4000:]
         found = json.loads(done.stdout.splitlines()[-1])
         assert found == {
             "master": cluster.url,
             "executors": 2,
-            "error": None,
-            "files": [BATCHES, 1],
+            "files": {"events": [BATCHES, 1], "latest": [BATCHES, 1]},
+            "replayed": len(values) - 1000,
+            "counted": len(values),
             "read": [len(values), sum(range(len(values))), sum(map(len, values))],
-            "ended": True,
+            "streamed": len(values),
+            "latest": [KEYS, KEYS],
+            "ended": [True, True],
         }
         copies: list[str | None] = []
         for number in range(2):
             with Consumer(server.url, assign=[TopicPartition("copies", number)], stop_at="latest") as consumer:
                 copies += [record.text() for record in consumer]
-        assert sorted(map(str, copies)) == sorted(values)
+        assert sorted(map(str, copies)) == sorted(values + values[1000:])

@@ -274,16 +274,26 @@ def test_the_tables_stream(session: Any, server: ServerProcess, admin: Admin, tm
     admin.create_topic("settled", 1)
     publish(server, "settled", 0, 10, acks="table")
     found: list[int] = []
-    stream = siltlog.spark.readStream(session, "settled", url=server.url)
-    assert set(stream.columns) >= {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType"}
-    query = (
-        stream.writeStream.foreachBatch(lambda frame, batch: found.extend(numbers(frame)))
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        assert query.awaitTermination(60)
-    finally:
-        query.stop()
+
+    def run() -> None:
+        stream = siltlog.spark.readStream(session, "settled", url=server.url)
+        assert set(stream.columns) >= {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType"}
+        query = (
+            stream.writeStream.foreachBatch(lambda frame, batch: found.extend(numbers(frame)))
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(60)
+        finally:
+            query.stop()
+
+    run()
     assert sorted(found) == list(range(10))
+    admin.delete_topic("settled")
+    admin.create_topic("settled", 1)
+    publish(server, "settled", 100, 10, acks="table")
+    with pytest.raises(StreamingQueryException, match="DIFFERENT_DELTA_TABLE"):
+        run()
+    assert sorted(found) == list(range(10)), "nothing of the new topic is taken for the old one's"
