@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from siltlog.infra import names
 from siltlog.infra.arrow_arrays import fixed_array, numbers_of
 from siltlog.infra.clock import format_us, parse_us
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import on_one_line, problem
 from siltlog.infra.schema import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.store import ObjectStore, Readable
 
@@ -391,7 +391,7 @@ def _damage_named(topic: str, file: DataFile | str) -> Iterator[None]:
                 "first_offset": file.first_offset,
                 "last_offset": file.last_offset,
             }
-        what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({error})"
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"is damaged ({on_one_line(error)})"
         raise problem(
             "corrupt_data",
             f"the file {names.topic_path(topic)}/{path} of topic {topic}{range_text} {what}; "

@@ -202,6 +202,11 @@ def problem(
     )
 
 
+def on_one_line(error: BaseException) -> str:
+    """What a foreign error says, as part of a sentence of ours: Arrow's come in several lines."""
+    return " ".join(str(error).split()).rstrip(".")
+
+
 def problem_document(error: SiltlogError, request_id: str | None) -> dict[str, Any]:
     """The RFC 9457 document of an error."""
     kind = KINDS.get(error.error_code, KINDS["internal"])

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from siltlog.infra import names
 from siltlog.infra.arrow_arrays import numbers_of
 from siltlog.infra.data_file import DataFile, bounded_timestamps, opened_data_file, stored_bounds
-from siltlog.infra.errors import CorruptData
+from siltlog.infra.errors import CorruptData, on_one_line
 from siltlog.infra.partitioner import partitions_of
 from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP
 from siltlog.infra.store import ObjectStore
@@ -46,7 +46,7 @@ def read_file(store: ObjectStore, topic: str, file: DataFile, expected: Expected
         with store.open(f"{names.topic_path(topic)}/{file.path}") as source:
             unprotected = chunks_without_checksum(source, parquet.metadata)
     except CorruptData as error:
-        cause = str(error.__cause__ or error)
+        cause = on_one_line(error.__cause__ or error)
         damage = _finding("damaged_file", file, f"is damaged: {cause}", file.first_offset, file.last_offset, file.rows)
         read.findings.append(damage)
         read.whole = False

@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable, topic_names
@@ -29,12 +29,21 @@ def other_store(settings: ServerSettings, uri: str, *, make: bool) -> ObjectStor
 
 
 def chosen_topics(store: ObjectStore, topics: Sequence[str]) -> list[str]:
-    """`topics`, or every topic that has a table when empty (deleted ones included). Raises UnknownTopic."""
+    """`topics`, or every topic that has a table when empty (deleted ones included).
+
+    Raises UnknownTopic; ConfigError for a root that is none: a job at a mistyped prefix would do nothing, and succeed.
+    """
     known = topic_names(store)
+    if not known and store.info(names.CLUSTER_ID_OBJECT) is None and not store.folders(names.TOPICS_FOLDER):
+        raise no_tables(store.root_uri)
     for topic in topics:
         if topic not in known:
             raise unknown_topic(store, topic, known)
     return list(dict.fromkeys(topics)) or known
+
+
+def no_tables(root_uri: str) -> ConfigError:
+    return ConfigError(f"there are no tables at {root_uri}; name the server's --data-dir, or the tables' --root")
 
 
 def unknown_topic(store: ObjectStore, topic: str, known: Sequence[str]) -> SiltlogError:

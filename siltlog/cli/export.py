@@ -74,6 +74,11 @@ def export(
             recording.took(topic, files=report.files, rows=report.rows, size_bytes=report.size_bytes)
         else:
             recording.took(topic, files=report.written_files, rows=report.records, size_bytes=report.written_bytes)
+        if report.present_files and not report.written_files:
+            session.output.note(
+                f"{report.to} has this export whole, of version {report.version} of the table; what came since needs "
+                "a place of its own"
+            )
     document = asdict(report)
     document["seconds"] = round(report.seconds, 3)
     session.output.document(document, value=[report.records], tables=[pairs(document)])

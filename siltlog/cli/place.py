@@ -29,7 +29,17 @@ def place(*words: str) -> Callable[[click.Context, click.Parameter, str | None],
         try:
             return Place(None, parse_us(text))
         except ValueError:
+            if _is_time(f"{text}Z"):
+                raise click.BadParameter(f"{text!r} does not say in which zone: {text}Z is UTC") from None
             there_are = ", ".join([*words, "an offset such as 1000", "a time such as 2026-11-21T07:36:00Z"])
             raise click.BadParameter(f"{text!r} is none of: {there_are}") from None
 
     return read
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_us(text)
+    except ValueError:
+        return False
+    return True

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import click
@@ -106,6 +107,8 @@ def _kind_of(location: str) -> Kind:
     found = [suffix for suffix in endings(location) if suffix not in CODING_ENDINGS]
     kind = ENDINGS.get(found[-1] if found else "")
     if kind is None:
+        if "://" not in location and not Path(location).exists():
+            raise click.UsageError(f"{location}: there is no such file or folder")
         raise click.UsageError(
             f"{location}: files that can be published end in {', '.join(ENDINGS)}; say what it has with --format"
         )

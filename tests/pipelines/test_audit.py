@@ -211,13 +211,17 @@ def test_rows_that_two_files_have(place: Place) -> None:
     ]
 
 
-@pytest.mark.parametrize("where", ["page", "footer", "end", "length"])
+@pytest.mark.parametrize("where", ["page", "header", "footer", "end", "length"])
 def test_a_flipped_bit_and_a_file_cut_short(place: Place, where: str) -> None:
     writer = filled(place[1])
     file = some_file(writer)
     path = path_of(place[1], file)
     if where == "length":
         place[1].put(path, place[1].get(path)[:-10])
+    elif where == "header":  # of which Arrow tells in several lines
+        content = bytearray(place[1].get(path))
+        content[4:60] = bytes(56)
+        place[1].put(path, bytes(content))
     else:
         flip(
             place[1],
@@ -232,6 +236,7 @@ def test_a_flipped_bit_and_a_file_cut_short(place: Place, where: str) -> None:
         10,
         19,
     )
+    assert "\n" not in finding.detail
 
 
 def test_a_flipped_bit_is_found_unless_it_changes_nothing(place: Place) -> None:

@@ -12,7 +12,7 @@ from topic_writer import TopicWriter
 
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import CorruptData, UnknownTopic
+from siltlog.infra.errors import ConfigError, CorruptData, UnknownTopic
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
@@ -114,6 +114,14 @@ def test_one_bad_topic_does_not_stop_the_others(local: tuple[ServerSettings, Obj
     found = retained(settings)
     assert isinstance(found["a"].error, CorruptData) and found["b"].error is None
     assert good.refresh().starts == {0: 40, 1: 40}
+
+
+def test_a_root_without_a_log_is_refused(place: tuple[ServerSettings, ObjectStore]) -> None:
+    settings, store = place
+    with pytest.raises(ConfigError, match="there are no tables at"):
+        retained(settings)
+    store.put(names.CLUSTER_ID_OBJECT, b"log")
+    assert retained(settings) == {}, "a log without topics is one"
 
 
 def test_names_of_no_topic(local: tuple[ServerSettings, ObjectStore]) -> None:

@@ -148,6 +148,7 @@ def test_a_range_and_a_dry_run(http: Http, topic: str, tmp_path: Path, capsys: C
     assert pq.read_table(file)["offset"].to_pylist() == [2, 3, 4]
     http.publish(topic, {"value": "later", "partition": 1}, query="?acks=table")
     assert done(capsys, *command)["present_files"] == 1, "it goes on with the version it was begun with"
+    assert run([*command]) == 0 and "what came since" in capsys.readouterr().err, "who exports every night is told"
     for option in (("--key", "a"), ("--format", "csv"), ("--version", "1")):
         assert "has an export of other records" in done(capsys, *command, *option, status=1)["detail"]
     assert run(["export", "--topic", topic, "--to", to, "--compression", "gzip"]) == 2
@@ -190,6 +191,7 @@ def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Ca
     assert (report["count"], report["already_published"]) == (3, 1)
     assert [json.loads(record["value"])["n"] for record in http.read(name, 0, "values=text")] == [1, 2, 3]
     assert done(capsys, "import", "--topic", name, str(tmp_path / "*.csv"), status=1)["error_code"] == "not_found"
+    assert "no such file" in done(capsys, "import", "--topic", name, str(tmp_path / "absent"), status=2)["detail"]
     (folder / "c.ndjson").write_text("{}\nno json\n")
     failed = done(capsys, "import", "--topic", name, str(folder), status=1)
     assert failed["error_code"] == "invalid_record" and "c.ndjson: line 2" in failed["detail"]

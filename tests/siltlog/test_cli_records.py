@@ -223,6 +223,7 @@ def test_a_reader_that_goes_away_is_no_error_and_nothing_unseen_is_committed(ser
         (["publish", "{topic}", "v", "--header", "h"], "not NAME=TEXT"),
         (["publish", "{topic}", "--file", "nowhere.csv"], "nowhere.csv"),
         (["consume", "{topic}", "--from", "yesterday"], "2026-11-21T07:36:00Z"),
+        (["consume", "{topic}", "--from", "2026-11-21T07:36:00"], "2026-11-21T07:36:00Z is UTC"),
         (["consume", "{topic}", "--from", "latest"], "--follow"),
         (["consume", "{topic}", "--follow", "--until", "7"], "--follow never ends"),
         (["consume", "{topic}", "--group", "g", "--partition", "0"], "leave out --partition, or --group;"),
