@@ -32,7 +32,8 @@ LOOK_RECORDS = 500
 LOOK_RECORDS_MAX = 10_000
 """Runs that are looked through for those of one job, before the list goes on with the next page."""
 LOOK_BYTES = 16 * 1024 * 1024
-RESTORED_RUNS = 1_000
+RESTORED_RUNS = 10_000
+"""At a start: jobs that run every few minutes have thousands of runs since the last of one that runs each week."""
 
 
 class StoredRun(msgspec.Struct):
