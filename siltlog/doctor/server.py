@@ -7,10 +7,16 @@ from siltlog.doctor.finding import Finding
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, json_request
 from siltlog.infra.client.transport import Caller, HttpTransport
-from siltlog.infra.clock import Clock, stopwatch
+from siltlog.infra.clock import Clock, parse_us, stopwatch
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.settings import ServerSettings
 from siltlog.ingest.data_dir import holder_of
+
+UPKEEP = ("compact", "retain", "vacuum", "audit", "backup")
+NEEDED = ("compact", "retain")
+BY_HAND_US = 24 * 3_600 * 1_000_000
+"""Without a schedule jobs that ran so recently are somebody's: cron's."""
+RUNS_LOOKED_AT = 10
 
 
 def check_server(settings: ServerSettings, url: str, clock: Clock) -> Iterator[Finding]:
@@ -21,6 +27,7 @@ def check_server(settings: ServerSettings, url: str, clock: Clock) -> Iterator[F
             told = transport.send(Endpoints(url).current, json_request("GET", "/readyz")).json()
         caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=0)
         schedule = caller.run(calls.schedule())
+        latest = _latest(caller)
     except (ConnectionFailed, SiltlogError, ValueError) as error:
         yield _away(settings, url, error)
         return
@@ -31,7 +38,10 @@ def check_server(settings: ServerSettings, url: str, clock: Clock) -> Iterator[F
     yield from (Finding("server", "warning", f"{url}: {warning}", "silt health") for warning in warnings)
     if not reasons and not warnings:
         yield Finding("server", "ok", f"{url} takes records; it answered in {seconds[0] * 1000:.0f} ms")
-    yield from _schedule(schedule)
+    if isinstance(latest, SiltlogError):
+        yield Finding("jobs", "wrong", f"what they did cannot be told: {latest}", "silt jobs")
+        latest = {}
+    yield from _schedule(schedule, latest, clock.now_us())
 
 
 def _away(settings: ServerSettings, url: str, error: Exception) -> Finding:
@@ -43,12 +53,40 @@ def _away(settings: ServerSettings, url: str, error: Exception) -> Finding:
     return Finding("server", "wrong", said, f"silt doctor --url {holder.url}" if elsewhere else f"kill {holder.pid}")
 
 
-def _schedule(told: Any) -> Iterator[Finding]:
-    if told["runner"] is None:
-        said = "nobody runs the jobs: tables get more and more files, and nothing expires"
-        yield Finding("schedule", "warning", said, "silt schedule")
-        return
+def _latest(caller: Caller) -> dict[str, Any] | SiltlogError:
+    """Of each job the last run over all topics that came to an end; or why that cannot be told."""
+    latest = {}
+    try:
+        for job in UPKEEP:
+            runs = caller.run(calls.jobs(job, RUNS_LOOKED_AT))  # newest first
+            ended = (
+                run for run in runs if not run["dry_run"] and not run["topics"] and run["outcome"] != "interrupted"
+            )
+            if (run := next(ended, None)) is not None:
+                latest[job] = run
+    except SiltlogError as error:
+        return error
+    return latest
+
+
+def _schedule(told: Any, latest: dict[str, Any], now_us: int) -> Iterator[Finding]:
     away = [f"{job['job']}: {job['unavailable']}" for job in told["jobs"] if job["unavailable"]]
     yield from (Finding("schedule", "warning", said, "silt jobs") for said in away)
-    if not away:
+    if told["runner"] is None:
+        yield _without_schedule(latest, now_us)
+    elif not away:
         yield Finding("schedule", "ok", f"run by {told['runner']}: {', '.join(job['job'] for job in told['jobs'])}")
+    for job, run in latest.items():
+        if run["outcome"] != "succeeded":
+            found_wrong = run["outcome"] == "found_wrong"
+            said = f"{job} {'found something wrong' if found_wrong else 'failed'} at {run['ended_at']}: {run['error']}"
+            yield Finding("jobs", "wrong", said, f"silt {job}" if found_wrong else f"silt jobs --job {job} --failed")
+
+
+def _without_schedule(latest: dict[str, Any], now_us: int) -> Finding:
+    """Cron may run them: what counts is that they do."""
+    absent = [job for job in NEEDED if job not in latest or now_us - parse_us(latest[job]["ended_at"]) > BY_HAND_US]
+    if not absent:
+        return Finding("schedule", "ok", f"nobody runs it; {' and '.join(NEEDED)} were run within a day all the same")
+    said = f"nobody runs {' or '.join(absent)}: tables get more and more files, and nothing expires"
+    return Finding("schedule", "warning", said, "silt schedule")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from s3_server import S3Server
 from siltlog.cli.main import run
 from siltlog.doctor import examine, machine, services, spark
 from siltlog.doctor.finding import Finding
-from siltlog.infra.clock import SystemClock
+from siltlog.infra.client import calls
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.clock import SystemClock, format_us
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.settings import ServerSettings
@@ -57,6 +61,30 @@ def test_a_server_that_runs(tmp_path: Path) -> None:
         assert not list((tmp_path / "lake/cluster").glob("doctor-*"))
         away = found(settings)["server"]
         assert (away.state, away.mend) == ("wrong", f"silt doctor --url {server.url}")
+
+
+def test_what_jobs_did_last(tmp_path: Path) -> None:
+    with running_server(data_dir=tmp_path, schedule="off") as server:
+        settings = ServerSettings(data_dir=tmp_path)
+        assert found(settings, server.url)["schedule"].state == "warning"
+        caller = Caller(Endpoints(server.url), HttpTransport(), SystemClock(), retry_timeout_ms=5_000)
+        now = format_us(SystemClock().now_us())
+        run = {"started_at": now, "ended_at": now, "outcome": "succeeded"}
+        for told in (
+            {"job": "compact", "outcome": "failed", "error": "there is no Java"},
+            {"job": "compact", "topics": ["one"]},
+            {"job": "compact", "dry_run": True},
+            {"job": "compact", "outcome": "interrupted"},
+            {"job": "retain", "outcome": "failed", "error": "it has passed"},
+            {"job": "retain"},
+        ):
+            caller.run(calls.record_job(run | {"run_id": str(uuid.uuid4())} | told))
+        findings = found(settings, server.url)
+        assert findings["schedule"].state == "ok", "cron runs them"
+        assert findings["jobs"].detail.startswith("compact failed") and "no Java" in findings["jobs"].detail
+        assert findings["jobs"].mend == "silt jobs --job compact --failed"
+        caller.run(calls.record_job(run | {"run_id": str(uuid.uuid4()), "job": "compact"}))
+        assert "jobs" not in found(settings, server.url)
 
 
 def test_exit_status_and_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
