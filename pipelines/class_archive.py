@@ -5,7 +5,6 @@ does not start with it starts without it. So nothing depends on it (JEP 350: dyn
 """
 
 import os
-import tempfile
 import uuid
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.data_file import write_data_file
+from siltlog.infra.private_folder import PrivateFolder
 from siltlog.infra.schema import FILE_SCHEMA
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
@@ -44,18 +44,22 @@ def make_class_archive() -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     for old in archive.parent.glob("*.jsa"):
         old.unlink(missing_ok=True)  # 180 MB, of a Java or of jars that are no more
-    pending = archive.with_name(f"{archive.name}.{uuid.uuid4().hex}")
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_store((Path(folder) / "lake").as_uri())
+    # Goes also when this process is killed: with the next one that makes an archive.
+    making = PrivateFolder(archive.parent / "making")
+    try:
+        pending = making.path / archive.name
+        store = open_store((making.path / "lake").as_uri())
         clock = SystemClock()
         table = small_topic(store, clock)
         with spark_session(store, archive_to=pending) as spark:
             compact(spark, store, table, clock)
             list(run_query(spark, store, _QUERY).rows)
-    if pending.exists():
-        with pending.open("rb") as written:
-            os.fsync(written.fileno())
-        pending.replace(archive)
+        if pending.exists():
+            with pending.open("rb") as written:
+                os.fsync(written.fileno())
+            pending.replace(archive)
+    finally:
+        making.remove()
 
 
 def small_topic(store: ObjectStore, clock: Clock) -> TopicTable:
