@@ -159,12 +159,18 @@ def restore(
             "taken_at": result.taken_at,
             "dry_run": dry_run,
             "groups_left_out": result.groups_left_out,
+            "lacking": manifest.failed,
             "restored": documents,
         },
         value=[report.topic for report in result.topics if report.error is None],
         tables=[grid(rows, ("topic", "audit", *columns), numbers=columns)],
     )
     print_findings(session, audits)
+    if manifest.failed:
+        session.output.note(
+            f"the backup lacks {', '.join(manifest.failed)}, which could not be read when it was taken: an older one "
+            "may have them (--at, --topic)"
+        )
     if result.groups_left_out:
         session.output.note("the root has offsets of groups of its own: those of the backup were left out")
     return _told(session, result.topics) or exit_code(audits)

@@ -113,8 +113,19 @@ def _found(location: str) -> tuple[Any, str]:
     with needs("server", f"reading {location}"):
         import fsspec
     with _readable(location):
-        files, path = fsspec.core.url_to_fs(location)
+        files, path = fsspec.core.url_to_fs(location, **_options(location))
     return files, path
+
+
+def _options(location: str) -> dict[str, Any]:
+    """Of S3 what the settings say of it, as for every other location there; the rest is its own file system's."""
+    if not location.startswith("s3://"):
+        return {}
+    from siltlog.cli.server_options import take_settings
+
+    settings = take_settings({}).settings
+    options: dict[str, Any] = {"endpoint_url": settings.s3_endpoint} if settings.s3_endpoint else {}
+    return options | ({"client_kwargs": {"region_name": settings.s3_region}} if settings.s3_region else {})
 
 
 @contextmanager

@@ -219,6 +219,10 @@ def test_what_is_wrong_is_said_and_ends_with_3(tmp_path: Path, capsys: Capture) 
     assert silt(capsys, "audit", *place, "--topic", "absent", code=1) is None
     done = silt(capsys, "backup", *place, "--to", str(tmp_path / "backups"), code=1)
     assert [(one["topic"], one["error"] is None) for one in done["backed_up"]] == [("bad", False), ("good", True)]
+    lacking = restore_arguments(str(tmp_path / "backups"), (tmp_path / "new").as_uri())
+    assert silt(capsys, *lacking, "--dry-run")["lacking"] == ["bad"]
+    assert run([*lacking, "--dry-run"]) == 0
+    assert "the backup lacks bad" in capsys.readouterr().err
 
 
 def test_restore_asks(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

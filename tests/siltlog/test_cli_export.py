@@ -245,7 +245,6 @@ def test_on_s3(s3_server: S3Server, tmp_path: Path, capsys: Capture, monkeypatch
     root = s3_server.root_uri(f"export-{tmp_path.name}")
     monkeypatch.setenv("SILT_S3_ENDPOINT", s3_server.endpoint)
     monkeypatch.setenv("SILT_ROOT", root)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
     with running_server(flush_ms=50, redis_url=NO_REDIS, root=root, s3_endpoint=s3_server.endpoint) as server:
         monkeypatch.setenv("SILT_URL", server.url)
         http = Http(server.url)
