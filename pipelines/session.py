@@ -5,6 +5,7 @@ Under `spark-submit`, or where a session is active already, that one is used as 
 
 import hashlib
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from siltlog.infra.errors import ConfigError
+from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.settings import variable
 from siltlog.infra.store import ObjectStore
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 DRIVER_MEMORY = "2g"
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 LOG_CHARS_SHOWN = 600
+SCRATCH_BYTES_MIN = 16 * 1024 * 1024
+"""Free where temporary files are, before Spark is started."""
 GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit: the JVM is there already, and so are its settings."""
 
@@ -74,7 +77,8 @@ def spark_session(
     """The active Spark session, able to reach `store`, or a local one that ends with the block.
 
     With `archive_to` its JVM writes the classes that it loaded there as it ends. Raises ConfigError, one sentence that
-    says what to install, when Spark, Java or the jars are missing.
+    says what to install, when Spark, Java or the jars are missing; Unavailable `disk_full` when temporary files have no
+    space.
     """
     spark_home()
     from pyspark import SparkContext
@@ -88,6 +92,13 @@ def spark_session(
                 scratch = stack.enter_context(scratch_folder("spark"))
             except OSError as error:
                 raise ConfigError(f"Spark has no place for temporary files: {error}") from error
+            if shutil.disk_usage(scratch).free < SCRATCH_BYTES_MIN:
+                # pyspark waits for ever for a JVM that cannot write down where it listens.
+                raise problem(
+                    "disk_full",
+                    f"Spark needs {SCRATCH_BYTES_MIN // 1024**2} MiB for temporary files in {tempfile.gettempdir()}; "
+                    "free space on its disk, or name another folder in TMPDIR",
+                )
             spark = _start(store, short_job, archive_to, scratch)
             stack.callback(_stop, spark)
         else:

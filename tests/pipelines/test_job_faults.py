@@ -1,6 +1,9 @@
 """Jobs on disks that fill, and whose answers are lost: each says so in a sentence, and the next run finishes."""
 
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +37,18 @@ from siltlog.pipelines.restore import find_backup, restore_topics
 from siltlog.pipelines.retain import retain_topics
 
 TOPIC = "flights"
+START = """
+import sys
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.store import open_store
+from siltlog.pipelines.session import spark_session
+
+try:
+    with spark_session(open_store(sys.argv[1])):
+        pass
+except SiltlogError as error:
+    print(f"{error.error_code}: {error.detail}")
+"""
 KIB = 1024
 MIB = 1024 * KIB
 ROWS = 3_000
@@ -170,6 +185,18 @@ def test_export(disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert open_store(to.as_uri()).unfinished("") == []
     shutil.rmtree(to)
     assert [path for path in disk.path.rglob("*") if path.is_file()] == []
+
+
+def test_spark_is_not_begun_where_temporary_files_have_no_space(
+    disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for ever for a JVM that cannot write down where it listens."""
+    command = [sys.executable, "-c", START, tmp_path.as_uri()]
+    disk.change(f"size={4 * MIB}")
+    monkeypatch.setenv("TMPDIR", str(disk.path))
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout.startswith(f"disk_full: Spark needs 16 MiB for temporary files in {disk.path}"), run
+    assert [path for path in disk.path.rglob("*") if path.name != f"silt-spark-{os.getuid()}"] == []
 
 
 class LostAnswers:
