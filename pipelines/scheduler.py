@@ -5,12 +5,13 @@ up none that is quick. A job that was stopped halfway is due again.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us, parse_us
 from siltlog.infra.cron import Cron
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.telemetry import Logger
@@ -29,6 +30,9 @@ JOB_SECONDS_MAX = 6 * 3600.0
 """A job that takes longer is ended: no plan and no open commit of it would be safe any more."""
 RETAIN_SECONDS_MAX = 3600.0
 """Minutes are much for it, and each of its commits stays: while it hangs the disk fills."""
+TELL_AGAIN_SECONDS = 60.0
+UNTOLD_MAX = 100
+"""Runs that are kept while no server can be told of them."""
 LOOK_SECONDS_MAX = 30.0
 """The wall clock may have been set meanwhile."""
 FULL_SECONDS = 600.0
@@ -66,12 +70,13 @@ class Scheduler:
         *,
         new_run_id: Callable[[], str],
         unavailable: Callable[[str], str | None],
-        record: Callable[[JobRunRequest], None],
+        record: Callable[[JobRunRequest], bool],
         live_files: Callable[[], LiveFiles] = dict,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
-        """`unavailable` says why a job cannot be run here, if it cannot; `record` is told of each run that ended;
-        `live_files` counts the files of the tables, for compaction that cannot wait for its time."""
+        """`unavailable` says why a job cannot be run here, if it cannot; `record` is told of each run that ended, and
+        again later where it says False; `live_files` counts the files of the tables, for compaction that cannot wait
+        for its time."""
         self._crons = dict(crons)
         self._lease = lease
         self._start = start
@@ -97,8 +102,9 @@ class Scheduler:
         self._disk_full = False
         self._vacuum_at = 0.0
         """When it runs again on a full disk."""
-        self._cut_short: list[JobRunRequest] = []
-        """Runs of a runner that is gone, which nobody has told of."""
+        self._untold: deque[JobRunRequest] = deque(maxlen=UNTOLD_MAX)
+        """Runs that are still to be recorded; those of a runner that is gone are among them."""
+        self._tell_at = 0.0
 
     def run(self) -> None:
         """Returns after `stop`, when no job runs any more and the right was given back."""
@@ -130,14 +136,14 @@ class Scheduler:
     def step(self) -> float:
         """Does what there is to do now; the seconds until it should be called again."""
         changed = self._ended()
-        if not self._hold(changed):
+        held = self._hold(changed)
+        self._tell()
+        if not held:
             if self._disk_full:
                 self._make_room()
             return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
         now_us = self._clock.now_us()
         self._handled = carried_on(self._crons, self._handled, now_us)
-        while self._cut_short:
-            self._record(self._cut_short.pop())
         began = False
         for due in [*due_runs(self._crons, self._handled, now_us), *self._pressing(now_us)]:
             if self._may_begin(due):
@@ -188,7 +194,7 @@ class Scheduler:
             self._handled[job] = max(state.handled_us, self._handled.get(job, 0))
             if job in self._crons and job not in self._running and state.run_id and state.running_since_us:
                 cut_short = _request(job, state.run_id, "interrupted", state.running_since_us, now_us, ABANDONED)
-                self._cut_short.append(cut_short)
+                self._untold.append(cut_short)
         self._handled = carried_on(self._crons, self._handled, now_us)
         # The first runner of all says since when there is a schedule: what comes due from now on can be missed.
         self._lease.renew(self._states())
@@ -204,16 +210,16 @@ class Scheduler:
             self._end_jobs()
 
     def _states(self) -> dict[str, JobState]:
+        # The next runner tells of what is under way, and of what was stopped, if this one does not come to it.
+        open_runs: dict[str, tuple[int, str]] = {
+            run.job: (parse_us(str(run.started_at)), run.run_id) for run in self._untold if run.outcome == "interrupted"
+        }
+        open_runs |= {job: (run.started_us, run.run_id) for job, run in self._running.items()}
         states = {}
         for job, cron in self._crons.items():
-            run = self._running.get(job)
-            states[job] = JobState(
-                cron.expression,
-                self._handled.get(job, self._clock.now_us()),
-                running_since_us=run.started_us if run else None,
-                run_id=run.run_id if run else None,
-                unavailable=self._missing.get(job),
-            )
+            since_us, run_id = open_runs.get(job, (None, None))
+            handled_us = self._handled.get(job, self._clock.now_us())
+            states[job] = JobState(cron.expression, handled_us, since_us, run_id, self._missing.get(job))
         return states
 
     # --- jobs -----------------------------------------------------------------------------------------------
@@ -267,7 +273,8 @@ class Scheduler:
             elif self._clock.monotonic() - run.started > _seconds_max(run.due.job) and not run.too_long:
                 run.too_long = True
                 # Before the job itself says that it was interrupted: what is told first stays.
-                self._record(_result(run, self._clock.now_us()))
+                self._untold.append(_result(run, self._clock.now_us()))
+                self._tell()
                 run.process.stop()
                 run.process.join()
         for run in ended:
@@ -290,7 +297,17 @@ class Scheduler:
             else:
                 self._logger.warning("job ended", **said, error=result.error)
         if not run.too_long:
-            self._record(result)
+            self._untold.append(result)
+            self._tell_at = 0.0
+
+    def _tell(self) -> None:
+        """The oldest first; where nobody listens it tries again after a while."""
+        if self._clock.monotonic() < self._tell_at:
+            return
+        while self._untold and self._record(self._untold[0]):
+            self._untold.popleft()
+        if self._untold:
+            self._tell_at = self._clock.monotonic() + TELL_AGAIN_SECONDS
 
     def _end_jobs(self) -> None:
         runs = list(self._running.values())
@@ -300,6 +317,7 @@ class Scheduler:
         for run in runs:
             run.process.join(max(until - self._clock.monotonic(), 0))
         self._ended()
+        self._tell()
 
 
 def _seconds_max(job: str) -> float:

@@ -13,7 +13,7 @@ from siltlog.infra.client import calls
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.errors import ConfigError, Refused, SiltlogError
 from siltlog.infra.settings import ServerSettings, environment_with
 from siltlog.infra.store import open_store
 from siltlog.infra.telemetry import Logger
@@ -143,13 +143,15 @@ def _unavailable(job: str) -> str | None:
     return None
 
 
-def _tell(run: JobRunRequest, url: str, clock: Clock, logger: Logger) -> None:
-    """What the job told of itself came first, and stays."""
+def _tell(run: JobRunRequest, url: str, clock: Clock, logger: Logger) -> bool:
+    """What the job told of itself came first, and stays. False where it may be told later."""
     transport = HttpTransport()
     caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=TELL_MS)
     try:
         caller.run(calls.record_job(msgspec.to_builtins(run)))
     except SiltlogError as error:
         logger.warning("a run is not in _jobs", job=run.job, run_id=run.run_id, reason=error.detail)
+        return isinstance(error, Refused)
     finally:
         transport.close()
+    return True

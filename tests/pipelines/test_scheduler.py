@@ -39,6 +39,7 @@ class Rig:
         self.begun: list[JobProcess] = []
         self.ended = threading.Event()
         self.files: dict[str, int] = {}
+        self.listening = True
         lease = ScheduleLease(store, str(uuid.uuid4()), "node-0", clock)
         self.scheduler = Scheduler(
             crons or CRONS,
@@ -48,7 +49,7 @@ class Rig:
             self.log,
             new_run_id=lambda: str(uuid.uuid4()),
             unavailable=self.missing.get,
-            record=self.told.append,
+            record=self._record,
             live_files=lambda: self.files,
             settle_seconds=0,
         )
@@ -57,6 +58,11 @@ class Rig:
         process = JobProcess(job, self.commands.get(job, ["true"]), {"RUN": run_id}, self.log, on_end)
         self.begun.append(process)
         return process
+
+    def _record(self, run: JobRunRequest) -> bool:
+        if self.listening:
+            self.told.append(run)
+        return self.listening
 
     def jobs(self) -> list[str]:
         return [process.job for process in self.begun]
@@ -270,6 +276,33 @@ def test_a_run_that_ended_with_its_runner_is_told_by_the_next(store: ObjectStore
     after.scheduler.step()
     after.settle()
     assert [run.outcome for run in after.told].count("interrupted") == 1
+
+
+def test_what_nobody_could_be_told_of_is_told_later(store: ObjectStore) -> None:
+    clock = MovedClock(START_US)
+    first = Rig(store, clock, {"compact": FOR_EVER})
+    first.listening = False
+    first.scheduler.step()
+    clock.advance(600)
+    first.scheduler.step()
+    retains = [process for process in first.begun if process.job == "retain"]
+    retains[0]._ended.wait(WAIT_SECONDS)
+    first.scheduler.step()
+    assert first.told == []
+    first.listening = True
+    first.scheduler.step()
+    assert first.told == [], "it does not ask all the time"
+    clock.advance(60)
+    first.scheduler.step()
+    assert first.outcomes() == [("retain", "succeeded")]
+    first.listening = False
+    first.scheduler.stop()
+    first.scheduler.run()
+    assert first.outcomes() == [("retain", "succeeded")]
+    second = Rig(store, clock, {})
+    second.scheduler.step()
+    second.settle()
+    assert ("compact", "interrupted") in second.outcomes(), "it goes with the right to run the schedule"
 
 
 def test_a_table_with_many_files_does_not_wait_for_the_time_of_compaction(rig: Rig) -> None:
