@@ -67,7 +67,7 @@ def replay_run_producer(run: str, partition: int) -> str:
 
 def replay_run_seat(run: str) -> str:
     """Publishes nothing: the process that claimed it last has the run."""
-    return f"replay-{run}"
+    return f"replay-{run}-seat"
 
 
 def topic_name_problem(name: str) -> str | None:

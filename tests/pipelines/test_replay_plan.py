@@ -103,6 +103,17 @@ def test_partitions_that_grew_go_by_their_keys(store: ObjectStore) -> None:
     assert not plan("events", grown, Selection(), Target("copy", "id", 2)).keep_partitions
 
 
+RUNS = st.text("seat-01", min_size=1, max_size=7)
+PARTITIONS = st.integers(0, 11)
+
+
+@given(RUNS, RUNS, PARTITIONS, PARTITIONS)
+def test_no_two_runs_have_one_producer(one: str, other: str, first: int, second: int) -> None:
+    producers = names.replay_run_producer(one, first), names.replay_run_producer(other, second)
+    assert (producers[0] == producers[1]) == ((one, first) == (other, second))
+    assert names.replay_run_seat(one) != producers[1]
+
+
 @given(OFFSETS, st.integers(1, 2000))
 def test_no_request_has_records_of_two_blocks(offsets: list[int], bytes_max: int) -> None:
     blocks = list(in_blocks(_tables(offsets), bytes_max))

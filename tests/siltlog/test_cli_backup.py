@@ -211,7 +211,7 @@ def test_what_is_wrong_is_said_and_ends_with_3(tmp_path: Path, capsys: Capture) 
     store.delete(f"{names.topic_path('bad')}/{file}")
     assert run(["audit", *place]) == 3
     out = capsys.readouterr().out
-    assert "missing_file" in out and file in out and "wrong" in out
+    assert "missing_file" in out and file in out and "wrong" in out and "put the file back" in out
     [bad, good] = silt(capsys, "audit", *place, code=3)["audited"]
     assert (bad["verdict"], good["verdict"]) == ("wrong", "clean")
     assert [(one["kind"], one["path"], one["first_offset"]) for one in bad["findings"]] == [("missing_file", file, 0)]
