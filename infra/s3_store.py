@@ -14,7 +14,7 @@ from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from siltlog.infra.errors import problem
 from siltlog.infra.store import COPY_BYTES, ObjectInfo
@@ -44,6 +44,12 @@ def translated(path: str) -> Iterator[None]:
             raise FileNotFoundError(path) from error
         raise problem(
             "topic_unavailable", f"S3 refused {path}: {code} {error.response['Error'].get('Message', '')}"
+        ) from error
+    except NoCredentialsError as error:
+        raise problem(
+            "topic_unavailable",
+            f"there are no keys for S3 here, to reach {path}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give "
+            "this machine a role; and SILT_S3_ENDPOINT for another server than AWS",
         ) from error
     except (BotoCoreError, S3UploadFailedError) as error:
         raise problem("topic_unavailable", f"S3 cannot be reached for {path}: {error}") from error

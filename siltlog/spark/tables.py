@@ -1,16 +1,20 @@
 """What the tables of topics hold, as Spark's own Delta source reads it, named as its Kafka source names it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from siltlog.infra import names, settings
 from siltlog.infra.client.table_location import table_uri
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.topics import select_of, spark_uri
 from siltlog.spark.columns import TIMESTAMP_TYPES
+
+_NO_DELTA = ("[TABLE_OR_VIEW_NOT_FOUND]", "[DATA_SOURCE_NOT_FOUND]")
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,10 +28,11 @@ def read(spark: "SparkSession", topic: str, *, url: str | None = None, root: str
     `SILT_S3_ENDPOINT` and `SILT_S3_REGION` hold here as for the server. Raises UnknownTopic.
     """
     store, snapshot = _opened(topic, url, root)
-    return spark.sql(
-        f"SELECT *, '{topic}' AS topic, {_timestamp_type(snapshot)} AS timestampType "  # noqa: S608
-        f"FROM ({select_of(store, topic, snapshot)})"
-    )
+    with _delta():
+        return spark.sql(
+            f"SELECT *, '{topic}' AS topic, {_timestamp_type(snapshot)} AS timestampType "  # noqa: S608
+            f"FROM ({select_of(store, topic, snapshot)})"
+        )
 
 
 def readStream(spark: "SparkSession", topic: str, *, url: str | None = None, root: str | None = None) -> "DataFrame":
@@ -38,12 +43,27 @@ def readStream(spark: "SparkSession", topic: str, *, url: str | None = None, roo
     checkpoint.
     """
     store, snapshot = _opened(topic, url, root)
-    stream = (
-        spark.readStream.format("delta")
-        .option("skipChangeCommits", "true")
-        .load(spark_uri(store, names.topic_path(topic)))
-    )
+    with _delta():
+        stream = (
+            spark.readStream.format("delta")
+            .option("skipChangeCommits", "true")
+            .load(spark_uri(store, names.topic_path(topic)))
+        )
     return stream.selectExpr("*", f"'{topic}' AS topic", f"{_timestamp_type(snapshot)} AS timestampType")
+
+
+@contextmanager
+def _delta() -> Iterator[None]:
+    """We opened the table: where Spark finds none, it is Delta that it has not. Raises ConfigError."""
+    try:
+        yield
+    except Exception as error:
+        if any(sign in str(error) for sign in _NO_DELTA):
+            raise ConfigError(
+                "this Spark session has no Delta: begin it with the package and the two settings that docs/spark.md "
+                'says, or read with format("siltlog"), which needs neither'
+            ) from error
+        raise
 
 
 def _opened(topic: str, url: str | None, root: str | None) -> tuple[ObjectStore, TableSnapshot]:

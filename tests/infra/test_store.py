@@ -257,6 +257,15 @@ def test_an_s3_that_is_down_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> N
             store.open("a")
 
 
+def test_a_machine_without_keys_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(Unavailable, match="set AWS_ACCESS_KEY_ID"):
+        S3Store("bucket", "", endpoint="http://127.0.0.1:1").list("topics")
+
+
 @mock_aws
 def test_against_moto(monkeypatch: pytest.MonkeyPatch) -> None:
     store = S3Store("bucket", "", region="us-east-1")

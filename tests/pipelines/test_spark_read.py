@@ -1,11 +1,12 @@
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from record_tables import new_id
 from topic_writer import TopicWriter
 
 import siltlog.spark
-from siltlog.infra.errors import UnknownTopic
+from siltlog.infra.errors import ConfigError, UnknownTopic
 from siltlog.infra.store import ObjectStore
 
 pytestmark = pytest.mark.spark
@@ -41,3 +42,15 @@ def test_a_deleted_topic_is_none(spark: Any, store: ObjectStore) -> None:
     for name in ("t", "never"):
         with pytest.raises(UnknownTopic):
             siltlog.spark.read(spark, name, root=store.root_uri)
+
+
+def test_a_session_without_delta_is_told_from_a_topic_that_is_not_there(store: ObjectStore) -> None:
+    TopicWriter(store, "t")
+    said = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `delta`.`file:///…` cannot be found."
+    session = Mock(**{"sql.side_effect": RuntimeError(said)})
+    with pytest.raises(ConfigError, match="has no Delta"):
+        siltlog.spark.read(session, "t", root=store.root_uri)
+    said = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta."
+    session = Mock(**{"readStream.format.side_effect": RuntimeError(said)})
+    with pytest.raises(ConfigError, match="has no Delta"):
+        siltlog.spark.readStream(session, "t", root=store.root_uri)
