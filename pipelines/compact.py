@@ -112,9 +112,11 @@ def compact_topics(
     while left:
         with spark_session(store, short_job=short_job) as spark:
             # A topic that is too much for its JVM ends it; the others get another one.
-            while left and not has_ended(spark):
+            while left:
                 table = left.pop(0)
                 reports[table.topic] = compact(spark, store, table, clock, progress)
+                if has_ended(spark):
+                    break
     return list(reports.values())
 
 

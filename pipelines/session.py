@@ -105,10 +105,13 @@ def spark_session(
             spark = SparkSession.builder.getOrCreate()
         for name in TWICE_TOLD:
             PySparkLogger.getLogger(name).disabled = True
-        for name, value in READING.items():
-            _set(spark, name, value)
-        for name, value in s3a_settings(store).items():
-            _set(spark, f"spark.hadoop.{name}", value)
+        try:
+            for name, value in READING.items():
+                _set(spark, name, value)
+            for name, value in s3a_settings(store).items():
+                _set(spark, f"spark.hadoop.{name}", value)
+        except spark_errors() as error:
+            raise ConfigError(f"Spark ended as it started: {reason_of(error)}") from error
         yield spark
 
 
@@ -169,9 +172,11 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def has_ended(spark: "SparkSession") -> bool:
-    """Whether its JVM is gone, where it is a child of this process."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)
-    return process is not None and process.poll() is not None
+    """Whether nothing can be run in it any more."""
+    try:
+        return bool(spark.sparkContext._jsc.sc().isStopped())
+    except spark_errors():
+        return True
 
 
 def lacks_space(error: Exception) -> bool:
@@ -294,9 +299,9 @@ def _stop(spark: "SparkSession") -> None:
     from pyspark.sql import SparkSession
 
     gateway = SparkContext._gateway
-    if gateway.proc.poll() is None:
+    try:
         spark.stop()
-    else:
+    except spark_errors():  # its JVM is gone
         SparkContext._active_spark_context = SparkSession._instantiatedSession = None
     _end(gateway)
 
