@@ -12,7 +12,7 @@ from siltlog.infra.topic_config import TopicConfig
 MIB = 1024 * 1024
 FILE_BYTES_TARGET = 128 * MIB
 CHUNK_BYTES_MAX = 1024 * MIB
-CHUNK_FILES_MAX = 2_000
+CHUNK_FILES_MAX = 1_000
 """With the bytes: minutes for a chunk on two cores, so that little is lost when it is killed or raced."""
 LEAD_FACTOR = 0.5
 """A file is merged with those after it only when it is at most this many times as large as all of them: so a record is
