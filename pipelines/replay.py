@@ -134,7 +134,7 @@ def _took(report: ReplayReport, records: int, advance: Advance | None) -> None:
 # --- planning ------------------------------------------------------------------------------------------------
 def _planned(store: ObjectStore, admin: Admin, asked: Request, clock: Clock) -> tuple[TableSnapshot, ReplayPlan]:
     if asked.topic is None or asked.into is None:
-        missing = f"there is no run {asked.run}; " if asked.run else ""
+        missing = f"there is no run {asked.run} at {store.root_uri}; " if asked.run else ""
         raise problem("invalid_request", f"{missing}a new run needs the topics to replay and to publish to")
     document = admin.topic(asked.into)
     into = Target(asked.into, document["topic_id"], document["partitions"])

@@ -1,5 +1,6 @@
 """`silt replay`."""
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,8 @@ def replay(
         raise click.UsageError("say which --topic to replay and --into which, or which --run to go on with")
     settings = place_settings(root, data_dir)
     topics = [topic] if topic else []
+    given = {"--root": root, "--data-dir": data_dir}
+    tables = "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
     with (
         needs("spark" if chosen["where"] else "server", "silt replay"),
         recorded(session, settings, "replay", topics, dry_run) as recording,
@@ -118,7 +121,9 @@ def replay(
             session.url,
             asked,
             dry_run=dry_run,
-            begun=lambda name: session.output.note(f"if this is cut short, go on with: silt replay --run {name}"),
+            begun=lambda name: session.output.note(
+                f"if this is cut short, go on with: silt replay --run {name}{tables}"
+            ),
             advance=lambda done, planned: bar.update(task, completed=done, total=planned),
         )
         topics[:] = [report.topic]

@@ -290,6 +290,15 @@ def test_a_run_that_stopped_too_long_ago_is_not_guessed_at(
     assert http.end(topic) == 9 + 9
 
 
+def test_what_goes_on_with_a_run_names_its_tables_too(
+    server: ServerProcess, topic: str, flights: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SILT_DATA_DIR")
+    assert run(["replay", "-t", flights, "--into", topic, "--until", "1", "--data-dir", str(server.data_dir)]) == 0
+    words = capsys.readouterr().err.partition("go on with: silt ")[2].split()
+    assert words[:2] == ["replay", "--run"] and run(words[:5]) == 0
+
+
 def test_misuse(http: Http, topic: str, flights: str, capsys: Capture) -> None:
     assert run(["replay", "--topic", topic]) == 2
     assert run(["replay", "--topic", topic, "--into", topic, "--from", "noon"]) == 2
