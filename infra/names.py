@@ -110,6 +110,7 @@ def dead_letter_topic(topic: str) -> str:
 
 # --- the data dir -----------------------------------------------------------------------------------------
 LOCK_FILE = "lock"
+SCHEDULE_HOLDER_FILE = "schedule-holder"
 WAL_FOLDER = "wal"
 STRANDED_FOLDER = "stranded"
 LAKE_FOLDER = "lake"

@@ -72,11 +72,21 @@ def _entries(store: ObjectStore) -> list[ObjectInfo]:
 class ScheduleLease:
     """Used on one thread. Its methods raise Unavailable while the store cannot be reached; what is held is held on."""
 
-    def __init__(self, store: ObjectStore, holder: str, runner: str, clock: Clock, lease_ms: int = LEASE_MS) -> None:
-        """`holder` is of this process alone, and of no other one ever."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        holder: str,
+        runner: str,
+        clock: Clock,
+        lease_ms: int = LEASE_MS,
+        *,
+        former: str = "",
+    ) -> None:
+        """`holder` is of this process alone, and of no other one ever; `former` of one that is known to be gone."""
         self.lease_ms = lease_ms
         self._store = store
         self._holder = holder
+        self._former = former
         self._runner = runner
         self._clock = clock
         self.number = 0
@@ -99,7 +109,7 @@ class ScheduleLease:
             return self._write(1, self.jobs)
         number, entry, _ = newest
         self.jobs = entry.jobs
-        if entry.holder not in ("", self._holder):
+        if entry.holder not in ("", self._holder, self._former):
             now = self._clock.monotonic()
             if self._seen[0] != number:
                 self._seen = (number, now)

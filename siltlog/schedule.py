@@ -4,7 +4,9 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import msgspec
 
@@ -40,13 +42,17 @@ def scheduler(
     live_files: Callable[[], LiveFiles] | None = None,
     lease_ms: int = LEASE_MS,
     settle_seconds: float = SETTLE_SECONDS,
+    holder_file: Path | None = None,
 ) -> Scheduler:
     """A runner of the jobs that `settings` name. `url` is where they tell of their runs.
 
-    `live_files` counts the files of the tables; unless it is given, the server at `url` is asked.
+    `live_files` counts the files of the tables; unless it is given, the server at `url` is asked. `holder_file` is of
+    whoever alone runs the schedule now, and remembers the runner before, whose lease need not run out then.
     """
     store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
-    lease = ScheduleLease(store, str(uuid.uuid4()), settings.node_id, clock, lease_ms)
+    holder = str(uuid.uuid4())
+    former = "" if holder_file is None else _succeed(holder_file, holder)
+    lease = ScheduleLease(store, holder, settings.node_id, clock, lease_ms, former=former)
     return Scheduler(
         settings.crons(),
         lease,
@@ -59,6 +65,17 @@ def scheduler(
         live_files=live_files or LiveFilesOfServer(url, clock),
         settle_seconds=settle_seconds,
     )
+
+
+def _succeed(holder_file: Path, holder: str) -> str:
+    """Writes down who runs the schedule of a data dir; who did before."""
+    try:
+        former = holder_file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        former = ""
+    with suppress(OSError):
+        holder_file.write_text(holder, "utf-8")
+    return former
 
 
 class ScheduleThread:

@@ -265,11 +265,7 @@ class _Server:
         serving = asyncio.create_task(server.serve([listener]))
         watching = asyncio.create_task(self._announce(server, data_dir, url))
         restoring = asyncio.create_task(jobs.restore())
-        schedule = (
-            ScheduleThread(scheduler(settings, url, self.clock, self.logger, live_files=lambda: _live_files(log)))
-            if settings.schedule == "on"
-            else None
-        )
+        schedule = self._run_schedule(log, url) if settings.schedule == "on" else None
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         watching.cancel()
@@ -288,6 +284,19 @@ class _Server:
         stopped = await flusher.stop(STOP_SECONDS_MAX)
         log.wal.close()
         self._threads_hang = not (drained and stopped)
+
+    def _run_schedule(self, log: Log, url: str) -> ScheduleThread:
+        settings = self.settings
+        runner = scheduler(
+            settings,
+            url,
+            self.clock,
+            self.logger,
+            live_files=lambda: _live_files(log),
+            # The data dir is locked: whoever ran its schedule before is gone.
+            holder_file=settings.data_dir / names.SCHEDULE_HOLDER_FILE,
+        )
+        return ScheduleThread(runner)
 
     async def _announce(self, server: _Uvicorn, data_dir: DataDir, url: str) -> None:
         while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)

@@ -52,6 +52,17 @@ def test_from_one_that_is_gone_it_is_taken_after_a_whole_lease_of_silence(store:
     assert waits.renew(JOBS)
 
 
+def test_from_one_that_is_known_to_be_gone_it_is_taken_at_once(store: ObjectStore) -> None:
+    clock = MovedClock(0)
+    gone = ScheduleLease(store, "former", "a", clock, LEASE_MS)
+    assert gone.take() and gone.renew(JOBS)
+    other = ScheduleLease(store, "other", "b", clock, LEASE_MS, former="somebody else")
+    assert not other.take()
+    again = ScheduleLease(store, "again", "a", clock, LEASE_MS, former="former")
+    assert again.take() and again.jobs == JOBS
+    assert not gone.renew({}), "what is not gone after all loses it"
+
+
 def test_who_could_not_hear_that_it_wrote_has_it(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = MovedClock(0)
     one = lease(store, clock, "a")

@@ -134,6 +134,16 @@ def test_a_server_runs_its_jobs_and_ends_them_with_itself(
     assert set(outcomes[:-1]) == {"succeeded"} and outcomes[-1] == "interrupted"
 
 
+def test_a_server_that_was_killed_runs_the_schedule_again_at_once(tmp_path: Path) -> None:
+    settings = {"schedule": "on", "schedule_retain": EVERY_SECOND, **OFF}
+    with running_server(data_dir=tmp_path / "data", redis_url=NO_REDIS, flush_ms=20, **settings) as server:
+        wait_for(lambda: runs(Http(server.url)), "retention never came")
+        server.kill()
+        server.restart()
+        before = len(runs(Http(server.url)))
+        wait_for(lambda: len(runs(Http(server.url))) > before, "the lease of the killed process was waited for")
+
+
 def test_the_next_runner_takes_over_from_one_that_was_killed(server: ServerProcess, tmp_path: Path) -> None:
     http = Http(server.url)
     fill(http, "taken-over", retention_records=4)
