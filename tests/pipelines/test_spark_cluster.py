@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import urllib3
 from spark_cluster import standalone_cluster
 
 from siltlog import Admin, Consumer, Producer, TopicPartition
@@ -30,7 +31,10 @@ def test_a_cluster_compacts_replays_reads_and_writes(tmp_path: Path) -> None:
             with Producer(server.url, acks="table") as producer:
                 part = values[first : first + ROWS]
                 producer.send_batch("events", pa.table({"key": part, "value": part}))
-                producer.send_batch("latest", pa.table({"key": [f"k{n % KEYS}" for n in range(ROWS)], "value": part}))
+            # Without a producer: of one's records none goes before a server has noted what they tell of it.
+            records = [{"key": f"k{n % KEYS}", "value": value} for n, value in enumerate(part)]
+            url = f"{server.url}/v1/topics/latest/records?acks=table"
+            assert urllib3.request("POST", url, json={"records": records}).status == 200
         with standalone_cluster(tmp_path) as cluster:
             done = cluster.submit(JOB, server.url, server.root)
         assert done.returncode == 0, done.stdout[-4000:]

@@ -18,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 TOUR = NOTEBOOKS / "tour.ipynb"
 EXECUTE = NOTEBOOKS / "execute.py"
-PICTURES = ("progress", "latency", "freshness", "files", "answer", "stream")
+PICTURES = ("progress", "latency", "freshness", "lag", "files", "answer", "stream")
 SIZE_BYTES_MAX = 1_000_000
 FLIGHTS = 24_000
 

@@ -1,14 +1,19 @@
 """A topic's table, by readers of Delta that know nothing of Siltlog."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pyarrow as pa
 import pytest
+import urllib3
+from s3_server import S3Server
 
 import siltlog
 from siltlog import Admin, Producer
+from siltlog.infra.settings import ServerSettings
+from siltlog.pipelines.compact import compact_topics
 from siltlog.testing import running_server
 
 # In a process of their own: some end the interpreter they are in when they meet others' threads at its exit.
@@ -36,9 +41,16 @@ print(json.dumps(found.fetchall()[0]))
 BINARY = {"deltalake": "binary", "polars": "binary", "duckdb": "blob"}
 
 
-def read_by(reader: str, uri: str) -> list[object]:
+def read_by(reader: str, uri: str, **environment: str) -> list[object]:
     program = f"import json, sys\nuri = sys.argv[1]\n{READERS[reader]}"
-    ran = subprocess.run([sys.executable, "-c", program, uri], capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-c", program, uri],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert ran.returncode == 0, ran.stderr
     found: list[object] = json.loads(ran.stdout)
     return found
@@ -60,3 +72,25 @@ def test_any_reader_of_delta_reads_a_topic() -> None:
             admin.delete_records("events", 0, 50)
         for reader in READERS:
             assert read_by(reader, uri) == [50, 99, BINARY[reader]], reader
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+@pytest.mark.slow
+def test_any_reader_of_delta_reads_what_compaction_wrote_to_s3(s3_server: S3Server) -> None:
+    """Five files of the same ten keys, of which Spark left the last of each, in one file."""
+    settings = {"root": s3_server.root_uri("readers"), "s3_endpoint": s3_server.endpoint}
+    with running_server(redis_url="redis://127.0.0.1:1/0", flush_ms=50, **settings) as server:
+        with Admin(server.url) as admin:
+            admin.create_topic("latest", 1, {"cleanup.policy": "compact", "min.compaction.lag.ms": 0})
+        for first in range(0, 50, 10):
+            # Without a producer: of one's records none goes before a server has noted what they tell of it.
+            records = [{"key": f"k{n}", "value": f"v{first + n}"} for n in range(10)]
+            url = f"{server.url}/v1/topics/latest/records?acks=table"
+            assert urllib3.request("POST", url, json={"records": records}).status == 200
+        [compacted] = compact_topics(ServerSettings(**settings), ["latest"])
+        assert compacted.error is None
+        uri = siltlog.table_uri("latest", server.url)
+        reached = {"AWS_ENDPOINT_URL": s3_server.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+        for reader in READERS:
+            assert read_by(reader, uri, **reached) == [10, 49, BINARY[reader]], reader
