@@ -266,13 +266,14 @@ def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSess
             with _interrupt_held():
                 gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
             SparkContext(gateway=gateway, conf=conf)
+            return SparkSession.builder.getOrCreate()
         except BaseException as error:
             if gateway is not None:
+                SparkContext._active_spark_context = SparkSession._instantiatedSession = None
                 _end(gateway)
             if not isinstance(error, Exception):
                 raise
             raise ConfigError(f"Spark did not start with {java.executable}: {_tail(output) or error}") from error
-    return SparkSession.builder.getOrCreate()
 
 
 @contextmanager
