@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from record_tables import CLOCK, START_US, new_id
+from s3_server import S3Server
 from topic_writer import TopicWriter
 
 from siltlog.infra import names
@@ -14,13 +15,14 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.data_file import read_data_file
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.schema import FILE_SCHEMA, HEADERS, TIMESTAMP
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_retention import move_starts, start_move
 from siltlog.pipelines import key_compaction, key_compaction_plan, rewriting
 from siltlog.pipelines.compact import CompactionReport, compact
 from siltlog.pipelines.compaction_plan import Limits
 from siltlog.pipelines.key_compaction import compact_keys, keys_plan
+from siltlog.pipelines.session import spark_session
 from siltlog.pipelines.topics import spark_uri
 
 pytestmark = pytest.mark.spark
@@ -322,3 +324,21 @@ def test_a_successor_of_the_name_begins_uncompacted(spark: Any, store: ObjectSto
     again.put((b"a", b"1"), (b"a", b"2"))
     run(spark, again)
     assert again.kept() == [1]
+
+
+@pytest.mark.s3
+def test_a_bucket_and_more_than_one_merge_of_a_partition(spark: Any, s3_server: S3Server) -> None:
+    store = open_store(s3_server.root_uri("keys"), s3_endpoint=s3_server.endpoint, s3_region=s3_server.region)
+    topic = Prices(store, partitions=2)
+    chooser = random.Random(7)
+    for _ in range(4):
+        for partition in range(2):
+            topic.put(*((b"k%d" % chooser.randrange(90), b"v" * 40) for _ in range(60)), partition=partition)
+    wanted = {partition: model(topic.rows(partition), 10**6) for partition in range(2)}
+    limits = Limits(file_bytes_target=2_000, chunk_bytes_max=100_000)
+    table = topic.opened()
+    with spark_session(store):
+        done = compact_keys(spark, store, table, keys_plan(store, TOPIC, table.snapshot, CLOCK), CLOCK, limits)
+    assert (done.chunks, done.raced_chunks) == (1, 0)
+    assert done.written_files > 2
+    assert {partition: topic.rows(partition) for partition in range(2)} == wanted
