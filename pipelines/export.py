@@ -99,6 +99,8 @@ class Done(msgspec.Struct):
     topic: str
     version: int
     files: list[str]
+    partitions: int | None = None
+    """Of the topic then, where that was noted."""
 
 
 def export(
@@ -185,7 +187,7 @@ def _write(
     if made.format == "delta":
         _make_table(target, {part.path: part.records.partition for part in parts if part.path in set(files)})
     _remove_half_written(target, half_written, [*(part.path for part in parts), PLAN_OBJECT, DONE_OBJECT])
-    target.put(DONE_OBJECT, msgspec.json.encode(Done(made.topic, made.version, files)))
+    target.put(DONE_OBJECT, msgspec.json.encode(Done(made.topic, made.version, files, snapshot.partitions)))
     target.sync([DONE_OBJECT])
     if made.selection.where is not None:
         remove_matches(store, made.topic, made.run)

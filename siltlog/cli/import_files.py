@@ -41,6 +41,8 @@ class Found(NamedTuple):
     name: str
     """Within what was named: two files of the same content are still two."""
     exported: bool
+    partitions: int | None = None
+    """Of the topic that it was exported from, where that is known."""
 
 
 @dataclass(slots=True)
@@ -99,6 +101,8 @@ def import_files(
     pace = Pace(rate, SystemClock())
     imported: list[Imported] = []
     with recorded(session, None, "import", [topic], dry_run) as recording:
+        if not by_key and lines != "value":
+            _check_partitions(session, topic, found)
         try:
             for one in found:
                 own: Any = lines or ("record" if one.exported else "value")
@@ -123,6 +127,27 @@ def import_files(
     document["files"] = documents
     count = document["rows" if dry_run else "count"]
     session.output.document(document, value=[count], tables=[grid(documents, COLUMNS, numbers=COLUMNS[1:])])
+
+
+def _check_partitions(session: Session, topic: str, found: Sequence[Found]) -> None:
+    """Before anything is published: whether records of an export can stay in the partitions that they say."""
+    counts = {one.partitions for one in found if one.partitions is not None}
+    if not counts:
+        return
+    with session.admin() as admin:
+        there = int(admin.topic(topic)["partitions"])
+    wanted = max(counts)
+    if wanted > there:
+        raise problem(
+            "invalid_request",
+            f"the export is of a topic with {wanted} partitions, and {topic} has {there}; nothing was published: place "
+            "its records by their keys (--by-key), or give the topic more partitions",
+        )
+    if counts != {there}:
+        session.output.note(
+            f"the export is of a topic with {wanted} partitions, and {topic} has {there}: records keep the partition that "
+            "they say, which is not where their keys would be looked for (--by-key)"
+        )
 
 
 def _read(one: Found, kind: Any, wanted: "RecordShape", label: str, entry: Imported) -> None:
@@ -185,15 +210,17 @@ def _found(source: str, kind: str | None) -> Iterator[Found]:
     if exported and WHOLE not in below:
         raise problem("invalid_request", f"the export in {source} is not whole; repeat it, then import it")
     names: Sequence[str] = sorted(below)
+    partitions: int | None = None
     if exported:
         with opened(below[WHOLE]) as stream:
-            names = json.load(stream)["files"]
+            whole = json.load(stream)
+        names, partitions = whole["files"], whole.get("partitions")
     for name in names:
         hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
         if not hidden and (
             kind is not None or any(suffix.lstrip(".") in (*FORMATS, "jsonl") for suffix in _endings(name))
         ):
-            yield Found(below[name], name, exported)
+            yield Found(below[name], name, exported, partitions)
 
 
 def _endings(name: str) -> list[str]:

@@ -197,6 +197,17 @@ def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Ca
     assert failed["error_code"] == "invalid_record" and "c.ndjson: line 2" in failed["detail"]
 
 
+def test_a_topic_of_other_partitions(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
+    to = str(tmp_path / "out")
+    done(capsys, "export", "--topic", topic, "--to", to)
+    fewer, more = other(http, 1), other(http, 3)
+    for dry_run in ([], ["--dry-run"]):
+        refused = done(capsys, "import", "--topic", fewer, to, *dry_run, status=1)["detail"]
+        assert "--by-key" in refused and http.end(fewer) == 0, "nothing is half done"
+    assert done(capsys, "import", "--topic", fewer, to, "--by-key")["count"] == 2 * len(RECORDS)
+    assert run(["import", "--topic", more, to]) == 0 and "--by-key" in capsys.readouterr().err
+
+
 def test_a_dry_run_of_an_import_reads_all_and_publishes_nothing(
     http: Http, topic: str, tmp_path: Path, capsys: Capture
 ) -> None:
