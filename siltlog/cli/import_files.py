@@ -145,8 +145,8 @@ def _check_partitions(session: Session, topic: str, found: Sequence[Found]) -> N
         )
     if counts != {there}:
         session.output.note(
-            f"the export is of a topic with {wanted} partitions, and {topic} has {there}: records keep the partition that "
-            "they say, which is not where their keys would be looked for (--by-key)"
+            f"the export is of a topic with {wanted} partitions, and {topic} has {there}: records keep the partition "
+            "that they say, which is not where their keys would be looked for (--by-key)"
         )
 
 
