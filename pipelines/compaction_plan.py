@@ -1,13 +1,13 @@
 """Which files of a topic to merge: values in, values out."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
 from siltlog.infra.data_file import DataFile
 from siltlog.infra.errors import problem
 from siltlog.infra.table_snapshot import TableSnapshot
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.topic_config import UNLIMITED, TopicConfig
 
 MIB = 1024 * 1024
 FILE_BYTES_TARGET = 128 * MIB
@@ -25,9 +25,14 @@ TINY_FILE_BYTES = 128 * 1024
 """To open and close a file costs about what it costs to write so many bytes: key compaction, which reads each file
 twice, has smaller ones merged first, and merges larger ones as it writes what stays of them."""
 RETENTION_PARTS = 10
-"""Retention waits for the newest record of a file: merging holds a record back by at most this part of its time."""
+"""Retention removes whole files: merging holds a record back by at most this part of the time, bytes or records that
+are kept."""
+RETENTION_BYTES_MIN = MIB
+RETENTION_RECORDS_MIN = 10_000
+"""Files up to these are made in any case: a topic that keeps next to nothing must not have a file for each flush."""
 US_PER_MS = 1000
-_EXPIRED = -1
+Period = tuple[int, int]
+_EXPIRED: Period = -1, -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,14 @@ class Limits:
     def big_bytes(self) -> int:
         """Files of this size and above are left alone."""
         return self.file_bytes_target // 2
+
+    def within(self, config: TopicConfig) -> "Limits":
+        """With files that are a part of what `retention.bytes` keeps, where that is less."""
+        kept_bytes = config.integer("retention.bytes") if _expires(config) else UNLIMITED
+        if kept_bytes == UNLIMITED:
+            return self
+        part = max(kept_bytes // RETENTION_PARTS, RETENTION_BYTES_MIN)
+        return replace(self, file_bytes_target=min(self.file_bytes_target, part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +128,7 @@ def plan(
     Of partitions that are `rewritten_next`, by key compaction, only tiny or very many files are merged.
     Raises CorruptData when files of a partition overlap: merging would hide which of them is wrong.
     """
-    limits = limits or Limits()
+    limits = (limits or Limits()).within(config)
     if snapshot.deleted:
         return CompactionPlan(snapshot.version, ())
     by_partition = []
@@ -151,7 +164,7 @@ def _merges(
             start += 1
 
 
-def _run_end(files: Sequence[DataFile], periods: Sequence[tuple[int, bool]], start: int, limits: Limits) -> int:
+def _run_end(files: Sequence[DataFile], periods: Sequence[tuple[Period, bool]], start: int, limits: Limits) -> int:
     """The end (exclusive) of the longest run from `start` that may become one file."""
     size = 0
     for index in range(start, min(len(files), start + limits.chunk_files_max)):
@@ -165,23 +178,34 @@ def _run_end(files: Sequence[DataFile], periods: Sequence[tuple[int, bool]], sta
     return min(len(files), start + limits.chunk_files_max)
 
 
-def periods_of(files: Sequence[DataFile], config: TopicConfig, now_ms: int) -> list[int]:
+def periods_of(files: Sequence[DataFile], config: TopicConfig, now_ms: int) -> list[Period]:
     """For each file the period in which retention can remove it; only files of the same one are merged.
 
     Retention removes prefixes, so a file waits for the newest record up to its end. What has expired is one period.
     """
-    retention_us = config.integer("retention.ms") * US_PER_MS
-    if retention_us < 0 or "delete" not in str(config["cleanup.policy"]).split(","):
-        return [0] * len(files)
+    if not _expires(config):
+        return [(0, 0)] * len(files)
+    retention_us, records = config.integer("retention.ms") * US_PER_MS, config.integer("retention.records")
     length_us = max(retention_us // RETENTION_PARTS, 1)
+    length = max(records // RETENTION_PARTS, RETENTION_RECORDS_MIN)
     expired_us = now_ms * US_PER_MS - retention_us
     periods = []
     newest_us = None
     for file in files:
         newest_us = file.max_timestamp_us if newest_us is None else max(newest_us, file.max_timestamp_us)
-        # Counted from a fixed time, so that merging does not move its own boundaries.
-        periods.append(_EXPIRED if newest_us < expired_us else max(newest_us, 0) // length_us)
+        # Both counted from a fixed place, so that merging does not move its own boundaries.
+        span = 0 if records == UNLIMITED else file.last_offset // length
+        if retention_us < 0:
+            periods.append((0, span))
+        elif newest_us < expired_us:
+            periods.append(_EXPIRED)
+        else:
+            periods.append((max(newest_us, 0) // length_us, span))
     return periods
+
+
+def _expires(config: TopicConfig) -> bool:
+    return "delete" in str(config["cleanup.policy"]).split(",")
 
 
 def check_order(files: Sequence[DataFile]) -> None:

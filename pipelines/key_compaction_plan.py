@@ -14,7 +14,16 @@ from siltlog.infra.data_file import DataFile
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.table_totals import Kept
 from siltlog.infra.topic_config import TopicConfig
-from siltlog.pipelines.compaction_plan import CHUNK_SCANS_MAX, MIB, Chunk, Limits, Merge, check_order, periods_of
+from siltlog.pipelines.compaction_plan import (
+    CHUNK_SCANS_MAX,
+    MIB,
+    Chunk,
+    Limits,
+    Merge,
+    Period,
+    check_order,
+    periods_of,
+)
 
 PASS_PARTITIONS_MAX = 16
 """Partitions that are looked through together, in one query with a scan for each."""
@@ -161,6 +170,7 @@ def rewrites(
     Chunks are in the order in which they must be committed: of each partition from its lowest offset on, so that a
     tombstone never goes before what it stands for.
     """
+    limits = limits.within(config)
     by_partition = [list(_merges(found, kept, config, now_ms, limits)) for found in ranges]
     chunks: list[Chunk] = []
     merges: list[Merge] = []
@@ -192,7 +202,7 @@ def _merges(
     """Neighbours that together become a file of the target's size at most."""
     run: list[DataFile] = []
     stays_bytes = words = 0
-    run_period: int | None = None
+    run_period: Period | None = None
 
     def loses(files: Sequence[DataFile]) -> bool:
         return any(kept[file.path].kept.rows < file.rows for file in files)

@@ -13,7 +13,9 @@ from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.batcher import FILES_PER_SECOND_BUDGET
 from siltlog.pipelines.compaction_plan import (
     CHUNK_SCANS_MAX,
+    RETENTION_BYTES_MIN,
     RETENTION_PARTS,
+    RETENTION_RECORDS_MIN,
     TINY_FILE_BYTES,
     CompactionPlan,
     Limits,
@@ -119,6 +121,27 @@ def test_merging_delays_no_removal_by_retention_much(snapshot: TableSnapshot) ->
                     removable_ms.append(waits_ms)
             delay_ms = removable_ms[-1] - removable_ms[0]
             assert delay_ms <= retention_ms // RETENTION_PARTS or removable_ms[-1] < NOW_MS - retention_ms
+
+
+def test_merged_files_are_a_part_of_what_retention_keeps() -> None:
+    """Retention removes whole files: ones as large as all that is to be kept would keep twice as much."""
+    offsets = range(0, 100_000, 500)
+    files = [data_file(0, first, first + 499, 100_000, NOW_MS) for first in offsets]
+    by_records = TopicConfig({"retention.ms": -1, "retention.records": 20 * RETENTION_RECORDS_MIN})
+    by_bytes = TopicConfig({"retention.ms": -1, "retention.bytes": 20 * RETENTION_BYTES_MIN})
+    (everything,) = plan(snapshot_of(files), FOR_EVER, NOW_MS).chunks[0].merges
+    assert len(everything.files) == 200
+    for config, rows_max, bytes_max in (
+        (by_records, 2 * RETENTION_RECORDS_MIN, 20_000_000),
+        (by_bytes, 100_000, 2 * RETENTION_BYTES_MIN),
+    ):
+        merges = [merge for chunk in plan(snapshot_of(files), config, NOW_MS).chunks for merge in chunk.merges]
+        assert sum(len(merge.files) for merge in merges) >= 180
+        assert all(sum(file.rows for file in merge.files) <= rows_max for merge in merges)
+        assert all(merge.size_bytes <= bytes_max for merge in merges)
+        assert len(merges) < 12
+    keyed = TopicConfig({"cleanup.policy": "compact", "retention.bytes": 1, "retention.records": 1})
+    assert len(plan(snapshot_of(files), keyed, NOW_MS).chunks[0].merges) == 1, "it says when records go, not this"
 
 
 def test_small_files_become_one() -> None:
