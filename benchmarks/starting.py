@@ -92,7 +92,7 @@ def main(label: str, spawned: str, folder: str) -> None:
     CASES[label]()
     clock = SystemClock()
     store = open_store((Path(folder) / uuid.uuid4().hex).as_uri())
-    table = small_topic(store, clock)
+    table = small_topic(store, clock, "delete")
     at = [float(spawned), time.time()]
 
     launch_gateway: Any = java_gateway.launch_gateway

@@ -62,14 +62,14 @@ def make_class_archive() -> None:
         making.remove()
 
 
-def small_topic(store: ObjectStore, clock: Clock) -> TopicTable:
+def small_topic(store: ObjectStore, clock: Clock, cleanup_policy: str = "compact") -> TopicTable:
     """Two files with a record each, of one key: there is something to do for every job."""
     table = TopicTable.create(
         store,
         _TOPIC,
         topic_id=str(uuid.uuid4()),
         partitions=1,
-        config=TopicConfig({"cleanup.policy": "compact"}),
+        config=TopicConfig({"cleanup.policy": cleanup_policy}),
         created_us=clock.now_us(),
         clock=clock,
     )
