@@ -10,8 +10,7 @@ import msgspec
 from siltlog.cli.audit import document_of, exit_code, print_findings
 from siltlog.cli.job_record import recorded
 from siltlog.cli.output import TopicBars, grid, progress
-from siltlog.cli.pipelines import place_options, place_settings, topic_options
-from siltlog.cli.server_options import take_settings
+from siltlog.cli.pipelines import named_settings, place_options, place_settings, topic_options
 from siltlog.cli.session import EXIT_FAILED, Session, needs, on_terminal, pass_session, url_option
 from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import problem_document
@@ -126,7 +125,7 @@ def restore(
     overwritten: a root that has any of the topics is refused. Start the server afterwards, with a new data directory.
     Ends with 3 when the audit finds something wrong.
     """
-    settings = take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+    settings = named_settings(root, data_dir)
     with needs("server", "silt restore"):
         from siltlog.pipelines.restore import find_backup, restore_topics
 

@@ -196,9 +196,16 @@ def jsonable(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
+def named_settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
+    """Who names a data directory means the tables in it, whatever `SILT_ROOT` says."""
+    if root is None and data_dir is not None:
+        root = ""
+    return take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+
+
 def place_settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
     """Raises ConfigError where there are no tables."""
-    settings = take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+    settings = named_settings(root, data_dir)
     place = urlsplit(settings.root_uri)
     if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
         raise ConfigError(

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from siltlog.cli.pipelines import place_options
-from siltlog.cli.server_options import take_settings
+from siltlog.cli.pipelines import named_settings, place_options
 from siltlog.cli.session import Session, needs, pass_session, url_option
 
 LOOK_SECONDS = 0.2
@@ -26,7 +25,7 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
     The times are cron expressions in [schedule] of siltlog.toml (`silt config show`). Of all schedules of a log, those
     of its servers included, one runs at a time, and another takes over from one that is gone.
     """
-    settings = take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+    settings = named_settings(root, data_dir)
     with needs("server", "silt schedule"):
         from siltlog.infra.clock import SystemClock
         from siltlog.infra.telemetry import logger

@@ -58,6 +58,16 @@ def test_a_dry_run_says_what_would_be_done(data_dir: Path, capsys: Capture) -> N
     assert capsys.readouterr().out.split()[:2] == ["TOPIC", "FILES"]
 
 
+def test_a_data_directory_that_is_named_is_meant(
+    data_dir: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILT_ROOT", tmp_path.as_uri())
+    found = document(["vacuum", "--dry-run", "--topic", "events"], data_dir, capsys)
+    assert [entry["topic"] for entry in found["vacuumed"]] == ["events"]
+    root = f"{data_dir.as_uri()}/lake"
+    assert run(["vacuum", "--dry-run", "--topic", "events", "--root", root, "--data-dir", str(tmp_path)]) == 0
+
+
 @pytest.mark.parametrize("command", ["compact", "vacuum"])
 def test_a_topic_that_is_not_there(command: str, data_dir: Path, capsys: Capture) -> None:
     assert run([command, "--topic", "absent", "--dry-run", "--data-dir", str(data_dir)]) == 1
