@@ -36,6 +36,7 @@ QUICK_RECORDS = 200_000
 RECORD_BYTES = 100
 PARTITIONS = 2
 FILE_RECORDS = 50_000
+WARM_FILE_RECORDS = 10_000
 SMALL_FILES = 2_000
 QUICK_SMALL_FILES = 100
 SMALL_FILE_RECORDS = 20
@@ -56,7 +57,7 @@ class _Case(NamedTuple):
 
 CASES = (
     _Case("file compaction", "files", "delete", 10),
-    _Case("key compaction, a tenth stays", "keys", "compact", 10),
+    _Case("key compaction, a fifth stays", "keys", "compact", 10),
     _Case("key compaction, nearly all stay", "distinct", "compact", 0.2),
 )
 
@@ -66,12 +67,12 @@ def compaction(bench: Bench) -> Iterator[Figure]:
     count = QUICK_RECORDS if bench.quick else RECORDS
     small = QUICK_SMALL_FILES if bench.quick else SMALL_FILES
     store = open_store((bench.scratch / "lake").as_uri())
-    tables = {case: _filled(store, case, count, FILE_RECORDS) for case in CASES}
+    tables = {case: _filled(store, case, count, min(FILE_RECORDS, count // 20)) for case in CASES}
     smalls = _filled(store, _Case("", "small", "delete", 1), small * SMALL_FILE_RECORDS, SMALL_FILE_RECORDS)
     with spark_session(store, short_job=False) as spark:
         # The first seconds of a JVM are its compiler's.
         for case in CASES:
-            warm = _filled(store, case._replace(topic=f"warm-{case.topic}"), QUICK_RECORDS, FILE_RECORDS)
+            warm = _filled(store, case._replace(topic=f"warm-{case.topic}"), QUICK_RECORDS, WARM_FILE_RECORDS)
             _plainly(spark, store, warm.topic, _files(warm))
             _compacted(spark, store, warm)
         started = time.perf_counter()
