@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from siltlog.infra.settings import ServerSettings
+from siltlog.no_pandas import hide_pandas
 
 CALIBRATION_CALLS = 50_000
 SYNC = "write-ahead log: sync"
@@ -170,6 +171,7 @@ def found(place: str) -> tuple[Any, str, Callable[..., Any]]:
 
 
 def main() -> int:
+    hide_pandas()
     # The server's modules are imported only here: a name that one of them has taken over cannot be replaced any more.
     from siltlog.server import serve
 

@@ -7,6 +7,7 @@ import click
 from siltlog.cli.server_options import ServerCommand, take_settings
 from siltlog.cli.session import needs
 from siltlog.memory import keep_freed_memory
+from siltlog.no_pandas import hide_pandas
 
 EPILOG = """\b
 Examples:
@@ -29,6 +30,7 @@ def serve(take_over: bool, accept_loss: bool, **settings: Any) -> int:
     """
     loaded = take_settings(settings)
     keep_freed_memory()
+    hide_pandas()
     with needs("server", "silt serve"):
         from siltlog.server import serve as run_server
     return run_server(loaded.settings, take_over=take_over, accept_loss=accept_loss)
