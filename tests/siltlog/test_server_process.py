@@ -1,11 +1,14 @@
 """A server of one's own: it starts, survives being killed, and leaves nothing behind."""
 
 import os
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from siltlog.consumers.consumer import Consumer
 from siltlog.infra import names
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.producer import Producer
@@ -69,3 +72,17 @@ def test_settings_around_it_do_not_reach_it(monkeypatch: pytest.MonkeyPatch, tmp
 def test_the_fixture_comes_with_the_package(siltlog_server: ServerProcess) -> None:
     with Admin(siltlog_server.url) as admin:
         assert admin.topics() == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what a process has mapped")
+def test_a_server_never_imports_pandas(tmp_path: Path) -> None:
+    """Its import takes a second of the first publish. pyarrow wants it wherever it is installed, as it is here."""
+    assert find_spec("pandas") is not None
+    with running_server(data_dir=tmp_path, flush_ms=20) as server, Producer(server.url, acks="table") as producer:
+        with Admin(server.url) as admin:
+            admin.create_topic("t")
+        producer.send("t", {"a": 1}).result()
+        with Consumer(server.url, group="g", topics=["t"]) as consumer:
+            assert consumer.poll(timeout_ms=5_000)
+        mapped = Path(f"/proc/{server.pid}/maps").read_text()
+        assert "pyarrow" in mapped and "/pandas/" not in mapped
