@@ -9,7 +9,7 @@ import tempfile
 import uuid
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from siltlog.infra.errors import SiltlogError, problem
@@ -62,17 +62,27 @@ def _scratch_folder(kind: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=f"silt-{kind}-", ignore_cleanup_errors=True) as own:
             yield Path(own)
         return
-    folder = PrivateFolder(parent)
+    folder = _in(parent)
     try:
         yield folder.path
     finally:
         folder.remove()
+        with suppress(OSError):  # others are in it
+            parent.rmdir()
+
+
+def _in(parent: Path) -> PrivateFolder:
+    while True:
+        try:
+            return PrivateFolder(parent)
+        except FileNotFoundError:
+            continue  # the last one in it has just removed it
 
 
 def _made(parent: Path) -> tuple[Path, int]:
     while True:
         path = parent / uuid.uuid4().hex
-        path.mkdir()
+        path.mkdir(mode=0o700)
         try:
             descriptor = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
