@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock, SystemClock
 from siltlog.infra.data_file import write_data_file
 from siltlog.infra.private_folder import PrivateFolder
 from siltlog.infra.schema import FILE_SCHEMA
@@ -23,6 +23,7 @@ from siltlog.pipelines.java import find_java
 from siltlog.pipelines.query import run_query
 from siltlog.pipelines.session import class_archive, spark_session
 
+UNUSED_SECONDS_MAX = 30 * 86_400
 _TOPIC = "warm"
 _QUERY = f"""
 select get_json_object(string(value), '$.a') as a, avg(offset) as mean, max(timestamp), count(*)
@@ -42,14 +43,16 @@ def make_class_archive() -> None:
     """Runs each job once over a topic of a few records. Raises ConfigError when Spark does not start."""
     archive = find_class_archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
-    for old in archive.parent.glob("*.jsa"):
-        old.unlink(missing_ok=True)  # 180 MB, of a Java or of jars that are no more
+    clock = SystemClock()
+    for other in archive.parent.glob("*.jsa"):
+        # 180 MB, of a Java or of jars that are no more: each start of a session touches its own.
+        if other.stat().st_mtime < clock.now_us() / MICROS_PER_SECOND - UNUSED_SECONDS_MAX:
+            other.unlink(missing_ok=True)
     # Goes also when this process is killed: with the next one that makes an archive.
     making = PrivateFolder(archive.parent / "making")
     try:
         pending = making.path / archive.name
         store = open_store((making.path / "lake").as_uri())
-        clock = SystemClock()
         table = small_topic(store, clock)
         with spark_session(store, archive_to=pending) as spark:
             compact(spark, store, table, clock)

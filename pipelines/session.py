@@ -234,6 +234,8 @@ def _start(store: ObjectStore, short_job: bool, archive_to: Path | None, scratch
     archive = class_archive(java, folders)
     if not archive.exists():
         return _launch(java, conf, options)
+    with suppress(OSError):
+        os.utime(archive)  # archives that nobody uses go (`pipelines/class_archive.py`)
     crash = archive.with_suffix(".crash.log")
     try:
         return _launch(java, conf, [*options, f"-XX:SharedArchiveFile={archive}", f"-XX:ErrorFile={crash}"])
