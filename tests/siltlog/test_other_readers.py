@@ -16,7 +16,7 @@ from siltlog.infra.settings import ServerSettings
 from siltlog.pipelines.compact import compact_topics
 from siltlog.testing import running_server
 
-# In a process of their own: some end the interpreter they are in when they meet others' threads at its exit.
+# In a process of their own, which ends at once: at an interpreter's exit some abort over threads of their libraries.
 READERS = {
     "deltalake": """
 from deltalake import DeltaTable
@@ -42,7 +42,7 @@ BINARY = {"deltalake": "binary", "polars": "binary", "duckdb": "blob"}
 
 
 def read_by(reader: str, uri: str, **environment: str) -> list[object]:
-    program = f"import json, sys\nuri = sys.argv[1]\n{READERS[reader]}"
+    program = f"import json, os, sys\nuri = sys.argv[1]\n{READERS[reader]}\nsys.stdout.flush()\nos._exit(0)"
     ran = subprocess.run(
         [sys.executable, "-c", program, uri],
         env={**os.environ, **environment},
