@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from siltlog.infra import names
+from siltlog.infra import full_disk, names
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.private_folder import PrivateFolder
 from siltlog.infra.store import COPY_BYTES, ObjectInfo
@@ -24,7 +24,6 @@ _STAGED = re.compile(r"#\d+$")
 """Names of objects that deltalake is still writing."""
 _SYNC_THREADS = 8
 _SYNC_THREADS_FROM = 16
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
@@ -36,7 +35,7 @@ def translated(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in full_disk.ERRNOS:
             raise problem("disk_full", f"no space is left to write {path}; free space on its disk") from error
         raise problem("topic_unavailable", f"{path} cannot be read or written: {error.strerror or error}") from error
 

@@ -1,6 +1,5 @@
 """A folder of one process beside those of others, which goes with the process."""
 
-import errno
 import fcntl
 import os
 import shutil
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.full_disk import ERRNOS, says_full
 
 
 class PrivateFolder:
@@ -43,7 +43,7 @@ def scratch_folder(kind: str) -> Iterator[Path]:
         raise
     except Exception as error:
         # Arrow and deltalake say it in their own words.
-        if "No space left" in str(error) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        if says_full(str(error)) or getattr(error, "errno", None) in ERRNOS:
             raise problem(
                 "disk_full",
                 f"no space is left for temporary files in {tempfile.gettempdir()}; free space on its disk, or name "

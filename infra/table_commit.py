@@ -14,6 +14,7 @@ from siltlog.infra import names
 from siltlog.infra.data_file import DataFile
 from siltlog.infra.delta_log import damaged, log_folder
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.full_disk import says_full
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.schema import TABLE_SCHEMA
@@ -48,7 +49,7 @@ def translated(store: ObjectStore, topic: str, error: Exception) -> SiltlogError
 def foreign_error(error: Exception, place: str, **members: Any) -> SiltlogError:
     """What deltalake says of `place`, which is a tree, in colours, as a sentence."""
     text = str(error)
-    if "os error 28" in text or "No space left" in text:
+    if says_full(text):
         return problem("disk_full", f"no space is left for {place}; free space on its disk", **members)
     reason = " ".join(_TREE.sub(" ", text).split())[:_REASON_CHARS_MAX]
     return problem("topic_unavailable", f"{place} cannot be used now: {reason}", **members)

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.full_disk import says_full
 from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.settings import variable
 from siltlog.infra.store import ObjectStore
@@ -184,7 +185,7 @@ def lacks_space(error: Exception) -> bool:
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with suppress(*spark_errors()):  # its JVM may be gone by now
         while cause is not None:
-            if "No space left" in str(cause.toString()):
+            if says_full(str(cause.toString())):
                 return True
             cause = cause.getCause()
     return False

@@ -1,6 +1,8 @@
 """Fixtures that tests of several rooms share. What stands beside this file can be imported by every test."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -23,3 +25,13 @@ def s3_server(_s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server
     for name, value in _s3_server.environment().items():
         monkeypatch.setenv(name, value)
     return _s3_server
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files are, for this process and its children."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder

@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from siltlog.infra import full_disk
+
 MIB = 1024 * 1024
 BLOCK_BYTES = 4096
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 # New segments are written and synced in steps of this size, so that the syncs of the log are not behind all of it.
 _ZEROS_SYNC_BYTES = 2 * MIB
 _STAGE_BYTES = 4 * MIB
-_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Not every system has it.
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def out_of_space(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in _OUT_OF_SPACE
+    return isinstance(error, OSError) and error.errno in full_disk.ERRNOS
 
 
 class _DirectFile:

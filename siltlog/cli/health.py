@@ -5,32 +5,24 @@ import click
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.session import EXIT_FOUND_WRONG, Session, client_options, pass_session
 
-ANSWERS = (200, 503)
-
 
 @click.command(epilog="Example:  silt health && echo ready")
 @client_options
 @pass_session
 def health(session: Session) -> int:
     """Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot."""
-    from siltlog.infra.client.core import ConnectionFailed, Endpoints, connection_error, error_of, json_request
+    from siltlog.infra.client.core import ConnectionFailed, Endpoints, connection_error
+    from siltlog.infra.client.readiness import readiness
     from siltlog.infra.client.transport import HttpTransport
 
     url = Endpoints(session.url).current
     transport = HttpTransport()
     try:
-        reply = transport.send(url, json_request("GET", "/readyz"))
+        ready, reasons, warnings = readiness(transport, url)
     except ConnectionFailed as failed:
         raise connection_error(failed, url) from None
     finally:
         transport.close()
-    if reply.status not in ANSWERS:
-        error = error_of(reply)
-        assert error is not None
-        raise error
-    told = reply.json()
-    reasons, warnings = told.get("reasons", []), told.get("warnings", [])
-    ready = reply.status == 200
     said = [{"what": "not ready", "why": why} for why in reasons] + [
         {"what": "warning", "why": why} for why in warnings
     ]

@@ -5,7 +5,8 @@ from typing import Any
 
 from siltlog.doctor.finding import Finding
 from siltlog.infra.client import calls
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, json_request
+from siltlog.infra.client.core import ConnectionFailed, Endpoints
+from siltlog.infra.client.readiness import readiness
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, parse_us, stopwatch
 from siltlog.infra.errors import SiltlogError
@@ -24,7 +25,7 @@ def check_server(settings: ServerSettings, url: str, clock: Clock) -> Iterator[F
     transport = HttpTransport()
     try:
         with stopwatch(clock) as seconds:
-            told = transport.send(Endpoints(url).current, json_request("GET", "/readyz")).json()
+            _, reasons, warnings = readiness(transport, Endpoints(url).current)
         caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=0)
         schedule = caller.run(calls.schedule())
         latest = _latest(caller)
@@ -33,7 +34,6 @@ def check_server(settings: ServerSettings, url: str, clock: Clock) -> Iterator[F
         return
     finally:
         transport.close()
-    reasons, warnings = told.get("reasons", []), told.get("warnings", [])
     yield from (Finding("server", "wrong", f"{url}: {reason}", "silt health") for reason in reasons)
     yield from (Finding("server", "warning", f"{url}: {warning}", "silt health") for warning in warnings)
     if not reasons and not warnings:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,16 +76,6 @@ def left_in(temporary: Path) -> list[str]:
 
 def run_folders(store: ObjectStore) -> list[str]:
     return [name for name in store.folders(names.topic_path(TOPIC)) if name.startswith(names.REWRITE_PREFIX)]
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files are, for this process and its children."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
 
 
 @pytest.fixture

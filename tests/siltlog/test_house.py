@@ -194,7 +194,7 @@ def test_what_breaks_the_rules_is_found() -> None:
     assert hits(REGISTRIES, "a", "x\nfrom files." + "pythonhosted" + ".org/p") == ["a:2: pythonhosted" + ".org"]
     for path in ("/" + "root/x", "see /" + "home/me", '"file:///' + 'work/x"', "=/" + "Users/me"):
         assert hits(MACHINE_PATH, "a", path), path
-    for fine in ("s3://bucket/root/x", "{base}/work/x", "{root}/topics", "a/home/b"):
+    for fine in ("s3://bucket/root/x", "{base}/" + "work/x", "{root}/topics", "a/" + "home/b"):
         assert not hits(MACHINE_PATH, "a", fine), fine
     assert unknown_settings("a", "`SILT_PORT` and SILT_PROT, SILT_*", {"SILT_PORT"}) == ["a:1: SILT_PROT"]
     assert broken_links("README.md", "[a](LICENSE) [b](https://x.y) [c](#d) [e](no/such.md#f)") == [
