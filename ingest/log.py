@@ -237,6 +237,15 @@ class Log:
             self._note_producer(topic, publisher, producer_id, now_us)
         return Appended(acks, parts, self.group_commit.commit(reserved), ends)
 
+    def told_once(self, error: Exception) -> "asyncio.Future[None] | None":
+        """Done once a refusal may be told; None when it may be now.
+
+        One that says how far a producer came waits for a sync: who goes on from there goes on behind records that a
+        crash must not take away.
+        """
+        says_so = isinstance(error, SiltlogError) and "next_sequence" in error.members
+        return self.group_commit.commit() if says_so else None
+
     def rehearse(
         self,
         topic: Unmade,

@@ -6,12 +6,14 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
-from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.http import BodyReader, JsonReply, Query
 from siltlog.ingest import body_formats
 from siltlog.ingest.acknowledgement import acknowledged
-from siltlog.ingest.body import fix_partition
-from siltlog.ingest.log import Log
+from siltlog.ingest.body import Body, fix_partition
+from siltlog.ingest.idempotency import IdempotencyKey
+from siltlog.ingest.log import Appended, Log
+from siltlog.ingest.producer_check import Producer
 from siltlog.ingest.producer_headers import header_integer, publisher
 from siltlog.ingest.publish_reply import count, publish_reply
 from siltlog.ingest.topic_log import TopicLog
@@ -86,12 +88,23 @@ class Publish:
             acks = "wal"
         if topic.paused is not None:
             await topic.resumed(timeout_ms / 1000)
-        appended = self._log.append(topic, body, by, partition_count)
+        appended = await self._appended(topic, body, by, partition_count)
         self._bodies.done()
         if acks != "none":
             await acknowledged(topic, appended, acks, timeout_ms / 1000, self._wake_flusher)
         count(topic, body, appended, by)
         return publish_reply(topic, appended, acks, positions=body.positions)
+
+    async def _appended(
+        self, topic: TopicLog, body: Body, by: Producer | IdempotencyKey | None, partition_count: int | None
+    ) -> Appended:
+        try:
+            return self._log.append(topic, body, by, partition_count)
+        except SiltlogError as error:
+            durable = self._log.told_once(error)
+            if durable is not None:
+                await durable
+            raise
 
     def _known(self, name: str) -> TopicLog | None:
         """None where publishing may create it, or end its creation."""

@@ -82,6 +82,10 @@ class SmallPublish:
         partition_count = producer_headers.header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
         return Published(topic, body, by, self._log.append(topic, body, by, partition_count))
 
+    def told_once(self, error: Exception) -> asyncio.Future[None] | None:
+        """What the answer that refuses waits for; None when it need not wait."""
+        return self._log.told_once(error)
+
     def reply(self, published: Published) -> bytes:
         """The document for records that are durable. Raises when the topic has ended, or is another node's."""
         topic = published.topic

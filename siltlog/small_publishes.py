@@ -189,7 +189,7 @@ class Exchange:
         try:
             self._published = small.publish.append(self.topic, self._media, content, self._headers, self._partition)
         except Exception as error:
-            self.refuse(error)
+            self._refuse_once_told(error)
             return
         self._published.appended.durable.add_done_callback(self._durable)
 
@@ -214,6 +214,20 @@ class Exchange:
         end = b"\r\n" if self.keep_alive else b"\r\nconnection: close\r\n"
         id_line = b"\r\nsilt-request-id: " + self._request_id.encode()
         self._end(b"".join((small.head(self._connection), b"%d" % len(document), id_line, end, b"\r\n", document)))
+
+    def _refuse_once_told(self, error: Exception) -> None:
+        durable = self._all.publish.told_once(error)
+        if durable is None:
+            self.refuse(error)
+        else:
+            durable.add_done_callback(lambda _: self._told(error))
+
+    def _told(self, error: Exception) -> None:
+        if self.response_complete:
+            return
+        if self._all.door.draining:
+            self.keep_alive = False
+        self.refuse(error)
 
     def refuse(self, error: Exception) -> None:
         """Answers with a problem document."""

@@ -8,16 +8,20 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from log_rig import CLOCK, LOGGER, GatedDisk, LaterClock, body, running_log
+from log_rig import CLOCK, LOGGER, MIB, GatedDisk, LaterClock, body, running_log
 
-from siltlog.infra.errors import OutcomeUnknown, UnknownTopic
+from siltlog.infra import names
+from siltlog.infra.errors import Fenced, OutcomeUnknown, Refused, UnknownTopic
+from siltlog.infra.http import BodyReader
 from siltlog.ingest.acknowledgement import acknowledged
 from siltlog.ingest.body import Body
 from siltlog.ingest.idempotency import idempotency_key
 from siltlog.ingest.log import Log
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.producer_check import Producer
+from siltlog.ingest.publish_http import Publish
 from siltlog.ingest.sequencer import REQUESTS_REMEMBERED, ProducerState
+from siltlog.ingest.small_publish import SmallPublish
 from siltlog.ingest.state_writer import StateWriter
 from siltlog.ingest.topic_log import TopicLog
 
@@ -62,6 +66,55 @@ def test_nothing_is_seen_or_acknowledged_before_it_is_synced(tmp_path: Path) -> 
             assert await shown(partition) == [b"a", b"b"]
 
     asyncio.run(run())
+
+
+def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Path) -> None:
+    """Who goes on from there must not go on behind records that a crash takes away."""
+
+    async def run() -> None:
+        disk = GatedDisk()
+        async with running_log(tmp_path, disk) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            long, short = _publish(log), SmallPublish(log, MIB)
+            disk.gate.clear()
+            log.append(topic, body("a", "b", first_sequence=0), Producer("p", 0))
+            gap = b'{"records":[{"value":"d","partition":0,"sequence":3}]}'
+            asked = asyncio.ensure_future(posted(long, "t", gap, "p"))
+            with pytest.raises(Fenced) as refused:
+                short.append(topic, names.MEDIA_JSON, gap, {names.HEADER_PRODUCER_ID.lower(): "p"})
+            told = short.told_once(refused.value)
+            assert told is not None
+            await some_turns()
+            assert not (asked.done() or told.done())
+            disk.gate.set()
+            with pytest.raises(Fenced) as later:
+                await asyncio.wait_for(asked, 60)
+            assert later.value.members["next_sequence"] == refused.value.members["next_sequence"] == 2
+            await asyncio.wait_for(told, 60)
+            # What says nothing of it is told at once.
+            with pytest.raises(Refused) as other:
+                short.append(topic, names.MEDIA_JSON, b"{}", {})
+            assert short.told_once(other.value) is None
+
+    asyncio.run(run())
+
+
+def _publish(log: Log) -> Publish:
+    return Publish(log, request_bytes_max=MIB, bodies=BodyReader(MIB), wake_flusher=no_wake, auto_create=None)
+
+
+async def posted(publish: Publish, topic: str, content: bytes, producer_id: str) -> None:
+    headers = {"content-type": names.MEDIA_JSON, names.HEADER_PRODUCER_ID.lower(): producer_id}
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "query_string": b"", "headers": raw, "path_params": {"topic": topic}}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: Any) -> None:
+        """Nobody reads it."""
+
+    await publish(scope, receive, send)
 
 
 def test_a_topic_whose_acks_is_the_table_shows_nothing_before(tmp_path: Path) -> None:

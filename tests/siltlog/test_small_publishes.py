@@ -306,6 +306,33 @@ def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
     assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 503")
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: bool) -> None:
+    async def run() -> FakeConnection:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publish(FakePublish):
+            def append(self, *_: Any) -> Any:
+                raise problem("out_of_order_sequence", "a gap", next_sequence=7)
+
+            def told_once(self, error: SiltlogError) -> asyncio.Future[None]:
+                return durable
+
+        door, connection = FakeDoor(), FakeConnection()
+        small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]
+        exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1_000, ""))  # type: ignore[arg-type]
+        exchange.begin(b"x")
+        assert (connection.completed, door.in_flight) == (0, 1)
+        if late:
+            exchange.refuse(small.publish.late(None))  # type: ignore[arg-type]
+        durable.set_result(None)
+        await asyncio.sleep(0)
+        assert (connection.completed, door.in_flight) == (1, 0)
+        return connection
+
+    assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 504" if late else b"HTTP/1.1 409")
+
+
 @pytest.mark.parametrize("draining", [False, True])
 def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: bool) -> None:
     async def run() -> FakeConnection:
