@@ -12,3 +12,8 @@ class Bounds(NamedTuple):
     log_start_offset: int
     table_offset: int
     high_watermark: int
+
+
+def counted(offset: int, end: int) -> int:
+    """The offset itself, or where it is negative so many before the end of its partition."""
+    return offset if offset >= 0 else max(end + offset, 0)

@@ -81,7 +81,10 @@ def begun(target: ObjectStore, made: ExportPlan, version: int | None) -> ExportP
     if target.put_if_absent(PLAN_OBJECT, msgspec.json.encode(made)):
         return made
     there = msgspec.json.decode(target.get(PLAN_OBJECT), type=ExportPlan)
-    same = msgspec.structs.replace(made, version=there.version if version is None else version, run=there.run)
+    selection = there.selection if made.selection.is_same(there.selection) else made.selection
+    same = msgspec.structs.replace(
+        made, version=there.version if version is None else version, run=there.run, selection=selection
+    )
     if same != there:
         raise problem(
             "invalid_request",

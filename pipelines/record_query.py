@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from siltlog.infra import names
+from siltlog.infra.bounds import counted
 from siltlog.infra.data_file import DataFile, data_file_from_footer
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.store import ObjectStore
@@ -22,7 +23,7 @@ from siltlog.pipelines.session import spark_session
 from siltlog.pipelines.topics import select_of, spark_uri
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 DONE = "_done"
 """Beside the files, once all are there: their paths. Vacuum, which goes by age, may leave it behind without them."""
@@ -41,7 +42,7 @@ def matching(store: ObjectStore, topic: str, snapshot: TableSnapshot, selection:
     if paths is None:
         size = sum(file.size_bytes for file in snapshot.files.values())
         with spark_session(store, short_job=size < LONG_JOB_BYTES) as spark, translated():
-            found = _selected(spark.sql(select_of(store, topic, snapshot)), selection)
+            found = _selected(spark.sql(select_of(store, topic, snapshot)), selection, snapshot)
             (
                 found.select(*RECORD_SCHEMA.names)
                 # Each task has a stretch of one partition after the other.
@@ -87,15 +88,15 @@ def _folder(topic: str, run: str) -> str:
     return f"{names.topic_path(topic)}/{names.rewrite_folder(run)}"
 
 
-def _selected(frame: "DataFrame", selection: Selection) -> "DataFrame":
+def _selected(frame: "DataFrame", selection: Selection, snapshot: TableSnapshot) -> "DataFrame":
     from pyspark.sql import functions as f
 
     micros = f.unix_micros("timestamp")
     conditions = [f.expr(str(selection.where))]
     if selection.start_offset is not None:
-        conditions.append(f.col("offset") >= selection.start_offset)
+        conditions.append(f.col("offset") >= _place(selection.start_offset, snapshot))
     if selection.end_offset is not None:
-        conditions.append(f.col("offset") < selection.end_offset)
+        conditions.append(f.col("offset") < _place(selection.end_offset, snapshot))
     if selection.start_us is not None:
         conditions.append(micros >= selection.start_us)
     if selection.end_us is not None:
@@ -105,6 +106,16 @@ def _selected(frame: "DataFrame", selection: Selection) -> "DataFrame":
     if selection.partitions:
         conditions.append(f.col(names.PARTITION_COLUMN).isin(list(selection.partitions)))
     return reduce(lambda chosen, condition: chosen.where(condition), conditions, frame)
+
+
+def _place(offset: int, snapshot: TableSnapshot) -> "Column":
+    """The offset, or what it is in each partition where it counts from the end."""
+    from pyspark.sql import functions as f
+
+    if offset >= 0:
+        return f.lit(offset)
+    by_partition = [f.lit(n) for p, end in snapshot.offsets.items() for n in (p, counted(offset, end))]
+    return f.element_at(f.create_map(*by_partition), f.col(names.PARTITION_COLUMN))
 
 
 def _slice(partition: int, files: list[DataFile]) -> Slice:

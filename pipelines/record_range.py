@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from siltlog.infra import names
 from siltlog.infra.arrow_arrays import numbers_of
+from siltlog.infra.bounds import counted
 from siltlog.infra.clock import Clock
 from siltlog.infra.data_file import DataFile, row_groups
 from siltlog.infra.errors import CorruptData, problem
@@ -24,15 +25,34 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     start_offset: int | None = None
     end_offset: int | None = None
-    """Exclusive, like every end here. Both are those of every partition."""
+    """Exclusive, like every end here. Both are those of every partition; negative ones count from where it ends."""
     start_us: int | None = None
     end_us: int | None = None
     """Of the timestamps of the records, wherever they stand."""
+    start_said: str | None = None
+    end_said: str | None = None
+    """How a time was said that is another one with each run, such as `1h`."""
     key: bytes | None = None
     partitions: tuple[int, ...] = ()
     """Empty: all of them."""
     where: str | None = None
     """A condition of Spark SQL over the columns of RECORD_SCHEMA."""
+
+    def is_same(self, other: "Selection") -> bool:
+        """Whether both were said alike: who repeats `1h` later means what was begun with it."""
+        return self._as_said() == other._as_said()
+
+    def _as_said(self) -> "Selection":
+        return msgspec.structs.replace(
+            self,
+            start_us=self.start_us if self.start_said is None else None,
+            end_us=self.end_us if self.end_said is None else None,
+        )
+
+    def offsets_in(self, log_start: int, end: int) -> tuple[int, int]:
+        """The first offset and the one after the last of a partition that has [log_start, end)."""
+        first = log_start if self.start_offset is None else max(counted(self.start_offset, end), log_start)
+        return first, end if self.end_offset is None else min(counted(self.end_offset, end), end)
 
     def has_time(self, file: DataFile) -> bool:
         """Whether a record of the file can be within the times."""
@@ -85,10 +105,7 @@ def plan_slices(topic: str, snapshot: TableSnapshot, selection: Selection) -> li
             )
     slices = []
     for partition in sorted(set(chosen)):
-        start = max(snapshot.starts[partition], selection.start_offset or 0)
-        end = snapshot.offsets[partition]
-        if selection.end_offset is not None:
-            end = min(end, selection.end_offset)
+        start, end = selection.offsets_in(snapshot.starts[partition], snapshot.offsets[partition])
         files = tuple(
             file
             for file in snapshot.files_of(partition)

@@ -161,7 +161,7 @@ def _settled(store: ObjectStore, admin: Admin, table: TopicTable, selection: Sel
         marks = {entry["partition"]: entry["high_watermark"] for entry in admin.offsets(table.topic)}
     except UnknownTopic:
         return table.snapshot
-    if selection.end_offset is not None:
+    if selection.end_offset is not None and selection.end_offset >= 0:
         marks = {partition: min(mark, selection.end_offset) for partition, mark in marks.items()}
     wait_ms = table.snapshot.config.integer("flush.ms") + SETTLE_MS
     deadline = clock.monotonic() + wait_ms / _MS
@@ -180,14 +180,13 @@ def _settled(store: ObjectStore, admin: Admin, table: TopicTable, selection: Sel
 
 def _check_same(run: str, made: ReplayPlan, asked: Request) -> None:
     """What is left out is the run's; what is said must be what it was begun with."""
-    selection = asked.selection if asked.selection != Selection() else made.selection
-    for what, given, known in (
-        ("topic", asked.topic, made.topic),
-        ("into", asked.into, made.into.topic),
-        ("version", asked.version, made.version),
-        ("range", selection, made.selection),
+    for what, is_same in (
+        ("topic", asked.topic in (None, made.topic)),
+        ("into", asked.into in (None, made.into.topic)),
+        ("version", asked.version in (None, made.version)),
+        ("range", asked.selection == Selection() or asked.selection.is_same(made.selection)),
     ):
-        if given is not None and given != known:
+        if not is_same:
             raise problem(
                 "invalid_request",
                 f"run {run} was begun with another {what}; go on with `silt replay --run {run}` alone, or begin a "

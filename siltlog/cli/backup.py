@@ -11,8 +11,8 @@ from siltlog.cli.audit import document_of, exit_code, print_findings
 from siltlog.cli.job_record import recorded
 from siltlog.cli.output import TopicBars, grid, progress
 from siltlog.cli.pipelines import named_settings, place_options, place_settings, topic_options
+from siltlog.cli.place import moment
 from siltlog.cli.session import EXIT_FAILED, Session, needs, on_terminal, pass_session, url_option
-from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import problem_document
 
 _LOCATION_HELP = "A folder, or s3://bucket/prefix."
@@ -21,15 +21,6 @@ _LOCATION_HELP = "A folder, or s3://bucket/prefix."
 def _location(_: click.Context, __: click.Parameter, value: str) -> str:
     """A path means a folder on this machine."""
     return value if urlsplit(value).scheme in ("file", "s3") else Path(value).expanduser().absolute().as_uri()
-
-
-def _time(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parse_us(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is no time such as 2026-11-21T07:36:00Z") from error
 
 
 @click.command(epilog="Example:  silt backup --to s3://backups/siltlog")
@@ -101,7 +92,11 @@ def backup(
 @click.command(epilog="Example:  silt restore --from s3://backups/siltlog --root s3://lake/restored")
 @click.option("--from", "source", metavar="URI", required=True, callback=_location, help=_LOCATION_HELP)
 @click.option(
-    "--at", "at_us", metavar="TIME", callback=_time, help="The newest backup taken by then. Default: the newest."
+    "--at",
+    "at_us",
+    metavar="TIME|AGO",
+    callback=moment,
+    help="The newest backup taken by then; 1h: an hour ago. Default: the newest.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from siltlog.cli.place import EARLIEST, LATEST, Place, place
+from siltlog.cli.place import EARLIEST, LATEST, PLACES, Place, place
 from siltlog.cli.records import RecordPrinter
 from siltlog.cli.session import Session, client_options, pass_session
+from siltlog.infra.bounds import counted
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import problem
 
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 
 POLL_RECORDS = 100_000
 POLL_MS = 1_000
-MILLIS_LIKELY = range(10**12, 10**13)
-"""An offset in here was meant to be milliseconds since 1970 (from 2001 on)."""
 EPILOG = """\b
 Examples:
   silt consume events
-  silt consume events --from 2026-11-21T07:36:00Z --contains error --follow
+  silt consume events --from -5
+  silt consume events --from 1h --contains error --follow
   silt consume events --group reporting --output json | jq .value
   silt consume events --partition 0 --from 1000 --until 2000 --output value"""
 
@@ -39,17 +39,18 @@ Examples:
 @click.option(
     "--from",
     "start",
-    metavar=f"{EARLIEST}|{LATEST}|OFFSET|TIME",
+    metavar=f"{EARLIEST}|{LATEST}|{PLACES}",
     callback=place(EARLIEST, LATEST),
     default=EARLIEST,
     show_default=True,
-    help="Where to begin. For a group: where it begins when it is new.",
+    help="Where to begin; -5: so many offsets before the end of each partition; 1h: so long ago. For a group: where it "
+    "begins when it is new.",
 )
 @click.option(
     "--until",
     "end",
-    metavar="OFFSET|TIME",
-    callback=place(),
+    metavar=PLACES,
+    callback=place(LATEST),
     help="Stop before this offset of each partition, or this time.",
 )
 @click.option("--max-records", "-n", type=click.IntRange(1), help="Stop after so many.")
@@ -64,7 +65,7 @@ def consume(
     key: str | None,
     contains: str | None,
     start: Place | str,
-    end: Place | None,
+    end: Place | str | None,
     max_records: int | None,
     follow: bool,
 ) -> None:
@@ -109,7 +110,7 @@ def consume(
         session.output.note("There are no such records; --follow waits for some.")
 
 
-def _check_group(group: str, partitions: tuple[int, ...], start: Place | str, end: Place | None) -> None:
+def _check_group(group: str, partitions: tuple[int, ...], start: Place | str, end: Place | str | None) -> None:
     given = {"--partition": partitions, "--until": end, "--from": isinstance(start, Place)}
     wrong = " and ".join(name for name, value in given.items() if value)
     if wrong:
@@ -134,7 +135,7 @@ def _opened(
     group: str | None,
     chosen: tuple[int, ...],
     start: Place | str,
-    end: Place | None,
+    end: Place | str | None,
     follow: bool,
 ) -> "tuple[Consumer, Mapping[int, int] | None] | None":
     """The consumer at its places, and where each partition ends, where this says it; None: nothing to read."""
@@ -151,10 +152,10 @@ def _opened(
             stop_at = None if follow else LATEST
             return session.consumer(group=group, topics=[topic], auto_offset_reset=start, stop_at=stop_at), None
         places = {partition: bounds[partition] for partition in sorted(set(chosen)) or bounds}
-        starts = {} if isinstance(start, str) else _offsets(admin, topic, start)
+        starts = _offsets(admin, topic, start, places)
         if isinstance(start, Place) and start.offset is not None:
             _note_offset_beyond(session, start.offset, max(bound["high_watermark"] for bound in places.values()))
-        untils = {} if end is None else _offsets(admin, topic, end)
+        untils = _offsets(admin, topic, end, places)
     ends = None
     if not follow:
         ends = {p: min(untils.get(p, bound["high_watermark"]), bound["high_watermark"]) for p, bound in places.items()}
@@ -174,16 +175,19 @@ def _opened(
 
 def _note_offset_beyond(session: Session, offset: int, end: int) -> None:
     if offset > end:
-        looks = f"; for a time write --from {format_us(offset * 1000)}" if offset in MILLIS_LIKELY else ""
-        session.output.note(f"No partition has an offset {offset} yet, the longest ends at {end}{looks}.")
+        session.output.note(f"No partition has an offset {offset} yet, the longest ends at {end}.")
 
 
-def _offsets(admin: "Admin", topic: str, place: Place) -> dict[int, int]:
-    """Of each partition the offset that `place` is."""
-    if place.time_us is None:
-        assert place.offset is not None
-        return {entry["partition"]: place.offset for entry in admin.offsets(topic)}
-    return {entry["partition"]: entry["offset"] for entry in admin.offsets(topic, format_us(place.time_us))}
+def _offsets(
+    admin: "Admin", topic: str, place: Place | str | None, bounds: Mapping[int, Mapping[str, int]]
+) -> dict[int, int]:
+    """Of each partition of `bounds` the offset that `place` is; none for a word."""
+    if not isinstance(place, Place):
+        return {}
+    if place.time_us is not None:
+        return {entry["partition"]: entry["offset"] for entry in admin.offsets(topic, format_us(place.time_us))}
+    assert place.offset is not None
+    return {partition: counted(place.offset, bound["high_watermark"]) for partition, bound in bounds.items()}
 
 
 def _found(

@@ -98,9 +98,9 @@ def _partitions(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
 @click.option(
     "--to",
     "target",
-    metavar=f"{EARLIEST}|{LATEST}|OFFSET|TIME",
+    metavar=f"{EARLIEST}|{LATEST}|OFFSET|TIME|AGO",
     callback=place(EARLIEST, LATEST),
-    help="Where to go on. A time: from the first record at or after it.",
+    help="Where to go on. A time, or so long ago (1h): from the first record at or after it.",
 )
 @click.option("--shift", type=int, help="So many records on from where it is, or back (-100).")
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
@@ -160,6 +160,11 @@ def _target(target: Place | str | None, shift: int | None) -> dict[str, Any]:
         return {"to": "shift", "shift": shift}
     if not isinstance(target, Place):
         return {"to": target}
+    if target.offset is not None and target.offset < 0:
+        raise click.UsageError(
+            f"--to {target.offset} would count from the end, which a reset does in two steps: --to latest, and then "
+            f"--shift {target.offset}"
+        )
     if target.offset is not None:
         return {"to": "offset", "offset": target.offset}
     assert target.time_us is not None

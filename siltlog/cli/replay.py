@@ -10,7 +10,7 @@ import click
 from siltlog.cli.job_record import recorded
 from siltlog.cli.output import pairs, progress
 from siltlog.cli.pipelines import place_options, place_settings
-from siltlog.cli.place import Place, place
+from siltlog.cli.place import EARLIEST, LATEST, PLACES, Place, place
 from siltlog.cli.session import Session, needs, pass_session, url_option
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ EPILOG = """\b
 Examples:
   silt replay --topic events --into rebuilt --dry-run
   silt replay --topic events --into events --from 2026-11-21T07:00:00Z --until 2026-11-21T08:00:00Z --rate 5000
+  silt replay --topic events --into rebuilt --from -100   (the last hundred of each partition)
   silt replay --topic events.dlq --into events --where "string(value) like '%timeout%'"
   silt replay --topic events --into rebuilt --version 12 --key user-7
   silt replay --run 0c4f1a…   (goes on with a run that was cut short)"""
@@ -32,15 +33,16 @@ def range_options(command: Any) -> Any:
         click.option(
             "--from",
             "start",
-            metavar="OFFSET|TIME",
-            callback=place(),
-            help="From this offset of each partition, or records of this time and later.",
+            metavar=f"{EARLIEST}|{PLACES}",
+            callback=place(EARLIEST),
+            help="From this offset of each partition, -5: so many before its end; or records of this time and later, "
+            "1h: so long ago.",
         ),
         click.option(
             "--until",
             "end",
-            metavar="OFFSET|TIME",
-            callback=place(),
+            metavar=f"{LATEST}|{PLACES}",
+            callback=place(LATEST),
             help="Before this offset of each partition, or records before this time. Default: what there is now.",
         ),
         click.option("--key", "-k", help="Only records with this key."),
@@ -57,15 +59,23 @@ def range_options(command: Any) -> Any:
 
 
 def selection_of(
-    partitions: tuple[int, ...], start: Place | None, end: Place | None, key: str | None, where: str | None
+    partitions: tuple[int, ...],
+    start: Place | str | None,
+    end: Place | str | None,
+    key: str | None,
+    where: str | None,
 ) -> "Selection":
     from siltlog.pipelines.record_range import Selection
 
+    # A word stands for where the topic begins or ends, as nothing does.
+    first, last = (place if isinstance(place, Place) else Place() for place in (start, end))
     return Selection(
-        start_offset=start.offset if start else None,
-        start_us=start.time_us if start else None,
-        end_offset=end.offset if end else None,
-        end_us=end.time_us if end else None,
+        start_offset=first.offset,
+        start_us=first.time_us,
+        start_said=first.said,
+        end_offset=last.offset,
+        end_us=last.time_us,
+        end_said=last.said,
         key=None if key is None else key.encode(),
         partitions=partitions,
         where=where,

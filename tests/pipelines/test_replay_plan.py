@@ -69,11 +69,31 @@ def test_a_range_by_offsets_times_keys_and_version(store: ObjectStore) -> None:
         (0, offset) for offset, other in enumerate(first["key"].to_pylist()[:3]) if other == key
     ]
     assert read(store, now, Selection(start_offset=100)) == []
+    last = {partition: max(offset for p, offset in everything if p == partition) for partition in (0, 1)}
+    assert read(store, now, Selection(start_offset=-2, end_offset=-1)) == [(p, last[p] - 1) for p in (0, 1)]
+    assert read(store, now, Selection(start_offset=-(10**6))) == everything
     with pytest.raises(Refused, match="it has 2"):
         plan_slices("events", now, Selection(partitions=(2,)))
     for version in (-1, now.version + 1):
         with pytest.raises(Refused, match=f"no version {version}"):
             snapshot_at(store, "events", version)
+
+
+PLACE = st.none() | st.integers(-60, 60)
+
+
+@given(PLACE, PLACE, st.integers(0, 50), st.integers(0, 50))
+def test_negative_places_count_from_the_end(first: int | None, last: int | None, log_start: int, rows: int) -> None:
+    end = log_start + rows
+    start, stop = Selection(start_offset=first, end_offset=last).offsets_in(log_start, end)
+    assert log_start <= start and stop <= end
+    offsets = range(log_start, end)
+    expected = set(offsets)
+    for place, keeps_above in ((first, True), (last, False)):
+        if place is not None:
+            cut = place if place >= 0 else end + place
+            expected &= {offset for offset in offsets if (offset >= cut) is keeps_above}
+    assert set(range(start, stop)) == expected
 
 
 def test_what_a_run_is_outlives_its_process(store: ObjectStore) -> None:
@@ -172,6 +192,8 @@ def test_a_condition_of_spark_sql(store: ObjectStore, spark: Any) -> None:
     selection = Selection(where="string(value) like '%7' or `offset` = 1", start_offset=1, end_offset=50)
     expected = [(0, 1), *((0, offset) for offset in (7, 17, 27, 37, 47)), (1, 1)]
     assert matching(store, "events", snapshot, Selection(where="false", start_us=5), "run-2") == []
+    last = matching(store, "events", snapshot, Selection(where="true", start_offset=-3, end_offset=-1), "run-4")
+    assert [(part.partition, part.start, part.end) for part in last] == [(0, 57, 59), (1, 0, 1)]
     for _ in range(2):
         slices = matching(store, "events", snapshot, selection, "run-1")
         found = [
@@ -190,6 +212,6 @@ def test_a_condition_of_spark_sql(store: ObjectStore, spark: Any) -> None:
         matching(store, "events", snapshot, selection, "run-1")
     with pytest.raises(Refused, match="no_such_column"):
         matching(store, "events", snapshot, Selection(where="no_such_column = 1"), "run-3")
-    for run in ("run-1", "run-2"):
+    for run in ("run-1", "run-2", "run-4"):
         remove_matches(store, "events", run)
     assert not [info for info in store.list(names.topic_path("events")) if names.REWRITE_PREFIX in info.path]

@@ -234,7 +234,8 @@ def test_restore_asks(tmp_path: Path, capsys: Capture, monkeypatch: pytest.Monke
     monkeypatch.setattr("siltlog.cli.backup.on_terminal", lambda: True)
     monkeypatch.setattr("click.confirm", lambda text, **_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert run(["restore", "--from", place, "--data-dir", str(tmp_path / "b")]) == 130
-    assert run(["restore", "--from", place, "--data-dir", str(tmp_path / "b"), "--at", "yesterday"]) == 2
+    for at, code in (("noon", 2), ("2026-11-21T07:36:00", 2), ("yesterday", 1), ("1h", 1), ("1000", 1)):
+        assert run(["restore", "--from", place, "--data-dir", str(tmp_path / "b"), "--yes", "--at", at]) == code, at
     arguments = ["restore", "--from", place, "--data-dir", str(tmp_path / "b"), "--yes"]
     assert silt(capsys, *arguments)["backup_id"] == done["backup_id"]
     assert [one["already"] for one in silt(capsys, *arguments)["restored"]] == [True]

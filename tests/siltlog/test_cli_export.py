@@ -156,6 +156,18 @@ def test_a_range_and_a_dry_run(http: Http, topic: str, tmp_path: Path, capsys: C
     assert done(capsys, "export", "--topic", "absent", "--to", to, status=1)["error_code"] == "unknown_topic"
 
 
+def test_the_last_records_and_those_of_the_last_hours(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
+    command = ("export", "--topic", topic, "--to", str(tmp_path / "tail"), "--partition", "1")
+    assert done(capsys, *command, "--from", "-3", "--until", "-1")["records"] == 2
+    (file,) = tmp_path.glob("tail/*.parquet")
+    assert pq.read_table(file)["offset"].to_pylist() == [5, 6]
+    assert "other records" in done(capsys, *command, "--from", "-4", "--until", "-1", status=1)["detail"]
+    command = ("export", "--topic", topic, "--to", str(tmp_path / "day"), "--until", "1ms", "--from")
+    assert done(capsys, *command, "36500d")["present_files"] == 0
+    assert done(capsys, *command, "36500d")["present_files"] > 0, "said again it is the same export"
+    assert "other records" in done(capsys, *command, "36501d", status=1)["detail"]
+
+
 def test_killed_in_the_middle_and_run_again(
     http: Http, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

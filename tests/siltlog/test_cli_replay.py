@@ -223,12 +223,34 @@ def test_a_range_a_key_and_an_older_version(http: Http, topic: str, flights: str
         ("--partition", "0"): [],
         ("--version", str(version - 1)): ["0", "1", "2"],
         ("--from", "9"): [],
+        ("--from", "-2"): ["2", "3"],
+        ("--from", "-3", "--until", "-1"): ["1", "2"],
+        ("--from", "-9", "--until", "latest"): ["0", "1", "2", "3"],
+        ("--until", "-9"): [],
+        ("--from", "earliest", "--until", "2026-11-21"): [],
     }
     for number, (options, expected) in enumerate(choices.items()):
         into = f"{topic}-{number}"
         http.create(into)
         assert replayed(capsys, "--topic", topic, "--into", into, *options)["records"] == len(expected)
         assert [record["value"] for record in http.read(into, 0, "values=text")] == expected
+
+
+def test_a_time_ago_is_said_again_with_the_run_that_began_with_it(
+    http: Http, topic: str, flights: str, capsys: Capture
+) -> None:
+    begun = ("--topic", flights, "--into", topic, "--run", f"run-{topic}", "--partition", "0")
+    assert replayed(capsys, *begun, "--from", "1h", "--until", "1ms")["records"] > 0
+    assert replayed(capsys, *begun, "--from", "1h", "--until", "1ms")["resumed"]
+    assert "another range" in replayed(capsys, *begun, "--from", "2h", "--until", "1ms", status=1)["detail"]
+
+
+def test_the_last_records_are_those_of_the_end_into_the_same_topic_too(http: Http, topic: str, capsys: Capture) -> None:
+    for number in range(9):
+        http.publish(topic, {"value": f"v{number}", "partition": 0})
+    assert replayed(capsys, "--topic", topic, "--into", topic, "--from", "-5")["records"] == 5
+    values = [record["value"] for record in http.read(topic, 0, "values=text")]
+    assert values == [f"v{number}" for number in [*range(9), *range(4, 9)]]
 
 
 def test_dead_letters(topic: str, http: Http, server: ServerProcess, capsys: Capture) -> None:
@@ -301,7 +323,10 @@ def test_what_goes_on_with_a_run_names_its_tables_too(
 
 def test_misuse(http: Http, topic: str, flights: str, capsys: Capture) -> None:
     assert run(["replay", "--topic", topic]) == 2
-    assert run(["replay", "--topic", topic, "--into", topic, "--from", "noon"]) == 2
+    for option in (("--from", "noon"), ("--from", "-0"), ("--from", "latest"), ("--until", "earliest")):
+        assert run(["replay", "--topic", topic, "--into", topic, *option]) == 2, option
+    assert run(["replay", "--topic", topic, "--into", topic, "--until", "2026", "--dry-run"]) == 0
+    assert "--until 2026 is an offset" in capsys.readouterr().err
     capsys.readouterr()
     for arguments, detail in (
         (("--topic", "absent", "--into", topic), "absent"),

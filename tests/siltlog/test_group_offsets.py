@@ -288,6 +288,8 @@ def test_reset_on_the_command_line(server: ServerProcess, topic: str, capsys: Ca
         assert capsys.readouterr().out.splitlines() == [f"{topic} 0 5", f"{topic} 1 5"]
         assert run(["group", "reset", "cli", "--to", "2040-01-01T00:00:00Z", "--execute", "-o", "value"]) == 0
         assert capsys.readouterr().out.splitlines() == [f"{topic} 0 10", f"{topic} 1 10"]
+        assert run(["group", "reset", "cli", "--to", "36500d", "-o", "value"]) == 0
+        assert capsys.readouterr().out.splitlines() == [f"{topic} 0 0", f"{topic} 1 0"]
         assert admin.group_offsets("cli") == {at[0]: 10, at[1]: 10}
 
 
@@ -297,12 +299,22 @@ def test_reset_on_the_command_line(server: ServerProcess, topic: str, capsys: Ca
         ([], 2, "--to or --shift"),
         (["--to", "latest", "--shift", "1"], 2, "--to or --shift"),
         (["--to", "soon"], 2, "earliest"),
+        (["--to", "-5", "--topic", "t"], 2, "--shift -5"),
         (["--to", "latest", "--partition", "t"], 2, "TOPIC:N"),
         (["--to", "latest", "--partition", "t:0", "--topic", "t"], 2, "--partition"),
         (["--to", "latest"], 1, "no group"),
         (["--to", "latest", "--topic", "t"], 1, "no group"),
     ],
-    ids=["nothing", "both", "no-place", "no-partition", "topic-and-partition", "unknown", "unknown-topic"],
+    ids=[
+        "nothing",
+        "both",
+        "no-place",
+        "from-the-end",
+        "no-partition",
+        "topic-and-partition",
+        "unknown",
+        "unknown-topic",
+    ],
 )
 def test_reset_that_makes_no_sense(
     server: ServerProcess, topic: str, capsys: Capture, arguments: list[str], code: int, said: str
