@@ -112,7 +112,10 @@ def import_files(
                 if dry_run:
                     _read(one, kind, wanted, label, imported[-1])
                 else:
-                    _publish(session, topic, one, kind, wanted, acks, pace, label, imported[-1], by_key=by_key)
+                    begun = len(imported) > 1
+                    _publish(
+                        session, topic, one, kind, wanted, acks, pace, label, imported[-1], by_key=by_key, begun=begun
+                    )
         finally:
             files = [entry for entry in imported if dry_run or entry.count]
             recording.took(
@@ -176,6 +179,7 @@ def _publish(
     entry: Imported,
     *,
     by_key: bool,
+    begun: bool,
 ) -> None:
     from siltlog.cli.publish_input import from_file
 
@@ -185,7 +189,7 @@ def _publish(
     if by_key:
         source = replace(source, runs=_without_partitions(source.runs))
     again = f"`silt publish {topic} --file {one.location}` and "
-    with publication_of(session, topic, acks, pace, producer_id, mark) as publication:
+    with publication_of(session, topic, acks, pace, producer_id, begun=begun) as publication:
         try:
             with publish_progress(label, source.total) as show:
                 send(publication, source, 0, pace, show, gather=mark is None, again=again)

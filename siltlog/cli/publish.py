@@ -13,7 +13,7 @@ import xxhash
 from siltlog.cli.location import checked, content_mark
 from siltlog.cli.output import grid, publish_progress
 from siltlog.cli.record_shape import RecordShape
-from siltlog.cli.session import Session, client_options, pass_session
+from siltlog.cli.session import RETRY_MS, Session, client_options, pass_session
 from siltlog.infra.client.pace import Pace
 from siltlog.infra.clock import SystemClock, parse_us
 from siltlog.infra.errors import SiltlogError
@@ -111,7 +111,7 @@ def publish(
     clock = SystemClock()
     started = clock.monotonic()
     pace = Pace(rate, clock)
-    with publication_of(session, topic, acks, pace, producer_id, mark) as publication:
+    with publication_of(session, topic, acks, pace, producer_id) as publication:
         try:
             with publish_progress(topic, source.total) as show:
                 send(publication, source, skip, pace, show, gather=mark is None)
@@ -173,25 +173,27 @@ def producer_of(mark: str, *made: Any) -> str:
 
 @contextmanager
 def publication_of(
-    session: Session, topic: str, acks: str | None, pace: Pace, producer_id: str | None, mark: str | None
+    session: Session, topic: str, acks: str | None, pace: Pace, producer_id: str | None, *, begun: bool = False
 ) -> "Iterator[Publication]":
-    from siltlog.cli.publication import RETRY_MS, Options, Publication
+    """`begun`: the server was there before, so it is waited for from the beginning."""
+    from siltlog.cli import publication as files
     from siltlog.infra.client.core import Endpoints
     from siltlog.infra.client.options import compression_for
     from siltlog.infra.client.transport import Caller, HttpTransport
 
-    with session.admin() as admin:
-        limits = admin.cluster()["limits"]  # no server: say so now, rather than when the time for retries is over
+    # No server: say so now, rather than when the time for retries is over.
+    with session.admin(files.RETRY_MS if begun else RETRY_MS) as admin:
+        limits = admin.cluster()["limits"]
     endpoints = Endpoints(session.url)
-    options = Options(
+    options = files.Options(
         acks,
         compression_for(endpoints, "auto"),
         request_bytes=int(limits["request_bytes"] * 0.9),
         records_max=pace.records_max,
     )
     with closing(HttpTransport()) as transport:
-        yield Publication(
-            Caller(endpoints, transport, SystemClock(), retry_timeout_ms=RETRY_MS), topic, options, producer_id
+        yield files.Publication(
+            Caller(endpoints, transport, SystemClock(), retry_timeout_ms=files.RETRY_MS), topic, options, producer_id
         )
 
 

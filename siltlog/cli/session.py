@@ -42,10 +42,10 @@ class Session:
 
         return Output(self.format)
 
-    def admin(self) -> "Admin":
+    def admin(self, retry_timeout_ms: int = RETRY_MS) -> "Admin":
         from siltlog.infra.client.admin import Admin
 
-        return Admin(self.url, retry_timeout_ms=RETRY_MS)
+        return Admin(self.url, retry_timeout_ms=retry_timeout_ms)
 
     def producer(self) -> "Producer":
         from siltlog.infra.client.producer import Producer

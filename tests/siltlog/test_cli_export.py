@@ -1,13 +1,17 @@
 """`silt export` and `silt import` against a real server: what went out comes back, byte for byte and once."""
 
+import contextlib
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import deltalake
 import pyarrow as pa
@@ -207,6 +211,41 @@ def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Ca
     (folder / "c.ndjson").write_text("{}\nno json\n")
     failed = done(capsys, "import", "--topic", name, str(folder), status=1)
     assert failed["error_code"] == "invalid_record" and "c.ndjson: line 2" in failed["detail"]
+
+
+@pytest.mark.slow
+def test_a_server_that_is_away_between_two_files_is_waited_for(tmp_path: Path) -> None:
+    """The second file is a pipe: it can be read once the server is gone."""
+    first, second = tmp_path / "1.ndjson", tmp_path / "2.ndjson"
+    first.write_text("1\n2\n")
+    os.mkfifo(second)
+    with running_server(data_dir=tmp_path / "data", redis_url=NO_REDIS) as server:
+        http = Http(server.url)
+        http.create("back", 1)
+        command = [sys.executable, "-m", "siltlog.cli", "import", "--topic", "back", str(first), str(second)]
+        with subprocess.Popen([*command, "--url", server.url], stderr=subprocess.PIPE) as importing:
+            # It opens the second file when the first is published.
+            with second.open("wb") as pipe:
+                assert http.end("back") == 2
+                server.kill()
+                pipe.write(b"3\n4\n")
+            turned_away(server.url, importing, times=8)
+            server.start()
+            _, err = importing.communicate(timeout=60)
+            assert importing.returncode == 0, err
+        assert [record["value"] for record in http.read("back", 0, "values=text")] == ["1", "2", "3", "4"]
+
+
+def turned_away(url: str, process: "subprocess.Popen[bytes]", times: int) -> None:
+    """In the place of its server, until the process has asked so often."""
+    parts = urlsplit(url)
+    with socket.create_server((str(parts.hostname), parts.port or 0)) as listening:
+        listening.settimeout(0.1)
+        while times:
+            assert process.poll() is None, process.communicate()
+            with contextlib.suppress(TimeoutError):
+                listening.accept()[0].close()
+                times -= 1
 
 
 def test_a_topic_of_other_partitions(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
