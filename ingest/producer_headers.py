@@ -14,7 +14,7 @@ from siltlog.ingest.idempotency import IdempotencyKey, idempotency_key
 from siltlog.ingest.producer_check import Producer
 
 Headers = Mapping[str, str]
-"""Names are in lower case; of a header given twice the last counts."""
+"""Names are in lower case. Those that are read here come once: the server's door sees to that."""
 INCREASING = "increasing"
 _KEY = names.HEADER_IDEMPOTENCY_KEY.lower()
 _PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
@@ -41,7 +41,7 @@ def publisher(
         for field, name in _PRODUCERS_OWN.items():
             if field in headers:
                 raise problem("invalid_request", f"{name} needs {names.HEADER_PRODUCER_ID}")
-        return None if key is None else _key(key, headers, content, media, query)
+        return None if key is None else _key(key, body, content, media, query)
     if key is not None:
         raise problem(
             "invalid_parameter",
@@ -79,15 +79,15 @@ def header_integer(headers: Headers, name: str, maximum: int) -> int | None:
     return number
 
 
-def _key(text: str, headers: Headers, content: bytes, media: str, query: Iterable[tuple[str, str]]) -> IdempotencyKey:
+def _key(text: str, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]) -> IdempotencyKey:
     # All that says what is to be stored; how long the answer may take is not part of it.
     said = [media]
     for name, value in query:
         if name not in ("acks", "timeout_ms"):
             said += (name, value)
-    for name, value in headers.items():
-        if name.startswith(_RECORD_PREFIX):
-            said += (name, value)
+    if media == names.MEDIA_BYTES and body.rows is not None:
+        for field, content_of in body.rows.headers[0] or ():
+            said += (_RECORD_PREFIX + field, (content_of or b"").decode("latin-1"))
     return idempotency_key(text, content, *(part.encode() for part in said))
 
 

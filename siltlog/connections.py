@@ -21,7 +21,8 @@ from siltlog.upgrades import UpgradeProtocol
 
 KEEP_ALIVE_SECONDS = 75.0
 HEAD_BYTES_MAX = 64 * 1024
-"""Of a request's line and header fields together."""
+"""Of a request's line and header fields together, and of what there is in a chunked body before its next bytes, or
+behind its last."""
 PIPELINE_MAX = 128
 """Requests of a connection that may wait for the answer to an earlier one; with more it ends after these."""
 EXCESS_MAX = 128
@@ -171,18 +172,19 @@ class Connection(UpgradeProtocol):
         if self._deaf:
             return
         super().data_received(data)
-        if self._in_head:
+        if self._in_head or (self.cycle is not None and self.cycle.more_body and not self.body_came):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self.refuse(
                     problem(
                         "request_too_large",
-                        f"the line and header fields of a request are above the limit of {HEAD_BYTES_MAX} bytes",
+                        f"the line and fields of a request are above the limit of {HEAD_BYTES_MAX} bytes",
                         limit=HEAD_BYTES_MAX,
                     )
                 )
         else:
             self._head_bytes = 0
+        self.body_came = False
 
     def on_response_complete(self) -> None:
         """Without uvicorn's timer for each reply: `look` knows when the connection became quiet."""
@@ -205,7 +207,10 @@ class Connection(UpgradeProtocol):
             self._deaf = True
             return
         self.refuse(
-            problem("malformed_body", "what was sent is not a request of HTTP/1.1, or not where one had to begin")
+            problem(
+                "malformed_body",
+                f"what was sent is not a request of HTTP/1.1, or not where one had to begin: {msg or 'unreadable'}",
+            )
         )
 
     # --- limits -------------------------------------------------------------------------------------------

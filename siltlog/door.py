@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from siltlog.header_fields import told_apart
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http import BODIES, BodyReader, problem_reply, retry_later
@@ -74,8 +75,10 @@ class Door:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, app: ASGIApp) -> None:
         headers = dict(scope["headers"])
+        repeated: SiltlogError | None = None
         if len(headers) != len(scope["headers"]):
-            _join_repeated(headers, scope["headers"])
+            scope["headers"], repeated = told_apart(scope["headers"])
+            headers = dict(scope["headers"])
         request_id = self._request_id(headers)
         cors = self._cors_headers(headers)
         extra = [(_REQUEST_ID, request_id.encode()), *cors]
@@ -98,6 +101,8 @@ class Door:
         scope["app"] = self
         self.in_flight += 1
         try:
+            if repeated is not None:
+                raise repeated
             self._check(scope, headers)
             preflight = cors and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
             if preflight:
@@ -209,14 +214,6 @@ def _is_event_source(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     """A stream of events was asked for by who takes nothing else."""
     takes = names.MEDIA_EVENTS.encode() in headers.get(b"accept", b"").lower()
     return takes and scope["method"] == "GET" and scope["path"].endswith(_TAIL)
-
-
-def _join_repeated(headers: dict[bytes, bytes], fields: Iterable[tuple[bytes, bytes]]) -> None:
-    """A host or an origin that is given twice is one that nobody may have, whichever of them some proxy went by."""
-    for name in (b"host", b"origin"):
-        values = [value for field, value in fields if field == name]
-        if len(values) > 1:
-            headers[name] = b", ".join(values)
 
 
 def _preflight(headers: dict[bytes, bytes]) -> Response:

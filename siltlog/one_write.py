@@ -12,6 +12,9 @@ PASSED_BYTES_MIN = 64 * 1024
 
 
 class OneWriteProtocol(HttpToolsProtocol):
+    body_came = False
+    """A piece of a body was among what was read last."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(self.gathering(transport))  # type: ignore[arg-type]
 
@@ -24,8 +27,10 @@ class OneWriteProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             if self._upgrade_offered:
                 self._decline_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("not a request of HTTP/1.1")
+        except httptools.HttpParserCallbackError as error:
+            self.send_400_response(str(error.__context__))
+        except httptools.HttpParserError as error:
+            self.send_400_response(str(error))
 
     @property
     def _upgrade_offered(self) -> bool:
@@ -45,12 +50,17 @@ class OneWriteProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if not self._upgrade_offered:
             super().on_headers_complete()
+            # The request's are complete. Fields that follow a chunked body are none of them (RFC 9110, section 6.5).
+            self.headers = []
 
     def on_message_complete(self) -> None:
         if not self._upgrade_offered:
+            # A field behind the body may have said so: the parser reads nothing more of this connection.
+            self.cycle.keep_alive = self.cycle.keep_alive and self.parser.should_keep_alive()
             super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
+        self.body_came = True
         cycle = self.cycle
         if cycle.body or cycle.response_complete:
             super().on_body(body)

@@ -69,12 +69,12 @@ class SmallPublishes:
         for name, value in connection.headers:
             if name == b"host" and host is None:
                 host = value
-            elif name == b"content-type":
-                media = _MEDIA.get(value)
+            elif name == b"content-type" and media is None and value in _MEDIA:
+                media = _MEDIA[value]
             elif name == b"content-length":
                 if len(value) > 5 or int(value) > SMALL_BYTES:
                     return None
-            elif name in _PRODUCER_HEADERS:
+            elif name in _PRODUCER_HEADERS and _PRODUCER_HEADERS[name] not in producer:
                 producer[_PRODUCER_HEADERS[name]] = value.decode("latin-1")
             elif name not in _PLAIN_HEADERS and (name != b"connection" or value.lower() != b"keep-alive"):
                 return None

@@ -1,0 +1,57 @@
+"""The header fields of a request: which of them come once, and what becomes of those that come more often."""
+
+from collections.abc import Iterable
+
+from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError, problem
+
+Fields = list[tuple[bytes, bytes]]
+"""Names are in lower case."""
+
+_NAMED = (
+    "Authorization",
+    "Content-Length",
+    "Content-Type",
+    "Host",
+    "Last-Event-ID",
+    "Origin",
+    "Access-Control-Request-Method",
+    names.HEADER_REQUEST_ID,
+    names.HEADER_PRODUCER_ID,
+    names.HEADER_PRODUCER_EPOCH,
+    names.HEADER_SEQUENCE,
+    names.HEADER_SEQUENCE_MODE,
+    names.HEADER_IDEMPOTENCY_KEY,
+    names.HEADER_PARTITION_COUNT,
+)
+SINGLE = {name.lower().encode(): name for name in _NAMED}
+"""Of each a request has one."""
+LISTS = frozenset((b"accept", b"accept-encoding", b"access-control-request-headers", b"content-encoding"))
+"""Several of one name mean what one with all their values does (RFC 9110, section 5.3)."""
+_HOST = b"host"
+
+
+def told_apart(fields: Iterable[tuple[bytes, bytes]]) -> tuple[Fields, SiltlogError | None]:
+    """The fields with one of each that is single or a list; the refusal of a single one that comes with two values.
+
+    Nobody knows which of the two some proxy went by, so such a field is left out.
+    """
+    kept: dict[bytes, bytes] = {}
+    others: Fields = []
+    twice: list[bytes] = []
+    for name, value in fields:
+        if name not in SINGLE and name not in LISTS:
+            others.append((name, value))
+        elif name not in kept:
+            kept[name] = value
+        elif name in LISTS:
+            kept[name] += b", " + value
+        # A second Host is refused whatever it says (RFC 9112, section 3.2).
+        elif kept[name] != value or name == _HOST:
+            twice.append(name)
+    refusal = _refusal(SINGLE[twice[0]]) if twice else None
+    return [*((name, value) for name, value in kept.items() if name not in twice), *others], refusal
+
+
+def _refusal(name: str) -> SiltlogError:
+    return problem("invalid_parameter", f"the header field {name} is given twice; give it once", parameter=name)
