@@ -54,6 +54,9 @@ class ServerSettings(BaseSettings):
     """How long a record may wait for its table."""
     flush_bytes: int = Field(16 * MIB, ge=1)
     """How many bytes of a topic may wait for its table."""
+    flush_files_per_hour: int = Field(3_600, ge=-1)
+    """How many small files a topic may make; past that partitions with little wait longer, up to five minutes.
+    -1: without limit."""
     wal_bytes_max: int = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
     """Disk the write-ahead log may use; publishing gets 503 above it."""
     head_bytes_max: int = Field(256 * MIB, ge=MIB)

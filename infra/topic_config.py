@@ -13,6 +13,8 @@ Value = int | str
 
 UNLIMITED = -1
 PARTITIONS_MAX = 10_000
+FLUSH_WAIT_MS_MAX = 300_000
+"""How long `flush.files.per.hour` may keep a record from its table (`flush.ms`, where that is longer)."""
 _INTEGER = re.compile(r"-?[0-9]+")
 
 
@@ -35,6 +37,7 @@ SETTINGS: dict[str, Setting] = {
     "max.record.bytes": Setting(8_388_608, "int", 1),
     "flush.ms": Setting(1_000, "int", 1),
     "flush.bytes": Setting(16_777_216, "int", 1),
+    "flush.files.per.hour": Setting(3_600, "int", UNLIMITED),
     "timestamp.type": Setting("create", "choice", choices=("create", "append")),
     "timestamp.after.max.ms": Setting(3_600_000, "int", UNLIMITED),
     "timestamp.before.max.ms": Setting(UNLIMITED, "int", UNLIMITED),

@@ -21,9 +21,11 @@ from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTo
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.ingest import wal_state
-from siltlog.ingest.batcher import Load, due, due_at
+from siltlog.ingest.batcher import Load, active_partitions, due, due_at
 from siltlog.ingest.carry import carry_forward
+from siltlog.ingest.file_budget import patience_of
 from siltlog.ingest.head import Chunk, load
+from siltlog.ingest.loads import Loads
 from siltlog.ingest.log import Log
 from siltlog.ingest.log_batch import file_columns, joined
 from siltlog.ingest.partition_log import PartitionLog
@@ -74,6 +76,7 @@ class Flusher:
         self._log = log
         self._logger = logger
         self._metrics = metrics
+        self._loads = Loads(log)
         self._clock = log.clock
         self._wake = asyncio.Event()
         self._running: dict[TopicLog, asyncio.Task[None]] = {}
@@ -104,7 +107,7 @@ class Flusher:
 
     async def drain(self) -> None:
         """Flushes everything; returns once it is in the tables or a flush failed. Call it once nothing is appended."""
-        while any(loads := self._loads(self._log.topics())):
+        while any(loads := self._loads.of(self._log.topics())):
             topics = {self._log.topic(item.topic) for item in loads}
             # One under way took only what was there when it began, and may be past its commit.
             fresh = topics - self._running.keys()
@@ -148,44 +151,18 @@ class Flusher:
     def _start_due(self) -> float:
         """Starts the flushes that are due; seconds until the next may be."""
         now = self._clock.monotonic()
-        loads = self._loads([topic for topic in self._log.topics() if self._may_start(topic, now)])
-        by_topic: dict[str, list[int]] = {}
+        loads = self._loads.of([topic for topic in self._log.topics() if self._may_start(topic, now)])
+        by_topic: dict[str, list[Load]] = {}
         for item in due(loads, now):
-            by_topic.setdefault(item.topic, []).append(item.partition)
-        for name, partitions in by_topic.items():
+            by_topic.setdefault(item.topic, []).append(item)
+        for name, items in by_topic.items():
             topic = self._log.topic(name)
-            self._start(topic, [topic.partitions[p] for p in partitions])
+            self._loads.flushed(topic, items)
+            self._start(topic, [topic.partitions[item.partition] for item in items])
         self._start_carries()
-        waits = [due_at(item, len(loads)) - now for item in loads]
+        active = active_partitions(loads, now)
+        waits = [due_at(item, active) - now for item in loads]
         return min([IDLE_SECONDS, *(wait for wait in waits if wait > 0)])
-
-    def _loads(self, topics: Sequence[TopicLog]) -> list[Load]:
-        pinning = self._log.wal.oldest_pinning() if self._log.wal_is_tight() else ()
-        loads = []
-        for topic in topics:
-            if topic.state == "fenced":
-                continue
-            flush_ms, flush_bytes = topic.config.integer("flush.ms"), topic.config.integer("flush.bytes")
-            hidden = topic.config["acks"] == "table"
-            for log in topic.partitions:
-                head = log.head
-                oldest = head.oldest_unflushed_seconds
-                if oldest is None:
-                    continue
-                loads.append(
-                    Load(
-                        topic.name,
-                        log.partition,
-                        head.unflushed_bytes,
-                        oldest,
-                        flush_ms,
-                        flush_bytes,
-                        (topic.id_bytes, log.partition) in pinning,
-                        hidden,
-                        log.awaited,
-                    )
-                )
-        return loads
 
     def _may_start(self, topic: TopicLog, now: float) -> bool:
         if topic in self._running:
@@ -215,6 +192,7 @@ class Flusher:
                     await self._commit(topic, work)
                 await self.states.write(topic)
                 await self._in_thread(topic.table.maintain)
+                await self._see_files(topic)
             if self._failures.pop(topic, None) is not None:
                 self._logger.info("flushed again", topic=topic.name)
             topic.flush_error = ""
@@ -393,6 +371,7 @@ class Flusher:
                         if topic.state in ("open", "unavailable"):
                             if topic in changed:
                                 self._observe(topic, await self._in_thread(topic.table.refresh))
+                                await self._see_files(topic)
                             await self.states.write(topic)
                 except Fenced as error:
                     self._close(topic, error)
@@ -422,6 +401,9 @@ class Flusher:
         """Takes over where the table is now. Raises Fenced when it is no more this node's."""
         topic.check_owned(snapshot)
         self._log.see_table(topic, snapshot)
+
+    async def _see_files(self, topic: TopicLog) -> None:
+        self._loads.see(topic, await self._in_thread(patience_of, topic.snapshot))
 
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(function, *args, **kwargs)

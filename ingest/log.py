@@ -44,6 +44,8 @@ KEYS_FULL_RETRY_MS = 10_000
 PRODUCERS_STATE_PART = 1 / 4
 KEYS_STATE_PART = 2 / 3
 """Of what the WAL's state may take, producers and idempotency keys each may take so much."""
+WAL_HOLDS_FREE_PARTS = 3
+"""The log holds much once what is used is more than such a part of what is free."""
 HEAD_CHECKS_PER_BUDGET = 16
 """The head may go above its budget by this fraction of it."""
 
@@ -362,6 +364,10 @@ class Log:
         """More than half of its budget is used: what pins the oldest segment must go."""
         return self.wal.used_bytes > self.wal.free_bytes
 
+    def wal_holds_much(self) -> bool:
+        """A quarter of its budget is used: what pins the oldest segment no longer waits for company."""
+        return self.wal.used_bytes > self.wal.free_bytes / WAL_HOLDS_FREE_PARTS
+
     def _wal_full(self) -> SiltlogError:
         now = self.wal_refused_seconds = self.clock.monotonic()
         # Room comes by segments: the next one at the rate of late, or when a flush that failed is tried again.
@@ -380,6 +386,10 @@ class Log:
     # --- memory -----------------------------------------------------------------------------------------
     def head_bytes(self) -> int:
         return sum(log.head.resident_bytes for topic in self._topics.values() for log in topic.partitions)
+
+    def head_is_tight(self, unflushed_bytes: int) -> bool:
+        """So much that is not in a table takes more than half of the head's memory, which is there for readers."""
+        return unflushed_bytes > self._head_bytes_max / 2
 
     def unflushed_bytes(self) -> int:
         return sum(log.head.unflushed_bytes for topic in self._topics.values() for log in topic.partitions)

@@ -15,6 +15,9 @@ COMPACT = "compact"
 LANES = {COMPACT: "Spark", "audit": "everything is read"}
 """What the long jobs are of: one of each lane runs at a time. What is none of these is quick, and waits for none of
 them."""
+NICENESS_MAX = 10
+"""Each of a job's threads has a tenth of the share of one of a server where processors are short. With 19 it would be a
+seventieth: then a start takes minutes, and files come faster than they are merged."""
 TOPICS_MAX = 1_000
 COUNTS_MAX = 32
 ERROR_CHARS_MAX = 2_000

@@ -23,6 +23,7 @@ from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_load import snapshot_at
 from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.topic_config import FLUSH_WAIT_MS_MAX
 from siltlog.pipelines.record_range import Selection, plan_slices, totals
 from siltlog.pipelines.replay_plan import ReplayPlan, Target, checked_run, plan, read_plan, write_plan
 from siltlog.pipelines.replay_publish import Sending
@@ -32,7 +33,7 @@ from siltlog.pipelines.topics import store_of
 RETRY_MS = 120_000
 """How long a server may be away before a run fails."""
 SETTLE_MS = 60_000
-"""How long what is in the head may take to come into the table, beyond the topic's flush.ms."""
+"""How long what is in the head may take to come into the table, beyond what the server keeps it back for."""
 SETTLE_POLL_S = 0.1
 _MS = 1_000
 
@@ -163,7 +164,7 @@ def _settled(store: ObjectStore, admin: Admin, table: TopicTable, selection: Sel
         return table.snapshot
     if selection.end_offset is not None and selection.end_offset >= 0:
         marks = {partition: min(mark, selection.end_offset) for partition, mark in marks.items()}
-    wait_ms = table.snapshot.config.integer("flush.ms") + SETTLE_MS
+    wait_ms = max(table.snapshot.config.integer("flush.ms"), FLUSH_WAIT_MS_MAX) + SETTLE_MS
     deadline = clock.monotonic() + wait_ms / _MS
     while any(table.snapshot.offsets.get(partition, 0) < mark for partition, mark in marks.items()):
         if clock.monotonic() > deadline:

@@ -17,7 +17,7 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.crowded_tables import CrowdedTables, LiveFiles
 from siltlog.pipelines.job_process import STOP_SECONDS, JobProcess
-from siltlog.pipelines.job_run import COMPACT, ERROR_CHARS_MAX, LANES, JobRunRequest, Outcome
+from siltlog.pipelines.job_run import COMPACT, ERROR_CHARS_MAX, LANES, NICENESS_MAX, JobRunRequest, Outcome
 from siltlog.pipelines.schedule_lease import JobState, ScheduleLease
 from siltlog.pipelines.schedule_plan import DueRun, carried_on, due_runs, next_us
 
@@ -43,8 +43,8 @@ RENEWALS_PER_LEASE = 3
 EXIT_FOUND_WRONG = 3
 ABANDONED = "what ran the schedule was gone before this run ended"
 
-Start = Callable[[str, str, Callable[[], None]], JobProcess]
-"""Starts a job (its name, the id of the run, what to call on its thread when it has ended)."""
+Start = Callable[[str, str, int, Callable[[], None]], JobProcess]
+"""Starts a job: its name, the id of the run, its niceness, what to call on its thread when it has ended."""
 
 
 @dataclass(slots=True)
@@ -142,6 +142,7 @@ class Scheduler:
             if self._disk_full:
                 self._make_room()
             return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
+        self._hurry()
         now_us = self._clock.now_us()
         self._handled = carried_on(self._crons, self._handled, now_us)
         began = False
@@ -229,6 +230,15 @@ class Scheduler:
             return []
         return [DueRun(COMPACT, now_us)] if self._tables.crowded(self._live_files()) else []
 
+    def _hurry(self) -> None:
+        """Begins a compaction anew that gave way too much: a process may give more away, and take nothing back."""
+        run = self._running.get(COMPACT)
+        if run is not None and self._tables.outgrown(self._live_files()):
+            self._logger.info("a table became crowded: compaction begins anew and gives way less", run_id=run.run_id)
+            run.process.stop()
+            run.process.join()
+            self._ended()
+
     def _make_room(self) -> None:
         """Vacuum writes nothing, and may delete something; no other job gets on."""
         now = self._clock.monotonic()
@@ -251,16 +261,15 @@ class Scheduler:
                 self._logger.warning("a job of the schedule is not run", job=due.job, reason=missing)
             self._missing[due.job] = missing
             if due.job == COMPACT:
-                self._tables.ended(failed=True)
+                self._tables.ended("failed")
             self._handled[due.job] = due.due_us
             return True
         self._missing.pop(due.job, None)
-        if due.job == COMPACT:
-            self._tables.began(self._live_files())
+        niceness = self._tables.began(self._live_files()) if due.job == COMPACT else NICENESS_MAX
         run_id = self._new_run_id()
         started_us = self._clock.now_us()
-        self._logger.info("job begins", job=due.job, run_id=run_id, due_at=format_us(due.due_us))
-        process = self._start(due.job, run_id, self._wake.set)
+        self._logger.info("job begins", job=due.job, run_id=run_id, due_at=format_us(due.due_us), niceness=niceness)
+        process = self._start(due.job, run_id, niceness, self._wake.set)
         self._running[due.job] = _Run(due, run_id, started_us, self._clock.monotonic(), process)
         return True
 
@@ -285,7 +294,7 @@ class Scheduler:
     def _note(self, run: _Run) -> None:
         result = _result(run, self._clock.now_us())
         if result.job == COMPACT:
-            self._tables.ended(failed=result.outcome != "succeeded")
+            self._tables.ended(result.outcome)
         seconds = round(self._clock.monotonic() - run.started, 3)
         said = {"job": result.job, "run_id": run.run_id, "outcome": result.outcome, "seconds": seconds}
         if result.outcome == "interrupted":

@@ -1,7 +1,7 @@
-"""`python -m siltlog.job_process JOB ...`: a command of `silt` as the child of a schedule.
+"""`python -m siltlog.job_process NICENESS JOB ...`: a command of `silt` as the child of a schedule.
 
-It gives way to everybody else on the machine, is the first to go when memory runs out, ends with whoever began it, and
-takes SIGTERM as a person's Ctrl-C, so that Spark is stopped and nothing is left behind.
+It gives way to everybody else on the machine as far as its niceness says, is the first to go when memory runs out, ends
+with whoever began it, and takes SIGTERM as a person's Ctrl-C, so that Spark is stopped and nothing is left behind.
 """
 
 import ctypes
@@ -14,11 +14,8 @@ from pathlib import Path
 from siltlog.pipelines.job_run import LANES
 
 PR_SET_PDEATHSIG = 1
-NICENESS = 10
-"""Each of its threads has a tenth of the share of one of a server where processors are short. With 19 it would be a
-seventieth: then a start takes minutes, and files come faster than they are merged."""
-SESSION_NICENESS = 5
-"""All of a long job together has a third of the share of a server."""
+SESSION_PART = 1 / 2
+"""With a niceness of 10 all of a long job together has a third of the share of a server: as with one of 5."""
 EXIT_INTERRUPTED = 130
 OOM_SCORE = 1000
 
@@ -34,7 +31,7 @@ def run() -> None:
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
     if os.getppid() != parent:
         sys.exit(1)  # it ended before it was watched
-    _give_way(sys.argv[1])
+    _give_way(int(sys.argv.pop(1)), sys.argv[1])
     try:
         from siltlog.cli.main import main
 
@@ -43,14 +40,14 @@ def run() -> None:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _give_way(job: str) -> None:
+def _give_way(niceness: int, job: str) -> None:
     """To whatever else the machine does. Linux may share its time among sessions first, and within them by niceness:
     a job is a session of its own, whose niceness counts then (sched(7), autogroup). What is quick is soon over."""
     with suppress(OSError):
-        os.nice(NICENESS)
+        os.nice(niceness)
     with suppress(OSError):
         if job in LANES:
-            Path("/proc/self/autogroup").write_text(str(SESSION_NICENESS))
+            Path("/proc/self/autogroup").write_text(str(round(niceness * SESSION_PART)))
 
 
 if __name__ == "__main__":

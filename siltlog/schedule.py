@@ -123,7 +123,7 @@ class LiveFilesOfServer:
 
 def _starting(
     settings: ServerSettings, url: str, logger: Logger
-) -> Callable[[str, str, Callable[[], None]], JobProcess]:
+) -> Callable[[str, str, int, Callable[[], None]], JobProcess]:
     """Jobs see the settings of whoever runs the schedule, flags included."""
     given = {
         "ROOT": settings.root_uri,
@@ -133,15 +133,15 @@ def _starting(
     }
     common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
 
-    def start(job: str, run_id: str, on_end: Callable[[], None]) -> JobProcess:
+    def start(job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
         environment = environment_with({**common, names.ENV_RUN_ID: run_id})
-        return JobProcess(job, _command(job), environment, logger, on_end)
+        return JobProcess(job, _command(job, niceness), environment, logger, on_end)
 
     return start
 
 
-def _command(job: str) -> Sequence[str]:
-    return [sys.executable, "-m", MODULE, job]
+def _command(job: str, niceness: int) -> Sequence[str]:
+    return [sys.executable, "-m", MODULE, str(niceness), job]
 
 
 def _unavailable(job: str) -> str | None:

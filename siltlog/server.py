@@ -365,7 +365,12 @@ def _url(settings: ServerSettings, listener: socket.socket) -> str:
 
 def _server_config(settings: ServerSettings) -> dict[str, Value]:
     """What the server's settings say of topics that do not say it themselves; only what was really set."""
-    given = {"acks": settings.acks, "flush.ms": settings.flush_ms, "flush.bytes": settings.flush_bytes}
+    given = {
+        "acks": settings.acks,
+        "flush.ms": settings.flush_ms,
+        "flush.bytes": settings.flush_bytes,
+        "flush.files.per.hour": settings.flush_files_per_hour,
+    }
     return {name: value for name, value in given.items() if name.replace(".", "_") in settings.model_fields_set}
 
 

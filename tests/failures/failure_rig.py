@@ -12,6 +12,7 @@ MIB = 1024 * 1024
 SMALL: dict[str, Any] = {
     "flush_ms": 40,
     "flush_bytes": 100_000,
+    "flush_files_per_hour": -1,
     "wal_bytes_max": 6 * MIB,
     "head_bytes_max": MIB,
 }

@@ -29,6 +29,7 @@ OTHER: dict[str, Any] = {
     "acks": "table",
     "flush_ms": 7,
     "flush_bytes": 7,
+    "flush_files_per_hour": -1,
     "wal_bytes_max": 64 * MIB,
     "head_bytes_max": 2 * MIB,
     "request_bytes_max": 2_048,

@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Value] = {
     "max.record.bytes": 8_388_608,
     "flush.ms": 1_000,
     "flush.bytes": 16_777_216,
+    "flush.files.per.hour": 3_600,
     "timestamp.type": "create",
     "timestamp.after.max.ms": 3_600_000,
     "timestamp.before.max.ms": -1,

@@ -26,9 +26,10 @@ class Draining(Flusher):
         self._running = {}
         self._started_seconds = {}
         self._clock = SystemClock()
+        self._loads = cast(Any, SimpleNamespace(of=self._left))
         self._log = cast(Any, SimpleNamespace(topic=self.topics.__getitem__, topics=self.topics.values))
 
-    def _loads(self, topics: Any) -> list[Any]:
+    def _left(self, topics: Any) -> list[Any]:
         return [SimpleNamespace(topic=name) for name, left in self.left.items() if left]
 
     async def _flush(self, topic: TopicLog, partitions: Any) -> None:

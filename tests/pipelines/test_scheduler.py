@@ -37,6 +37,8 @@ class Rig:
         self.told: list[JobRunRequest] = []
         self.missing: dict[str, str] = {}
         self.begun: list[JobProcess] = []
+        self.niceness: dict[str, int] = {}
+        """Of each job's last run."""
         self.ended = threading.Event()
         self.files: dict[str, int] = {}
         self.listening = True
@@ -54,7 +56,8 @@ class Rig:
             settle_seconds=0,
         )
 
-    def _start(self, job: str, run_id: str, on_end: Callable[[], None]) -> JobProcess:
+    def _start(self, job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
+        self.niceness[job] = niceness
         process = JobProcess(job, self.commands.get(job, ["true"]), {"RUN": run_id}, self.log, on_end)
         self.begun.append(process)
         return process
@@ -332,14 +335,33 @@ def test_a_table_with_many_files_does_not_wait_for_the_time_of_compaction(rig: R
     assert rig.log.events().count("a job of the schedule is not run") == 1
 
 
+def test_a_compaction_that_gave_way_too_much_is_begun_anew(rig: Rig) -> None:
+    rig.commands["compact"] = FOR_EVER
+    rig.files["busy"] = 400
+    rig.scheduler.step()
+    rig.clock.advance(600)
+    rig.scheduler.step()
+    assert (rig.jobs().count("compact"), rig.niceness["compact"]) == (1, 10)
+    rig.files["busy"] = LIVE_FILES_MAX
+    rig.scheduler.step()
+    assert rig.jobs().count("compact") == 1
+    rig.files["busy"] = LIVE_FILES_MAX + 1
+    rig.scheduler.step()
+    assert (rig.jobs().count("compact"), rig.niceness["compact"]) == (2, 0)
+    rig.files["busy"] = 9_000
+    rig.scheduler.step()
+    assert rig.jobs().count("compact") == 2, "it gives way to nobody"
+    assert [outcome for job, outcome in rig.outcomes() if job == "compact"] == ["interrupted"]
+
+
 def test_a_compaction_that_left_work_is_followed_by_another_at_once(rig: Rig) -> None:
     """A run is bounded; as long as each gets on, the next begins when it ends."""
     rig.files["busy"] = 40_000
     begin = rig._start
 
-    def start(job: str, run_id: str, on_end: Callable[[], None]) -> JobProcess:
+    def start(job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
         rig.files["busy"] = max(rig.files["busy"] - 9_000, LIVE_FILES_MAX + MOVED_FILES)
-        return begin(job, run_id, on_end)
+        return begin(job, run_id, niceness, on_end)
 
     rig.scheduler._start = start
     rig.scheduler.step()

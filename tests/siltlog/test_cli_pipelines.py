@@ -133,13 +133,13 @@ def test_compact_and_query(data_dir: Path, capsys: Capture) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "number"),
-    [("siltlog.cli", signal.SIGINT), ("siltlog.job_process", signal.SIGTERM)],
+    [("siltlog.cli", signal.SIGINT), ("siltlog.job_process 10", signal.SIGTERM)],
     ids=["by hand", "of the schedule"],
 )
 def test_an_interrupt_while_spark_starts_leaves_no_jvm(
     data_dir: Path, tmp_path: Path, processes_in: Callable[[Path], list[str]], module: str, number: signal.Signals
 ) -> None:
-    command = [sys.executable, "-m", module, "query", "select 1", "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", *module.split(), "query", "select 1", "--data-dir", str(data_dir)]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as query:
         assert query.stderr is not None
         while query.poll() is None and not any("SparkSubmit" in line for line in processes_in(tmp_path)):

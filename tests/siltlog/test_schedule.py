@@ -48,7 +48,7 @@ import sys, time
 from siltlog.infra.settings import environment_with
 from siltlog.infra.telemetry import logger
 from siltlog.pipelines.job_process import JobProcess
-command = [sys.executable, "-m", "siltlog.job_process", "consume", "long", "--follow", "--url", sys.argv[1]]
+command = [sys.executable, "-m", "siltlog.job_process", "7", "consume", "long", "--follow", "--url", sys.argv[1]]
 job = JobProcess("long", command, environment_with({}), logger("info", "console"), lambda: None)
 print(job._pid, flush=True)
 time.sleep(600)
@@ -237,7 +237,7 @@ def test_a_job_gives_way_and_ends_with_who_began_it(server: ServerProcess, tmp_p
     try:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 10, "it never gave way")
+        wait_for(lambda: os.getpriority(os.PRIO_PROCESS, pid) == 7, "it never gave way")
         assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
         parent.kill()
         parent.wait()
