@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from siltlog.infra import names
-from siltlog.infra.delta_log import Checkpoint, entry_path, last_checkpoint_path, log_folder
+from siltlog.infra.delta_log import Checkpoint, entry_path, last_checkpoint, last_checkpoint_path, log_folder
 from siltlog.infra.local_store import PENDING_PREFIX, LocalStore
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -38,6 +38,9 @@ class LogWindow:
         if checkpoint is None:
             return self.show_from(0)
         self._show([*checkpoint.paths, last_checkpoint_path(self._topic)])
+        if last_checkpoint(self._store, self._topic) != checkpoint:
+            # A newer one, which is not shown here: without the hint deltalake finds the one that is.
+            self.withdraw(last_checkpoint_path(self._topic))
         # deltalake asks for the checkpoint's own entry; another program's clean-up may have taken it.
         last = self.show_from(checkpoint.version) or self.show_from(checkpoint.version + 1)
         return checkpoint.version if last is None else last
@@ -75,7 +78,9 @@ class LogWindow:
         self._here(path).unlink()
 
     def replace(self, path: str) -> None:
-        """Puts what was made here in the place of what the log has under that name."""
+        """Puts what was made here, if anything was, in the place of what the log has under that name."""
+        if not self._here(path).exists():
+            return
         pending = self._store.path(f"{log_folder(self._topic)}/{PENDING_PREFIX}{uuid.uuid4().hex}")
         os.link(self._here(path), pending)
         pending.replace(self._store.path(path))

@@ -10,7 +10,7 @@ from record_tables import CLOCK, append, claimed, new_id
 
 from siltlog.infra import table as table_module
 from siltlog.infra import table_handle as handle_module
-from siltlog.infra.delta_log import entry_path, log_folder
+from siltlog.infra.delta_log import Checkpoint, entry_path, log_folder, newest_checkpoint
 from siltlog.infra.errors import CorruptData, OutcomeUnknown
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.table import TopicTable
@@ -48,6 +48,35 @@ def test_a_commit_looks_at_the_newest_checkpoint_and_what_follows_it_only(disk: 
     assert shown(disk) == entries | {"_last_checkpoint", f"{first:020d}.checkpoint.parquet"}
     assert disk.path(entry_path("t", 0)).exists()
     assert reopened(disk).snapshot == table.snapshot
+
+
+def test_a_checkpoint_that_comes_while_a_table_is_opened(disk: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at which one is the newest and the links."""
+    table = claimed(disk)
+
+    def until_checkpointed() -> None:
+        before = newest_checkpoint(disk, "t")
+        while newest_checkpoint(disk, "t") == before:
+            append(disk, table, {0: 1})
+            table.maintain()
+
+    until_checkpointed()
+    real = WindowHandle._newest_checkpoint
+    raced: list[int] = []
+
+    def racing(handle: WindowHandle) -> Checkpoint | None:
+        found = real(handle)
+        if not raced:
+            raced.append(1)
+            until_checkpointed()
+        return found
+
+    monkeypatch.setattr(WindowHandle, "_newest_checkpoint", racing)
+    opened = reopened(disk)
+    assert raced
+    assert opened.snapshot == table.snapshot
+    append(disk, opened, {1: 2})
+    assert dict(table.refresh().offsets) == dict(opened.snapshot.offsets)
 
 
 def test_what_was_not_linked_into_the_log_was_never_committed(
