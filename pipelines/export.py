@@ -141,7 +141,8 @@ def export(
     slices = plan_slices(made.topic, snapshot, made.selection)
     report = ExportReport(made.topic, made.version, target.root_uri, made.format, dry_run, *totals(slices))
     if not dry_run and target.size(DONE_OBJECT) is None:
-        with version_named(store, made.topic, made.version, clock):
+        anew = f"export a newer one to another place than {target.root_uri}"
+        with version_named(store, made.topic, made.version, clock, anew):
             _write(store, target, made, snapshot, slices, texts.get(made.format), report, advance)
     elif not dry_run:
         report.present_files = len(msgspec.json.decode(target.get(DONE_OBJECT), type=Done).files)

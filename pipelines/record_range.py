@@ -138,8 +138,11 @@ def records_of(
 
 
 @contextmanager
-def version_named(store: ObjectStore, topic: str, version: int, clock: Clock) -> Iterator[None]:
-    """Around reading what the table held at `version`: what vacuum removed since is told from damage."""
+def version_named(store: ObjectStore, topic: str, version: int, clock: Clock, anew: str) -> Iterator[None]:
+    """Around reading what the table held at `version`: what vacuum removed since is told from damage.
+
+    `anew` says how to begin once more.
+    """
     try:
         yield
     except CorruptData as error:
@@ -150,7 +153,7 @@ def version_named(store: ObjectStore, topic: str, version: int, clock: Clock) ->
         raise problem(
             "invalid_request",
             f"vacuum has removed files that version {version} of topic {topic} had, so it cannot be read any more; "
-            "begin anew with a newer version",
+            f"{anew}",
             topic=topic,
         ) from error
 

@@ -64,7 +64,8 @@ class ReplayRun:
             return
         ends = {part.partition: part.end for part in slices}
         self._seat.claim()
-        with version_named(self._store, self._plan.topic, self._plan.version, self._clock):
+        anew = f"look where run {self._run} ends in {self._plan.into.topic}, and begin a new run from there"
+        with version_named(self._store, self._plan.topic, self._plan.version, self._clock, anew):
             if self._plan.selection.where is not None:
                 slices = matching(self._store, self._plan.topic, self._snapshot, self._plan.selection, self._run)
             self._replay_all([part for part in slices if not self._is_done(part, ends)], ends)

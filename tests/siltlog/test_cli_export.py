@@ -22,10 +22,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from s3_server import S3Server
 
+from siltlog import Admin
 from siltlog.cli.export_text import texts
 from siltlog.cli.main import run
 from siltlog.cli.publish_input import from_file
 from siltlog.cli.record_shape import RecordShape
+from siltlog.infra import names
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.pipelines import export_plan
 from siltlog.server_process import ServerProcess
@@ -211,6 +213,27 @@ def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Ca
     (folder / "c.ndjson").write_text("{}\nno json\n")
     failed = done(capsys, "import", "--topic", name, str(folder), status=1)
     assert failed["error_code"] == "invalid_record" and "c.ndjson: line 2" in failed["detail"]
+
+
+def test_what_vacuum_removed_meanwhile_is_told(
+    server: ServerProcess, http: Http, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """Of an older version, by the export and by a replay: each says how to begin once more."""
+    version = done(capsys, "export", "--topic", topic, "--to", str(tmp_path / "a"), "--dry-run")["version"]
+    files = list((server.data_dir / "lake" / names.topic_path(topic)).glob("partition=0/*.parquet"))
+    with Admin(server.url) as admin:
+        admin.delete_records(topic, 0, len(RECORDS))
+    for file in files:
+        file.unlink()
+    into = other(http)
+    asked = ("--topic", topic, "--version", str(version))
+    exported = done(capsys, "export", *asked, "--to", str(tmp_path / "a"), status=1)["detail"]
+    replayed = done(capsys, "replay", *asked, "--into", into, "--run", into, status=1)["detail"]
+    again = done(capsys, "replay", "--run", into, status=1)["detail"]
+    removed = f"vacuum has removed files that version {version} of topic {topic} had"
+    assert exported.startswith(removed) and f"another place than {(tmp_path / 'a').as_uri()}" in exported
+    assert replayed.startswith(removed) and f"where run {into} ends in {into}" in replayed
+    assert again == replayed
 
 
 @pytest.mark.slow
