@@ -392,11 +392,14 @@ METRIC_JOB_SECONDS = "silt_job_last_run_seconds"
 
 # --- environment and files --------------------------------------------------------------------------------
 ENV_PREFIX = "SILT_"
+ENV_CONFIG = "SILT_CONFIG"
 ENV_URL = "SILT_URL"
 ENV_RUN_ID = "SILT_RUN_ID"
 """Set by a schedule: the run that a job is."""
 ENV_S3_ENDPOINT = "SILT_S3_ENDPOINT"
 ENV_S3_REGION = "SILT_S3_REGION"
+ENV_OF_CLIENTS = (ENV_URL, ENV_S3_ENDPOINT, ENV_S3_REGION, ENV_RUN_ID)
+"""What a client reads; a server has one for each setting, and ENV_CONFIG."""
 CONFIG_FILE = "siltlog.toml"
 DEFAULT_URL = "http://127.0.0.1:7070"
 SERVER_LOG_FILE = "server.log"

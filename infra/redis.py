@@ -14,11 +14,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.locations import redis_url
 
 CONNECTIONS_MAX = 32
 CONNECT_TIMEOUT_S = 2.0
 REPLY_TIMEOUT_S = 5.0
-_SCHEMES = ("redis", "rediss", "unix")
 _PASSING = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN")
 """Refusals that are about Redis's state, among those that redis-py has no class for."""
 
@@ -32,7 +32,6 @@ class RedisConnection:
     """
 
     def __init__(self, url: str) -> None:
-        self.place = _place(url)
         self._url = url
         # One try per call: a script that took effect before its connection broke must not run a second time.
         self._options: dict[str, Any] = {
@@ -42,9 +41,10 @@ class RedisConnection:
             "retry": Retry(NoBackoff(), 0),
         }
         try:
-            pool = BlockingConnectionPool.from_url(url, timeout=REPLY_TIMEOUT_S, **self._options)
+            self.place = redis_url(url)
+            pool = connection_pool(url, **self._options)
         except ValueError as error:
-            raise ConfigError(f"SILT_REDIS_URL={self.place} is not a Redis address: {error}") from None
+            raise ConfigError(f"SILT_REDIS_URL is not valid: {error}") from None
         self._single = Redis.from_pool(pool)
         self._cluster: RedisCluster | None = None
         # A cluster's sockets are found by their addresses, so nobody is one of it through a socket of this machine.
@@ -148,9 +148,11 @@ class Script:
         return msgspec.msgpack.decode(reply)
 
 
-def _place(url: str) -> str:
-    """`url` without its password and query; ConfigError where it has no scheme that is known."""
-    parts = urlsplit(url)
-    if parts.scheme not in _SCHEMES:
-        raise ConfigError("SILT_REDIS_URL is not a Redis address: use redis://host:6379/0 or unix:///path/to/socket")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+def connection_pool(url: str, **options: Any) -> BlockingConnectionPool:
+    """Connects to nothing yet. Raises ValueError for what redis-py does not understand in the address."""
+    try:
+        pool = BlockingConnectionPool.from_url(url, timeout=REPLY_TIMEOUT_S, **options)
+        pool.make_connection()  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError, exceptions.RedisError) as error:
+        raise ValueError(f"it is not a Redis address that can be used: {error}") from None
+    return pool

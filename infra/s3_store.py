@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.store import COPY_BYTES, ObjectInfo
 
 CONNECT_TIMEOUT_MS = 5_000
@@ -64,20 +64,25 @@ class S3Store:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self.root_uri = f"s3://{bucket}/{prefix}".rstrip("/")
-        self._session = boto3.Session(region_name=region or None)
         self._endpoint = endpoint
-        self._region = region or self._session.region_name or _DEFAULT_REGION
-        self._client = self._session.client(
-            "s3",
-            endpoint_url=endpoint or None,
-            region_name=self._region,
-            config=Config(
-                connect_timeout=CONNECT_TIMEOUT_MS / 1000,
-                read_timeout=READ_TIMEOUT_MS / 1000,
-                retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
-                max_pool_connections=CONNECTIONS_MAX,
-            ),
-        )
+        try:
+            self._session = boto3.Session(region_name=region or None)
+            self._region = region or self._session.region_name or _DEFAULT_REGION
+            self._client = self._session.client(
+                "s3",
+                endpoint_url=endpoint or None,
+                region_name=self._region,
+                config=Config(
+                    connect_timeout=CONNECT_TIMEOUT_MS / 1000,
+                    read_timeout=READ_TIMEOUT_MS / 1000,
+                    retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+                    max_pool_connections=CONNECTIONS_MAX,
+                ),
+            )
+        except (ValueError, BotoCoreError) as error:
+            raise ConfigError(
+                f"S3 cannot be used as SILT_S3_ENDPOINT, SILT_S3_REGION and the AWS SDK's own settings say: {error}"
+            ) from None
 
     def _key(self, path: str) -> str:
         return self._prefix + path

@@ -4,29 +4,46 @@ The only module that reads the environment.
 """
 
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from siltlog.infra import names
 from siltlog.infra.cron import Cron
+from siltlog.infra.environment import is_link, misspelt
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.locations import http_url, named_hosts, page_origins, redis_url, region_name, root_parts
+from siltlog.infra.suggestion import nearest
+from siltlog.infra.units import duration_ms, size_bytes
 
 MIB = 1024 * 1024
 SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_BYTES_MIN = MIB
 SEGMENTS_MIN = 4
 REQUESTS_IN_FLIGHT_MIN = 4
-_CONFIG_VARIABLE = names.ENV_PREFIX + "CONFIG"
 SCHEDULE_PREFIX = "schedule_"
 OFF = "off"
 """Instead of a cron expression: an empty variable of the environment counts as unset."""
 Source = Literal["default", "file", "environment", "flag"]
+
+
+def _with_unit(parse: Callable[[str], int]) -> BeforeValidator:
+    """Takes an amount with a unit too; what has no letter is left to pydantic."""
+
+    def number(value: Any) -> Any:
+        return parse(value) if isinstance(value, str) and any(map(str.isalpha, value)) else value
+
+    return BeforeValidator(number)
+
+
+Millis = Annotated[int, _with_unit(duration_ms)]
+Bytes = Annotated[int, _with_unit(size_bytes)]
 
 
 class ServerSettings(BaseSettings):
@@ -50,30 +67,30 @@ class ServerSettings(BaseSettings):
     """The URL by which clients reach it, where that is not the address it listens on."""
     acks: Literal["none", "wal", "table"] = "wal"
     """What an acknowledgement means unless a topic says otherwise: on disk, or in the table."""
-    flush_ms: int = Field(1_000, ge=1)
+    flush_ms: Millis = Field(1_000, ge=1)
     """How long a record may wait for its table."""
-    flush_bytes: int = Field(16 * MIB, ge=1)
+    flush_bytes: Bytes = Field(16 * MIB, ge=1)
     """How many bytes of a topic may wait for its table."""
     flush_files_per_hour: int = Field(3_600, ge=-1)
     """How many small files a topic may make; past that partitions with little wait longer, up to five minutes.
     -1: without limit."""
-    wal_bytes_max: int = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
+    wal_bytes_max: Bytes = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
     """Disk the write-ahead log may use; publishing gets 503 above it."""
-    head_bytes_max: int = Field(256 * MIB, ge=MIB)
+    head_bytes_max: Bytes = Field(256 * MIB, ge=MIB)
     """Memory for the newest records."""
-    request_bytes_max: int = Field(32 * MIB, ge=1024)
+    request_bytes_max: Bytes = Field(32 * MIB, ge=1024)
     """The largest request body."""
-    record_bytes_max: int = Field(8 * MIB, ge=1)
+    record_bytes_max: Bytes = Field(8 * MIB, ge=1)
     """The largest record."""
     connections_max: int = Field(10_000, ge=1)
     """How many connections are served at once."""
-    request_timeout_ms: int = Field(30_000, ge=100)
+    request_timeout_ms: Millis = Field(30_000, ge=100)
     """How long the body of a request may take to arrive."""
-    offsets_snapshot_ms: int = Field(5_000, ge=50)
+    offsets_snapshot_ms: Millis = Field(5_000, ge=50)
     """How often what groups committed is kept beside Redis too: what a lost Redis may cost in repeated records."""
-    offsets_retention_ms: int = Field(7 * 86_400_000, ge=-1)
+    offsets_retention_ms: Millis = Field(7 * 86_400_000, ge=-1)
     """How long a group that nobody uses keeps its offsets; -1: for ever."""
-    drain_ms: int = Field(20_000, ge=0)
+    drain_ms: Millis = Field(20_000, ge=0)
     """How long a stop waits for what was begun."""
     auto_create_partitions: int = Field(0, ge=0, le=10_000)
     """Partitions of a topic that is created by publishing to it; 0: topics are created by hand."""
@@ -124,9 +141,47 @@ class ServerSettings(BaseSettings):
     @field_validator("root")
     @classmethod
     def _location(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in ("file", "s3"):
-            raise ValueError(f"{value!r} is not a location: use file:///path or s3://bucket/prefix")
-        return value.rstrip("/")
+        value = value.rstrip("/")
+        if value:
+            root_parts(value)
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, value: str) -> str:
+        if value:
+            redis_url(value)
+            with suppress(ModuleNotFoundError):  # who lacks the server's packages connects to no Redis either
+                from siltlog.infra.redis import connection_pool
+
+                connection_pool(value)
+        return value
+
+    @field_validator("s3_endpoint", "advertise_url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        if value:
+            http_url(value)
+        return value
+
+    @field_validator("s3_region")
+    @classmethod
+    def _region(cls, value: str) -> str:
+        if value:
+            region_name(value)
+        return value
+
+    @field_validator("hosts")
+    @classmethod
+    def _hosts(cls, value: str) -> str:
+        named_hosts(value)
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, value: str) -> str:
+        page_origins(value)
+        return value
 
     @property
     def segment_bytes(self) -> int:
@@ -165,6 +220,15 @@ class ServerSettings(BaseSettings):
         return (init_settings,)
 
 
+_VARIABLES = frozenset(
+    (
+        *(names.ENV_PREFIX + name.upper() for name in ServerSettings.model_fields),
+        names.ENV_CONFIG,
+        *names.ENV_OF_CLIENTS,
+    )
+)
+
+
 class LoadedSettings:
     """The settings and where each came from (`silt config show`)."""
 
@@ -174,7 +238,11 @@ class LoadedSettings:
 
 
 def load(flags: dict[str, Any] | None = None) -> LoadedSettings:
-    """Reads every source. Raises ConfigError that names the setting, where it came from and what it must be."""
+    """Reads every source. Raises ConfigError that names the setting, where it came from and what it must be.
+
+    A variable that begins as ours do and is none is an error too: a misspelt one would leave a default in place.
+    """
+    wrong = misspelt(os.environ, _VARIABLES)  # noqa: TID251
     layers: list[tuple[Source, dict[str, Any]]] = [
         ("file", _file_layer()),
         ("environment", _environment_layer()),
@@ -187,20 +255,23 @@ def load(flags: dict[str, Any] | None = None) -> LoadedSettings:
             values[name] = value
             sources[name] = source
     try:
-        return LoadedSettings(ServerSettings(**values), sources)
+        settings = ServerSettings(**values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_sentence(part, sources) for part in error.errors())) from None
+        wrong += [_sentence(part, sources) for part in error.errors()]
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    return LoadedSettings(settings, sources)
 
 
 def config_path() -> Path:
     """The file that SILT_CONFIG names, else siltlog.toml."""
-    return Path(os.environ.get(_CONFIG_VARIABLE) or names.CONFIG_FILE)  # noqa: TID251
+    return Path(os.environ.get(names.ENV_CONFIG) or names.CONFIG_FILE)  # noqa: TID251
 
 
 def _file_layer() -> dict[str, Any]:
     path = config_path()
     if not path.exists():
-        if os.environ.get(_CONFIG_VARIABLE):  # noqa: TID251
+        if os.environ.get(names.ENV_CONFIG):  # noqa: TID251
             raise ConfigError(f"SILT_CONFIG names {path}, which does not exist")
         return {}
     try:
@@ -233,15 +304,30 @@ def environment_with(values: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **values}  # noqa: TID251
 
 
+def without_password(text: str) -> str:
+    """What is shown is copied into bug reports: `redis://user:password@host` keeps its password to itself."""
+    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", text)
+
+
 def _sentence(part: Any, sources: dict[str, Source]) -> str:
     if not part["loc"]:
         return str(part["msg"]).removeprefix("Value error, ")
     name = str(part["loc"][0])
+    source = sources.get(name, "default")
     where = {"environment": names.ENV_PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}
     job = name.removeprefix(SCHEDULE_PREFIX)
     in_file = f"{name} in {names.CONFIG_FILE}" if job == name else f"{job} in [schedule] of {names.CONFIG_FILE}"
-    label = where.get(sources.get(name, "default"), in_file)
+    label = where.get(source, in_file)
     if part["type"] == "extra_forbidden":
-        return f"{label} is not a setting; see `silt serve --help`"
+        meant = nearest(name, ServerSettings.model_fields)
+        hint = f"did you mean {meant.removeprefix(SCHEDULE_PREFIX if job != name else '')}?" if meant else ""
+        return f"{label} is not a setting; {hint or 'see `silt serve --help`'}"
+    value = part["input"]
+    if name == "port" and source == "environment" and is_link(str(value)):
+        return (
+            f"{label}={value!r} is not a port: Kubernetes sets it in every pod beside a service called silt; write "
+            "enableServiceLinks: false in the spec of the pod, or give the service another name"
+        )
+    shown = without_password(value) if isinstance(value, str) else value
     message = str(part["msg"]).removeprefix("Value error, ")
-    return f"{label}={part['input']!r} is not valid: {message}"
+    return f"{label}={shown!r} is not valid: {message}"

@@ -12,6 +12,7 @@ WIDTH = 100
 HEAD = f"""\
 # Settings of a Siltlog server. What stands here is overruled by {names.ENV_PREFIX}* variables, and those by flags.
 # `silt config show` says what holds, and why; `silt config check` what is wrong.
+# Times may have a unit ("7d", "1h30m", "500ms") and sizes too ("64MiB", "4GB"), in quotes then.
 """
 
 

@@ -3,11 +3,11 @@
 import builtins
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.locations import root_parts
 
 COPY_BYTES = 8 * 1024 * 1024
 """What is in memory at once of an object that is copied."""
@@ -97,13 +97,14 @@ def open_store(root_uri: str, *, s3_endpoint: str = "", s3_region: str = "") -> 
 
     Raises ConfigError when `root_uri` is no such location or a local root cannot be made.
     """
-    parts = urlsplit(root_uri)
-    if parts.scheme == "file" and parts.path:
+    try:
+        bucket, path = root_parts(root_uri)
+    except ValueError as error:
+        raise ConfigError(f"the root {error}") from None
+    if not bucket:
         from siltlog.infra.local_store import LocalStore
 
-        return LocalStore(unquote(parts.path))
-    if parts.scheme == "s3" and parts.netloc:
-        from siltlog.infra.s3_store import S3Store
+        return LocalStore(path)
+    from siltlog.infra.s3_store import S3Store
 
-        return S3Store(parts.netloc, parts.path.strip("/"), endpoint=s3_endpoint, region=s3_region)
-    raise ConfigError(f"the root {root_uri!r} is not a location: use file:///path or s3://bucket/prefix")
+    return S3Store(bucket, path, endpoint=s3_endpoint, region=s3_region)

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
+from siltlog.infra.suggestion import did_you_mean
 
 Source = Literal["topic", "server", "default"]
 Value = int | str
@@ -136,7 +137,8 @@ def validated(name: str, value: Any) -> Value:
 def _setting(name: str) -> Setting:
     setting = SETTINGS.get(name)
     if setting is None:
-        raise problem("invalid_config", f"there is no setting {name!r}; there are: {', '.join(SETTINGS)}")
+        meant = did_you_mean(name, SETTINGS)
+        raise problem("invalid_config", f"there is no setting {name!r}{meant or ';'} there are: {', '.join(SETTINGS)}")
     return setting
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Literal
 
 MILLIS = {
     "ms": 1,
@@ -54,17 +55,20 @@ def size_bytes(text: str) -> int:
     return int(size)
 
 
-def in_unit_of(name: str, text: str) -> int | None:
-    """The number that `text` stands for in the unit that ends the name of a setting (`flush.ms`, `wal_bytes_max`).
-
-    None where the name has no such unit. Raises ValueError.
-    """
+def unit_kind(name: str) -> Literal["duration", "size"] | None:
+    """What the name of a setting says it is in: `flush.ms`, `wal_bytes_max`."""
     words = re.split(r"[._]", name)
     if words[-1] == "ms":
-        return duration_ms(text)
-    if "bytes" in words:
-        return size_bytes(text)
-    return None
+        return "duration"
+    return "size" if "bytes" in words else None
+
+
+def in_unit_of(name: str, text: str) -> int | None:
+    """The number that `text` stands for in the unit of the setting; None where it has none. Raises ValueError."""
+    kind = unit_kind(name)
+    if kind is None:
+        return None
+    return duration_ms(text) if kind == "duration" else size_bytes(text)
 
 
 def _product(number: str, unit: str, units: Mapping[str, int]) -> Decimal | None:

@@ -9,6 +9,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.suggestion import did_you_mean
 from siltlog.infra.table import TopicTable, topic_names
 from siltlog.infra.table_snapshot import TableSnapshot
 
@@ -48,7 +49,8 @@ def no_tables(root_uri: str) -> ConfigError:
 
 def unknown_topic(store: ObjectStore, topic: str, known: Sequence[str]) -> SiltlogError:
     there_are = f"there are: {', '.join(known)}" if known else f"{store.root_uri} has none yet"
-    return problem("unknown_topic", f"there is no topic {topic!r}; {there_are}", topic=topic)
+    meant = did_you_mean(topic, known)
+    return problem("unknown_topic", f"there is no topic {topic!r}{meant or ';'} {there_are}", topic=topic)
 
 
 def open_each(

@@ -39,6 +39,7 @@ from siltlog.infra.cluster_id import cluster_id
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.http import BodyReader
 from siltlog.infra.in_flight import InFlight
+from siltlog.infra.locations import named_hosts, page_origins
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import open_store
 from siltlog.infra.telemetry import Logger, Metrics, logger
@@ -376,15 +377,14 @@ def _server_config(settings: ServerSettings) -> dict[str, Value]:
 
 def _hosts(settings: ServerSettings) -> list[str]:
     advertised = urlsplit(settings.advertise_url).hostname if settings.advertise_url else None
-    named = [host.strip() for host in settings.hosts.split(",") if host.strip()]
-    return [settings.host, *([advertised] if advertised else []), *named]
+    return [settings.host, *([advertised] if advertised else []), *named_hosts(settings.hosts)]
 
 
 def _origins(settings: ServerSettings) -> list[str]:
     """Of pages that may call it, besides those it is the host of itself."""
     parts = urlsplit(settings.advertise_url)
     own = [f"{parts.scheme}://{parts.netloc}".lower()] if parts.netloc else []
-    return [*own, *(origin.strip() for origin in settings.cors_origins.split(",") if origin.strip())]
+    return [*own, *page_origins(settings.cors_origins)]
 
 
 def _uvicorn_config(app: Door, connections: Connections) -> uvicorn.Config:

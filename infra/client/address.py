@@ -4,11 +4,16 @@ import os
 from typing import NamedTuple
 
 from siltlog.infra import names
+from siltlog.infra.environment import misspelt_for
+from siltlog.infra.errors import ConfigError
 
 
 def default_url() -> str:
-    """`SILT_URL` (one URL, or several by commas), else the address a server listens on when nothing is set."""
-    return os.environ.get(names.ENV_URL) or names.DEFAULT_URL  # noqa: TID251
+    """`SILT_URL` (one URL, or several by commas), else the address a server listens on when nothing is set.
+
+    Raises ConfigError where a misspelt variable would leave it at that.
+    """
+    return _variable(names.ENV_URL) or names.DEFAULT_URL
 
 
 def scheduled_run() -> str | None:
@@ -25,5 +30,17 @@ class S3Address(NamedTuple):
 
 def default_s3() -> S3Address:
     """`SILT_S3_ENDPOINT` and `SILT_S3_REGION`, as the server has them."""
-    endpoint, region = os.environ.get(names.ENV_S3_ENDPOINT), os.environ.get(names.ENV_S3_REGION)  # noqa: TID251
-    return S3Address(endpoint or "", region or "")
+    return S3Address(_variable(names.ENV_S3_ENDPOINT), _variable(names.ENV_S3_REGION))
+
+
+def _variable(name: str) -> str:
+    """Its value, or nothing; ConfigError where another variable seems to be meant for it."""
+    environment = os.environ  # noqa: TID251
+    value = environment.get(name, "")
+    misspelt = None if value else misspelt_for(name, environment, names.ENV_OF_CLIENTS)
+    if misspelt is not None:
+        raise ConfigError(
+            f"{misspelt} is not a variable of Siltlog, and {name} is not set: did you mean {name}? "
+            "rename it, or unset it"
+        )
+    return value

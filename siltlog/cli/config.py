@@ -1,6 +1,5 @@
 """`silt config`: the server's settings, where each came from, and a file to write them in."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def show(session: Session) -> None:
     `silt serve`.
     """
     loaded = take_settings({})
-    values = {name: _without_password(value) for name, value in loaded.settings.model_dump(mode="json").items()}
+    values = {name: _shown(value) for name, value in loaded.settings.model_dump(mode="json").items()}
     rows = [
         {
             "setting": name,
@@ -87,6 +86,7 @@ def init(session: Session, path: Path | None) -> None:
     session.output.document({"path": str(path)}, value=[str(path)], tables=[pairs({"written": str(path)})])
 
 
-def _without_password(value: Any) -> Any:
-    """What is shown is copied into bug reports: `redis://user:password@host` keeps its password to itself."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", value) if isinstance(value, str) else value
+def _shown(value: Any) -> Any:
+    from siltlog.infra.settings import without_password
+
+    return without_password(value) if isinstance(value, str) else value

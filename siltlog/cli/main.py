@@ -69,6 +69,17 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"siltlog.cli.{module}"), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            # click looks among the commands that were imported.
+            from siltlog.infra.suggestion import did_you_mean
+
+            ctx.fail(f"No such command {name!r}{did_you_mean(name, COMMANDS) or '.'}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -154,9 +165,21 @@ def _failed(error: Exception, session: Session) -> int:
         and (topic := error.members.get("topic"))
         and not names.is_system_topic(topic)
     ):
-        error.detail = f"there is no topic {topic!r}; create it with `silt topic create {topic}`"
+        meant = _topic_meant(topic, session)
+        error.detail = f"there is no topic {topic!r}{meant or ';'} create it with `silt topic create {topic}`"
     _print_problem(error, session)
     return EXIT_FAILED
+
+
+def _topic_meant(topic: str, session: Session) -> str:
+    """`; did you mean 'orders'?`, as far as the server says what there is."""
+    from siltlog.infra.suggestion import did_you_mean
+
+    try:
+        with session.admin() as admin:
+            return did_you_mean(topic, [document["name"] for document in admin.topics()])
+    except SiltlogError:
+        return ""
 
 
 def _foreign(error: Exception) -> SiltlogError:

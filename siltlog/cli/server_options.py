@@ -7,6 +7,7 @@ import click
 from siltlog.cli.session import needs
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.units import unit_kind
 
 if TYPE_CHECKING:
     from siltlog.infra.settings import LoadedSettings
@@ -44,15 +45,17 @@ def _settings_as_options() -> list[click.Option]:
         options.append(
             click.Option(
                 [f"--{name.replace('_', '-')}", _PREFIX + name],
-                metavar=_metavar(field.annotation),
+                metavar=_metavar(name, field.annotation),
                 help=f"{described}[{names.ENV_PREFIX}{name.upper()}{shown}]",
             )
         )
     return options
 
 
-def _metavar(annotation: Any) -> str:
+def _metavar(name: str, annotation: Any) -> str:
     choices = getattr(annotation, "__args__", ())
     if choices and all(isinstance(choice, str) for choice in choices):
         return "|".join(choices)
-    return {int: "NUMBER"}.get(annotation, getattr(annotation, "__name__", "TEXT").upper().replace("STR", "TEXT"))
+    if annotation is int:
+        return {"duration": "DURATION", "size": "SIZE", None: "NUMBER"}[unit_kind(name)]
+    return str(getattr(annotation, "__name__", "TEXT")).upper().replace("STR", "TEXT")

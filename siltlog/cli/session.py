@@ -32,9 +32,18 @@ class Session:
     """The options that hold for one run of `silt`, whichever side of the command's name they were given on."""
 
     def __init__(self) -> None:
-        self.url = names.DEFAULT_URL
+        self.given_url: str | None = None
         self.format: OutputFormat = "table"
         self.debug = False
+
+    @property
+    def url(self) -> str:
+        """Raises ConfigError where a misspelt variable stands for `SILT_URL`."""
+        if self.given_url is None:
+            from siltlog.infra.client.address import default_url
+
+            self.given_url = default_url()
+        return self.given_url
 
     @property
     def output(self) -> "Output":
@@ -94,7 +103,7 @@ def url_option(command: F) -> F:
         envvar=names.ENV_URL,
         show_envvar=True,
         expose_value=False,
-        callback=_remember("url"),
+        callback=_remember("given_url"),
         help=f"Where the server is; several are separated by commas. Default: {names.DEFAULT_URL}",
     )(command)
 

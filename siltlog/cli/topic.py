@@ -6,6 +6,7 @@ import click
 
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.session import Session, client_options, on_terminal, pass_session
+from siltlog.infra.units import in_unit_of
 
 OFFSET_COLUMNS = ("log_start_offset", "table_offset", "high_watermark")
 
@@ -15,10 +16,16 @@ def topic() -> None:
     """Create, list, describe, change and delete topics."""
 
 
-@topic.command(epilog="Example:  silt topic create events --partitions 4 --config retention.ms=86400000")
+@topic.command(epilog="Example:  silt topic create events --partitions 4 --config retention.ms=7d")
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), default=1, show_default=True, help="How many partitions.")
-@click.option("--config", "-c", multiple=True, metavar="NAME=VALUE", help="A setting of the topic; repeatable.")
+@click.option(
+    "--config",
+    "-c",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the topic, such as retention.ms=7d or retention.bytes=4GB; repeatable.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Succeed when the topic is already there with as many partitions.")
 @client_options
 @pass_session
@@ -56,12 +63,16 @@ def describe(session: Session, name: str) -> None:
     _print_topic(session, document)
 
 
-@topic.command(
-    epilog="Example:  silt topic alter events --partitions 8 --config retention.ms=86400000 --unset flush.ms"
-)
+@topic.command(epilog="Example:  silt topic alter events --partitions 8 --config retention.ms=7d --unset flush.ms")
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions from now on; they only grow.")
-@click.option("--config", "-c", multiple=True, metavar="NAME=VALUE", help="A setting of the topic; repeatable.")
+@click.option(
+    "--config",
+    "-c",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the topic, such as retention.ms=7d or retention.bytes=4GB; repeatable.",
+)
 @click.option("--unset", "-u", multiple=True, metavar="NAME", help="A setting to put back to its default; repeatable.")
 @client_options
 @pass_session
@@ -117,12 +128,18 @@ def delete_records(session: Session, name: str, partition: int, before: str, yes
 
 
 def _setting(entry: str) -> tuple[str, int | str]:
-    """`retention.ms=1000` as name and value; whole numbers become numbers, as the server expects them."""
+    """`retention.ms=7d` as name and value; whole numbers and amounts become numbers, as the server expects them."""
     name, equals, text = entry.partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{entry!r} is not NAME=VALUE, such as retention.ms=86400000", param_hint="--config")
+        raise click.BadParameter(f"{entry!r} is not NAME=VALUE, such as retention.ms=7d", param_hint="--config")
     number = text.removeprefix("-")
-    return name, int(text) if number.isascii() and number.isdigit() else text
+    if number.isascii() and number.isdigit():
+        return name, int(text)
+    try:
+        amount = in_unit_of(name, text)
+    except ValueError as error:
+        raise click.BadParameter(f"{name}: {error}", param_hint="--config") from None
+    return name, text if amount is None else amount
 
 
 def _print_changed(session: Session, document: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Where settings come from, which one holds, and what is said of one that is not valid."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,18 @@ from siltlog.infra.errors import ConfigError
 from siltlog.infra.settings import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, ServerSettings, load, variable
 
 MIB = 1024 * 1024
+SERVICE_VARIABLES = {
+    "SILT_SERVICE_HOST": "10.96.0.17",
+    "SILT_SERVICE_PORT": "7070",
+    "SILT_SERVICE_PORT_HTTP": "7070",
+    "SILT_PORT": "tcp://10.96.0.17:7070",
+    "SILT_PORT_7070_TCP": "tcp://10.96.0.17:7070",
+    "SILT_PORT_7070_TCP_PROTO": "tcp",
+    "SILT_PORT_7070_TCP_PORT": "7070",
+    "SILT_PORT_7070_TCP_ADDR": "10.96.0.17",
+    "SILT_REDIS_SERVICE_HOST": "fd00::17",
+    "SILT_REDIS_PORT": "tcp://[fd00::17]:6379",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +115,9 @@ def test_a_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         (b"port = \n", "siltlog.toml cannot be read"),
         (b"node_id = '\xff'\n", "siltlog.toml cannot be read"),
-        (b"prot = 1\n", "prot in siltlog.toml is not a setting"),
+        (b"prot = 1\n", r"prot in siltlog.toml is not a setting; did you mean port\?"),
+        (b"data-dir = 'a'\n", r"data-dir in siltlog.toml is not a setting; did you mean data_dir\?"),
+        (b"[schedule]\ncompactt = '5 * * * *'\n", r"in \[schedule\] of siltlog.toml .*; did you mean compact?"),
         (b"[server]\nport = 1\n", "server in siltlog.toml is not a setting"),
         (b"[schedule]\nretention = '5 * * * *'\n", r"retention in \[schedule\] of siltlog.toml is not a setting"),
         (b"[schedule]\nretain = 'daily'\n", r"retain in \[schedule\] of siltlog.toml='daily' is not valid: .* cron"),
@@ -128,17 +143,111 @@ def test_a_file_that_is_wrong(content: bytes, words: str, tmp_path: Path) -> Non
         ("node_id", "a b"),
         ("root", "/a/path"),
         ("root", "gs://bucket"),
+        ("root", "s3:/bucket"),
+        ("root", "s3:///bucket"),
+        ("root", "s3://bucket/day?x"),
+        ("root", "file://relative/lake"),
+        ("root", "file:lake"),
+        ("redis_url", "foo"),
+        ("redis_url", "redis:h:6379"),
+        ("redis_url", "redis://h:99999/0"),
+        ("redis_url", "redis://h/zero"),
+        ("redis_url", "redis://h?foo=1"),
+        ("redis_url", "redis://h/0?socket_timeout=soon"),
+        ("redis_url", "redis://[::1"),
+        ("redis_url", "unix://relative"),
+        ("s3_endpoint", "minio:9000"),
+        ("s3_endpoint", "http://my_minio:9000"),
+        ("s3_endpoint", "http://minio:port"),
+        ("s3_region", "eu_central_1"),
+        ("advertise_url", "silt.example"),
+        ("hosts", "https://silt.example"),
+        ("hosts", "silt.example:7070"),
+        ("cors_origins", "*"),
+        ("cors_origins", "app.example"),
+        ("cors_origins", "https://app.example/"),
+        ("flush_ms", "7 fortnights"),
+        ("wal_bytes_max", "4XB"),
         ("log_level", "loud"),
         ("auto_create_partitions", "10001"),
     ],
 )
 def test_a_value_that_is_wrong_is_told_with_its_source(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"SILT_{name.upper()}", value)
-    with pytest.raises(ConfigError, match=f"^SILT_{name.upper()}='{value}' is not valid: "):
+    with pytest.raises(ConfigError, match=f"^SILT_{name.upper()}='{re.escape(value)}' is not valid: "):
         load()
     monkeypatch.delenv(f"SILT_{name.upper()}")
-    with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')}='{value}' is not valid: "):
+    with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')}='{re.escape(value)}' is not valid: "):
         load({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("root", "file:///a/lake"),
+        ("root", "file:/a/lake"),
+        ("root", "s3://bucket"),
+        ("redis_url", "redis://"),
+        ("redis_url", "rediss://me:secret@h:6380/2?ssl_cert_reqs=none"),
+        ("redis_url", "redis://[::1]:6379"),
+        ("redis_url", "unix:///run/redis.sock?db=3"),
+        ("s3_endpoint", "http://[::1]:9000"),
+        ("advertise_url", "https://silt.example/"),
+        ("hosts", "silt.example, my_silt, ::1"),
+        ("cors_origins", "https://app.example, http://localhost:8000, null"),
+    ],
+)
+def test_addresses_that_fit(name: str, value: str) -> None:
+    assert getattr(load({name: value}).settings, name) == value
+
+
+def test_amounts_have_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "siltlog.toml").write_text("offsets_retention_ms = '14d'\nhead_bytes_max = '64MiB'\n")
+    monkeypatch.setenv("SILT_WAL_BYTES_MAX", "4GB")
+    settings = load({"drain_ms": "1m30s"}).settings
+    assert (settings.offsets_retention_ms, settings.head_bytes_max) == (14 * 86_400_000, 64 * MIB)
+    assert (settings.wal_bytes_max, settings.drain_ms) == (4_000_000_000, 90_000)
+
+
+def test_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILT_REDIS_URL", "redis://me:secret@h:99999/0")
+    with pytest.raises(ConfigError, match=r"SILT_REDIS_URL='redis://me:\*\*\*@h:99999/0'") as caught:
+        load()
+    assert "secret" not in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("SILT_ROOOT", "SILT_ROOOT is not a variable of Siltlog: did you mean SILT_ROOT?"),
+        ("SILT_DATADIR", "did you mean SILT_DATA_DIR?"),
+        ("SILT_S3_REGOIN", "did you mean SILT_S3_REGION?"),
+        ("SILT_ULR", "did you mean SILT_URL?"),
+        ("SILT_CONFIGURATION", "did you mean SILT_CONFIG?"),
+        ("SILT_XYZZY", "`silt config show` lists"),
+        ("silt_root", "did you mean SILT_ROOT?"),
+        ("SILTLOG_ROOT", "did you mean SILT_ROOT?"),
+    ],
+)
+def test_a_variable_that_is_misspelt(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "")
+    load()
+    monkeypatch.setenv(name, "s3://bucket/prefix")
+    monkeypatch.setenv("SILT_PORT", "x")
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        load()
+    assert "SILT_PORT='x'" in caught.value.detail, "with all else that is wrong"
+
+
+def test_a_service_of_kubernetes_called_silt(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SERVICE_VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="enableServiceLinks: false") as caught:
+        load()
+    assert caught.value.detail.count("SILT_") == 1, "the others stop nobody"
+    assert load({"port": 7070}).settings.port == 7070
+    monkeypatch.delenv("SILT_PORT")
+    assert load().settings.port == 7070
 
 
 def test_all_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,8 @@ def test_a_property_that_is_not_valid_is_named() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"retention.hours": 1}, "there is no setting 'retention.hours'; there are: acks"),
+        ({"retention.hours": 1}, "there is no setting 'retention.hours'; did you mean 'retention.ms'? there are: acks"),
+        ({"colour": "red"}, "there is no setting 'colour'; there are: acks"),
         ({"flush.ms": "1000"}, "flush.ms must be a whole number from 1"),
         ({"flush.ms": 0}, "flush.ms must be a whole number from 1"),
         ({"flush.ms": 1.5}, "whole number"),

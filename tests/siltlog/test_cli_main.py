@@ -71,6 +71,14 @@ def test_misuse_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert (said.out, "Usage: silt" in said.err) == ("", True)
 
 
+def test_a_command_that_is_misspelt(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, meant in (("topci", "'topic'"), ("consum", "'consume'"), ("conf", "'config'")):
+        assert run([name]) == 2
+        assert f"did you mean {meant}?" in capsys.readouterr().err
+    assert run(["xyzzy"]) == 2
+    assert "No such command 'xyzzy'." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments", [["topic", "list"], ["health"], ["publish", "t", "v"], ["consume", "t"], ["group", "list"]]
 )
@@ -100,6 +108,17 @@ def test_an_error_in_json_mode_is_its_problem(place: str, capsys: pytest.Capture
 def test_what_is_no_url_is_said_to_be_none(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic", "list", "--url", url]) == 1
     assert "http://127.0.0.1:7070" in capsys.readouterr().err
+
+
+def test_a_misspelt_variable_does_not_leave_a_command_at_the_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SILT_URL", raising=False)
+    monkeypatch.setenv("SILT_ULR", "http://127.0.0.1:1")
+    assert run(["topic", "list"]) == 1
+    assert "did you mean SILT_URL?" in capsys.readouterr().err
+    assert run(["topic", "list", "--url", "http://127.0.0.1:1"]) == 1
+    assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

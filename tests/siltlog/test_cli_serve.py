@@ -94,6 +94,7 @@ def test_a_data_dir_in_use_names_who_has_it(here: Path) -> None:
         (["--flush-ms", "soon"], {}, "--flush-ms='soon' is not valid"),
         ([], {"SILT_WAL_BYTES_MAX": "1"}, "SILT_WAL_BYTES_MAX='1' is not valid"),
         (["--root", "/somewhere"], {}, "file:///path or s3://bucket/prefix"),
+        ([], {"SILT_ROOOT": "s3://bucket/x"}, "did you mean SILT_ROOT?"),
         (["--no-such-setting", "1"], {}, "--no-such-setting"),
         ([], {"SILT_CONFIG": "absent.toml"}, "absent.toml"),
     ],
@@ -101,6 +102,48 @@ def test_a_data_dir_in_use_names_who_has_it(here: Path) -> None:
 def test_a_setting_that_is_not_valid_is_a_misuse(here: Path, flags: list[str], env: dict[str, str], words: str) -> None:
     status, said = refused(*flags, env=env, cwd=here)
     assert (status, words in said) == (2, True), said
+
+
+WRONG = (
+    {"SILT_ROOOT": "s3://bucket/x"},
+    {"SILT_REDIS_URL": "foo"},
+    {"SILT_REDIS_URL": "redis://here?foo=1"},
+    {"SILT_ROOT": "s3:/bucket"},
+    {"SILT_ROOT": "s3://bucket", "SILT_S3_ENDPOINT": "minio:9000"},
+    {"SILT_ROOT": "s3://bucket", "SILT_S3_REGION": "eu_central"},
+    {"SILT_ADVERTISE_URL": "silt.example"},
+)
+
+
+@pytest.mark.parametrize("env", WRONG, ids=str)
+def test_what_the_check_says_is_why_a_server_does_not_start(
+    here: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    status, said = refused(env=env, cwd=here)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert run(["config", "check", "--output", "json"]) == 3
+    [found] = json.loads(capsys.readouterr().out)["problems"]
+    assert (status, found in said, list(env)[-1] in found) == (2, True, True), said
+    assert not (here / "silt-data").exists()
+
+
+def test_a_server_starts_beside_a_service_of_kubernetes_called_silt(here: Path) -> None:
+    links = {
+        "SILT_SERVICE_HOST": "10.0.0.1",
+        "SILT_SERVICE_PORT": "7070",
+        "SILT_PORT_7070_TCP": "tcp://10.0.0.1:7070",
+        "SILT_PORT_7070_TCP_ADDR": "10.0.0.1",
+    }
+    command = [sys.executable, "-m", "siltlog.cli", "serve", "--schedule", "off"]
+    env = {**os.environ, **links, "SILT_PORT": "tcp://10.0.0.1:7070"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here, env=env)
+    assert (ran.returncode, "enableServiceLinks: false" in ran.stderr) == (2, True), ran.stderr
+    with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=here, env=env) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("listening on")
+        server.terminate()
+        assert server.wait() == 0
 
 
 def test_an_interrupt_stops_it_cleanly(here: Path) -> None:

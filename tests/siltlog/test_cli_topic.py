@@ -107,7 +107,7 @@ def test_deleting_asks_where_somebody_can_answer(capsys: Capture, monkeypatch: p
         (["create", "_system"], 1, "_system"),
         (["create", "t", "--config", "no.such=1"], 1, "no.such"),
         (["create", "t", "--config", "retention.ms"], 2, "NAME=VALUE"),
-        (["create", "t", "--config", "retention.ms=soon"], 1, "retention.ms"),
+        (["create", "t", "--config", "retention.ms=soon"], 2, "retention.ms"),
         (["create", "t", "--partitions", "0"], 2, "--partitions"),
         (["alter", "nothing", "--partitions", "2"], 1, "nothing"),
         (["alter", "nothing"], 2, "--unset"),
@@ -144,3 +144,35 @@ def test_a_server_that_cannot_acknowledge_says_why(capsys: Capture, monkeypatch:
     monkeypatch.setattr(HttpTransport, "send", lambda *_: Response(404, {}, b"<html>"))
     assert run(["health"]) == 1
     assert "is the URL that of a Siltlog server?" in capsys.readouterr().err
+
+
+def test_amounts_of_settings_have_units(capsys: Capture) -> None:
+    sizes = ["-c", "retention.bytes=4GB", "-c", "flush.bytes=1MiB", "-c", "retention.records=-1"]
+    assert run(["topic", "create", "sized", "-c", "retention.ms=7d", *sizes, "-o", "json"]) == 0
+    config = json.loads(capsys.readouterr().out)["config"]
+    own = {name: entry["value"] for name, entry in config.items() if entry["source"] == "topic"}
+    assert own == {
+        "retention.ms": 604_800_000,
+        "retention.bytes": 4_000_000_000,
+        "flush.bytes": 1_048_576,
+        "retention.records": -1,
+    }
+    assert run(["topic", "alter", "sized", "-c", "delete.retention.ms=1h30m", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"]["delete.retention.ms"]["value"] == 5_400_000
+    for entry, said in (("retention.ms=7x", "no length of time"), ("flush.bytes=7d", "no number of bytes")):
+        assert run(["topic", "alter", "sized", "-c", entry]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+    assert run(["topic", "alter", "sized", "-c", "retenton.ms=7d"]) == 1
+    assert "did you mean 'retention.ms'?" in capsys.readouterr().err
+
+
+def test_a_topic_that_is_misspelt(capsys: Capture) -> None:
+    run(["topic", "create", "orders"])
+    capsys.readouterr()
+    for command in (["consume", "ordres"], ["publish", "ordres", "v"], ["topic", "describe", "Orders"]):
+        assert run(command) == 1
+        assert "did you mean 'orders'?" in capsys.readouterr().err
+    assert run(["consume", "elsewhere"]) == 1
+    said = capsys.readouterr().err
+    assert "did you mean" not in said and "silt topic create elsewhere" in said
+    run(["topic", "delete", "orders", "--yes"])

@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from siltlog.infra.names import ENV_CONFIG, ENV_OF_CLIENTS
 from siltlog.infra.settings import ServerSettings
 
 TOP = Path(__file__).parents[2]
@@ -152,7 +153,7 @@ def test_nothing_is_left_unfinished(texts: dict[str, str]) -> None:
 def test_every_setting_is_declared(texts: dict[str, str]) -> None:
     known = {f"SILT_{name.upper()}" for name in ServerSettings.model_fields}
     # Those that are no setting of the server: where its file is, and how clients find it.
-    known |= {"SILT_CONFIG", "SILT_URL", "SILT_RUN_ID"}
+    known |= {ENV_CONFIG, *ENV_OF_CLIENTS}
     readers = [(path, text) for path, text in texts.items() if not path.startswith("tests/")]
     assert [hit for path, text in readers for hit in unknown_settings(path, text, known)] == []
 

@@ -1,0 +1,112 @@
+"""Addresses as settings give them: what each must look like. Raises ValueError, with a sentence, for anything else.
+
+Whoever connects asks here as well, so that what `silt config check` lets pass can be used.
+"""
+
+import ipaddress
+import re
+from typing import NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+
+REDIS_SCHEMES = ("redis", "rediss", "unix")
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
+_REGION = re.compile(r"(?!-)(?![0-9]+$)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
+_HOST = re.compile(r"((?!-)[A-Za-z0-9-]{1,63}(?<!-)\.)*(?!-)[A-Za-z0-9-]{1,63}(?<!-)\.?", re.ASCII)
+"""What the AWS SDK takes for one: no '_'."""
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s@]+", re.ASCII)
+
+
+class RootParts(NamedTuple):
+    """`bucket` is empty for a folder of this machine, whose `path` begins with a slash."""
+
+    bucket: str
+    path: str
+
+
+def root_parts(uri: str) -> RootParts:
+    """Of `file:///path` or `s3://bucket/prefix`."""
+    parts = _split(uri)
+    if parts.query or parts.fragment:
+        raise ValueError(f"{uri!r} is not a location: a '?' in it is written %3F, and a '#' %23")
+    if parts.scheme == "file" and parts.path.startswith("/") and parts.netloc in ("", "localhost"):
+        return RootParts("", unquote(parts.path))
+    if parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc):
+        return RootParts(parts.netloc, parts.path.strip("/"))
+    raise ValueError(f"{uri!r} is not a location: use file:///path or s3://bucket/prefix")
+
+
+def redis_url(url: str) -> str:
+    """The address without its password and query."""
+    parts = _split(url)
+    is_socket = parts.scheme == "unix"
+    host, path = parts.netloc.rpartition("@")[2], parts.path
+    fits = path not in ("", "/") and not host if is_socket else re.fullmatch(r"(/[0-9]*)?", path) is not None
+    if parts.scheme not in REDIS_SCHEMES or not url.startswith(f"{parts.scheme}://") or not fits:
+        raise ValueError("it is not a Redis address: use redis://host:6379/0 or unix:///path/to/socket")
+    _checked_port(parts)
+    return f"{parts.scheme}://{host}{path}"
+
+
+def http_url(url: str) -> str:
+    parts = _split(url)
+    if parts.scheme not in ("http", "https") or parts.query or parts.fragment or not _is_host(parts.hostname or ""):
+        raise ValueError("it is not a URL: write it as http://host:port or https://host")
+    _checked_port(parts)
+    return url
+
+
+def region_name(text: str) -> str:
+    if not _REGION.fullmatch(text):
+        raise ValueError("it is not a region: use letters, digits and '-', such as eu-central-1")
+    return text
+
+
+def named_hosts(text: str) -> list[str]:
+    """The names of a list with commas."""
+    hosts = _listed(text)
+    for host in hosts:
+        if not _is_host(host.replace("_", "-")):
+            raise ValueError(
+                f"{host!r} is not the name of a host: leave out scheme, port and path, such as silt.example"
+            )
+    return hosts
+
+
+def page_origins(text: str) -> list[str]:
+    """The origins of a list with commas, as browsers send them."""
+    origins = _listed(text)
+    for origin in origins:
+        if origin != "null" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(
+                f"{origin!r} is not an origin: name each one as a browser does, in small letters and without a path, "
+                "such as https://app.example"
+            )
+    return origins
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise ValueError(f"it is not an address: {error}") from None
+
+
+def _checked_port(parts: SplitResult) -> None:
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"its port is not valid: {error}") from None
+
+
+def _is_host(host: str) -> bool:
+    if _HOST.fullmatch(host):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
