@@ -9,7 +9,7 @@ import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from siltlog.infra.arrow_arrays import fixed_array, numbers_of
 from siltlog.infra.clock import format_us, parse_us
 from siltlog.infra.errors import on_one_line, problem
 from siltlog.infra.schema import FILE_SCHEMA, TABLE_SCHEMA
-from siltlog.infra.store import ObjectStore, Readable
+from siltlog.infra.store import COPY_BYTES, ObjectStore, Readable
 
 MIB = 1024 * 1024
 ROW_GROUP_ROWS_MAX = 128 * 1024
@@ -77,6 +77,8 @@ class DataFile:
     modified_ms: int
     footer_crc: int | None = None
     """CRC-32 of the Parquet footer; None for a file that was committed without."""
+    content_crc: int | None = None
+    """CRC-32C of the whole file; None for a file that was committed before there was one, and where nobody asks."""
 
     def statistics(self) -> str:
         """The statistics of the file's Add action (JSON), which readers skip files by."""
@@ -90,6 +92,8 @@ class DataFile:
         statistics = {"numRecords": self.rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
         if self.footer_crc is not None:
             statistics[names.STATISTICS_FOOTER_CRC] = self.footer_crc
+        if self.content_crc is not None:
+            statistics[names.STATISTICS_CONTENT_CRC] = self.content_crc
         return json.dumps(statistics, separators=(",", ":"))
 
 
@@ -114,6 +118,9 @@ def write_data_file(
     `compression` is the topic's setting. Optional columns that are all null are left out: readers give nulls for them.
     Raises Unavailable when the store cannot take it.
     """
+    # Who reads files needs none of it, and the client is installed without.
+    from siltlog.infra.checksum import crc32c_in_pieces
+
     path = f"{names.partition_folder(partition)}/{uuid.uuid4()}.parquet"
     kept = [
         field.name
@@ -136,6 +143,7 @@ def write_data_file(
         max_timestamp_us=highest,
         modified_ms=now_ms,
         footer_crc=_read_footer(pa.BufferReader(content)).crc,
+        content_crc=crc32c_in_pieces(content),
     )
 
 
@@ -193,7 +201,7 @@ def read_data_file(
     outside the range are not read. Raises CorruptData, naming the file, topic and offsets, when it is missing or any
     byte read fails its checksum; Unavailable when the store cannot be read.
     """
-    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+    with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
         groups: list[pa.Table] = []
         count = 0
@@ -216,7 +224,7 @@ def read_row_group(
 
     Columns and errors are those of `read_data_file`.
     """
-    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+    with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
         table = parquet.schema_arrow.empty_table().select(wanted)
         for index in _groups_from(parquet, file, offset):
@@ -235,7 +243,7 @@ def row_groups(
     Columns and errors are those of `read_data_file`. Tables have at least one row. The file stays open until the last
     one, or until the iterator is closed.
     """
-    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+    with damage_named(topic, file), _opened(store, topic, file) as parquet:
         wanted = _present(parquet, columns)
         for index in _groups_from(parquet, file, first_offset):
             group = parquet.read_row_group(index, columns=wanted, use_threads=False)
@@ -306,7 +314,7 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
 
     Raises CorruptData when it is missing, damaged, or has no statistics of offset and timestamp.
     """
-    with _damage_named(topic, path), store.open(f"{names.topic_path(topic)}/{path}") as source:
+    with damage_named(topic, path), store.open(f"{names.topic_path(topic)}/{path}") as source:
         footer = _read_footer(source)
         metadata = footer.metadata()
         info = store.info(f"{names.topic_path(topic)}/{path}")
@@ -330,13 +338,21 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
         )
 
 
+def with_content_crc(store: ObjectStore, topic: str, file: DataFile) -> DataFile:
+    """`file` and the CRC of its content, for which it is read whole. Raises as `read_data_file` does."""
+    from siltlog.infra.checksum import crc32c_of
+
+    with damage_named(topic, file), store.open(f"{names.topic_path(topic)}/{file.path}") as source:
+        return replace(file, content_crc=crc32c_of(source, COPY_BYTES))
+
+
 @contextmanager
 def opened_data_file(store: Readable, topic: str, file: DataFile) -> Iterator[pq.ParquetFile]:
     """The file itself, its footer checked, for who looks at all of it.
 
     What goes wrong inside the block is raised as `read_data_file` does.
     """
-    with _damage_named(topic, file), _opened(store, topic, file) as parquet:
+    with damage_named(topic, file), _opened(store, topic, file) as parquet:
         yield parquet
 
 
@@ -375,7 +391,7 @@ def _read_footer(source: pa.NativeFile) -> _Footer:
 
 
 @contextmanager
-def _damage_named(topic: str, file: DataFile | str) -> Iterator[None]:
+def damage_named(topic: str, file: DataFile | str) -> Iterator[None]:
     """Errors of decoding and an absent file become CorruptData; errors of the store pass."""
     try:
         yield

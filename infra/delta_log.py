@@ -76,6 +76,7 @@ class _Statistics(msgspec.Struct, frozen=True, rename="camel"):
     min_values: _Bounds
     max_values: _Bounds
     footer_crc: int | None = msgspec.field(name=names.STATISTICS_FOOTER_CRC, default=None)
+    content_crc: int | None = msgspec.field(name=names.STATISTICS_CONTENT_CRC, default=None)
 
 
 class _LastCheckpoint(msgspec.Struct, frozen=True):
@@ -204,6 +205,7 @@ def _data_file(topic: str, entry: str, add: _Add) -> DataFile:
         max_timestamp_us=times[1],
         modified_ms=add.modification_time,
         footer_crc=statistics.footer_crc,
+        content_crc=statistics.content_crc,
     )
 
 

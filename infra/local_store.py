@@ -16,7 +16,7 @@ import pyarrow as pa
 from siltlog.infra import full_disk, names
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.private_folder import PrivateFolder
-from siltlog.infra.store import COPY_BYTES, ObjectInfo
+from siltlog.infra.store import COPY_BYTES, ByteStream, ObjectInfo
 
 PENDING_PREFIX = ".pending-"
 """Names of objects that are still being written; never listed."""
@@ -88,7 +88,7 @@ class LocalStore:
             pending = self._write_pending(path, data)
             pending.replace(self.path(path))
 
-    def put_from(self, path: str, source: pa.NativeFile) -> None:
+    def put_from(self, path: str, source: ByteStream) -> None:
         target = self.path(path)
         pending = target.with_name(PENDING_PREFIX + uuid.uuid4().hex)
         with translated(path):

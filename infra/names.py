@@ -276,6 +276,8 @@ PROPERTY_GAPS_PREFIX = "siltlog.gaps."
 COMMIT_INFO_ID = "siltlog.commit"
 STATISTICS_FOOTER_CRC = "siltlogFooterCrc"
 """In the statistics of an Add action: CRC-32 of the Parquet footer, which has no checksum of its own."""
+STATISTICS_CONTENT_CRC = "siltlogContentCrc"
+"""Beside it: CRC-32C of the whole file, as page headers have no checksum either."""
 COMMIT_INFO_TRANSACTIONS = "siltlog.transactions"
 """How many app transactions a commit has; they come last in it, so that a commit cut short is known."""
 

@@ -17,7 +17,7 @@ from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.store import COPY_BYTES, ObjectInfo
+from siltlog.infra.store import COPY_BYTES, ByteStream, ObjectInfo
 
 CONNECT_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 30_000
@@ -115,9 +115,10 @@ class S3Store:
         with translated(path):
             self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data))
 
-    def put_from(self, path: str, source: pa.NativeFile) -> None:
+    def put_from(self, path: str, source: ByteStream) -> None:
         with translated(path):
-            self._client.upload_fileobj(source, self._bucket, self._key(path), Config=_TRANSFER)
+            stream: Any = source
+            self._client.upload_fileobj(stream, self._bucket, self._key(path), Config=_TRANSFER)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with translated(path):

@@ -26,6 +26,13 @@ class Readable(Protocol):
         """For random access; raises FileNotFoundError when absent."""
 
 
+class ByteStream(Protocol):
+    """Where bytes come from, once."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes, `size` at most, or all of them; none at the end."""
+
+
 class ObjectStore(Protocol):
     """Objects under one root. Paths are relative to the root and separated by "/".
 
@@ -46,8 +53,11 @@ class ObjectStore(Protocol):
     def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
         """Writes the whole object; seen whole or not at all. Locally not durable before `sync`."""
 
-    def put_from(self, path: str, source: pa.NativeFile) -> None:
-        """As `put` of all that `source` has from its position on, without all of it in memory at once."""
+    def put_from(self, path: str, source: ByteStream) -> None:
+        """As `put` of all that `source` has from its position on, without all of it in memory at once.
+
+        Nothing is written where `source` raises an error, which passes.
+        """
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Atomic and durable; False, and nothing written, when the object exists."""

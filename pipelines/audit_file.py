@@ -1,6 +1,7 @@
 """One data file read whole, a row group at a time: is it what the log says, and what do its records say?"""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,24 @@ import pyarrow.parquet as pq
 
 from siltlog.infra import names
 from siltlog.infra.arrow_arrays import numbers_of
-from siltlog.infra.data_file import DataFile, bounded_timestamps, opened_data_file, stored_bounds
+from siltlog.infra.checksum import crc32c_in_pieces, crc32c_of
+from siltlog.infra.data_file import (
+    MIB,
+    DataFile,
+    bounded_timestamps,
+    damage_named,
+    opened_data_file,
+    stored_bounds,
+)
 from siltlog.infra.errors import CorruptData, on_one_line
 from siltlog.infra.partitioner import partitions_of
 from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store import COPY_BYTES, ObjectStore, Readable
 from siltlog.pipelines.audit_findings import Expected, FileRead, Finding, Hole, Kind
-from siltlog.pipelines.page_checksums import chunks_without_checksum
+from siltlog.pipelines.parquet_pages import chunks_without_checksum
 
+WHOLE_BYTES_MAX = 16 * MIB
+"""A file up to this size is in memory whole while it is read."""
 HOLES_MAX = 100
 """Runs of missing offsets of one file that are told apart."""
 KEY_CHARS_MAX = 40
@@ -41,10 +52,11 @@ def read_file(store: ObjectStore, topic: str, file: DataFile, expected: Expected
     if file.footer_crc is None:
         read.findings.append(_finding("unprotected_file", file, "has no checksum of its footer in the log"))
     try:
-        with opened_data_file(store, topic, file) as parquet:
-            _Reading(read, parquet, expected, keys).run()
-        with store.open(f"{names.topic_path(topic)}/{file.path}") as source:
-            unprotected = chunks_without_checksum(source, parquet.metadata)
+        with _checked(store, topic, file) as content:
+            with opened_data_file(content, topic, file) as parquet:
+                _Reading(read, parquet, expected, keys).run()
+            with content.open(f"{names.topic_path(topic)}/{file.path}") as source:
+                unprotected = chunks_without_checksum(source, parquet.metadata)
     except CorruptData as error:
         cause = on_one_line(error.__cause__ or error)
         damage = _finding("damaged_file", file, f"is damaged: {cause}", file.first_offset, file.last_offset, file.rows)
@@ -57,6 +69,35 @@ def read_file(store: ObjectStore, topic: str, file: DataFile, expected: Expected
             _finding("unprotected_file", file, f"has no page checksums in {', '.join(sorted(unprotected))}")
         )
     return read
+
+
+class _InMemory:
+    """A file that was read whole."""
+
+    def __init__(self, content: pa.Buffer) -> None:
+        self._content = content
+
+    def open(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self._content)
+
+
+@contextmanager
+def _checked(store: ObjectStore, topic: str, file: DataFile) -> Iterator[Readable]:
+    """Where to read `file` from, its content checked: a small one is read once.
+
+    What goes wrong inside the block is raised as `read_data_file` does.
+    """
+    with damage_named(topic, file):
+        content: Readable = store
+        with store.open(f"{names.topic_path(topic)}/{file.path}") as source:
+            if file.size_bytes <= WHOLE_BYTES_MAX:
+                whole = source.read_buffer()
+                content, crc = _InMemory(whole), crc32c_in_pieces(whole)
+            elif file.content_crc is not None:
+                crc = crc32c_of(source, COPY_BYTES)
+        if file.content_crc is not None and crc != file.content_crc:
+            raise ValueError("it fails its checksum: its bytes are not those that were written")
+        yield content
 
 
 class _Reading:
@@ -73,8 +114,7 @@ class _Reading:
         """Of the offsets of each row group."""
         self._times: list[tuple[int, int]] = []
         self._holes: list[Hole] = []
-        self._unordered = 0
-        self._repeated = 0
+        self._rising = True
         self._misplaced = 0
         self._misplaced_first: tuple[int, bytes, int] | None = None
 
@@ -87,16 +127,8 @@ class _Reading:
             read.first, read.last = min(low for low, _ in self._bounds), max(high for _, high in self._bounds)
         else:
             read.first, read.last = 0, -1
-        if self._unordered:
-            found = _finding(
-                "unordered_offsets", file, "is not sorted by offset", read.first, read.last, self._unordered
-            )
-            read.findings.append(found)
-            # Seen between neighbours, which say nothing then.
-            self._holes = []
-        if self._repeated:
-            what = f"has {self._repeated} rows whose offset another row has"
-            read.findings.append(_finding("repeated_offsets", file, what, read.first, read.last, self._repeated))
+        if not self._rising:
+            self._take_unordered()
         read.holes = self._holes
         self._check_statistics()
         if self._misplaced_first is not None:
@@ -146,14 +178,29 @@ class _Reading:
         joined = offsets if self._before is None else np.concatenate(([self._before], offsets))
         steps = np.diff(joined)
         self._before = int(offsets[-1])
-        if not (steps != 1).any():
-            return
-        self._unordered += int((steps < 0).sum())
-        self._repeated += int((steps == 0).sum())
-        if (steps < 0).any():
-            ordered = np.sort(offsets)
-            self._repeated += int((np.diff(ordered) == 0).sum()) - int((np.diff(offsets) == 0).sum())
-            return
+        self._rising &= bool((steps > 0).all())
+        if self._rising:
+            self._take_holes(joined, steps)
+
+    def _take_unordered(self) -> None:
+        """What its offsets are, however they lie: neighbours do not say. The column is read once more, whole."""
+        read, file = self._read, self._read.file
+        offsets = numbers_of(self._parquet.read(columns=["offset"]).column("offset").combine_chunks(), np.int64)
+        found, first_places, counts = np.unique(offsets, return_index=True, return_counts=True)
+        again = found[counts > 1]
+        if len(again):
+            repeated = len(offsets) - len(found)
+            what = f"has {repeated} rows whose offset another of its rows has"
+            read.findings.append(_finding("repeated_offsets", file, what, int(again[0]), int(again[-1]), repeated))
+        unordered = int((np.diff(first_places) < 0).sum())
+        if unordered:
+            read.findings.append(
+                _finding("unordered_offsets", file, "is not sorted by offset", read.first, read.last, unordered)
+            )
+        self._holes = []
+        self._take_holes(found, np.diff(found))
+
+    def _take_holes(self, joined: Offsets, steps: Offsets) -> None:
         for at in np.flatnonzero(steps > 1).tolist():
             hole = Hole(int(joined[at]) + 1, int(joined[at + 1]))
             if hole.end <= self._expected.thinned_below:

@@ -165,18 +165,20 @@ def cover(expected: Expected, reads: Iterable[FileRead]) -> list[Finding]:
         if read.last < read.first:
             continue
         findings.extend(_bounds_findings(expected, read))
-        if read.first > position:
-            findings.extend(_missing(expected, (position, read.first)))
-        elif read.first < position and read.first >= expected.start and read.last >= expected.start:
+        # Rows of a file that straddles the log start are hidden below it.
+        first = max(read.first, expected.start)
+        if first > position:
+            findings.extend(_missing(expected, (position, first)))
+        elif first < position and first <= read.last:
             end = min(position - 1, read.last)
             findings.append(
                 Finding(
                     "repeated_offsets",
                     f"partition {expected.partition}: {read.file.path} begins at offset {read.first}, and files before "
-                    f"it hold offsets up to {position - 1}: {_span(read.first, end)} twice",
+                    f"it hold offsets up to {position - 1}: {_span(first, end)} twice",
                     partition=expected.partition,
                     path=read.file.path,
-                    first_offset=read.first,
+                    first_offset=first,
                     last_offset=end,
                 )
             )

@@ -227,7 +227,7 @@ def _planned(target: ObjectStore | None, snapshot: TableSnapshot, report: TopicB
     folder = names.backup_file(snapshot.topic_id, "")
     there = {} if target is None else {info.path: info.size for info in target.list(folder)}
     every = (
-        Copy(f"{names.topic_path(report.topic)}/{file.path}", f"{folder}{file.path}", file.size_bytes)
+        Copy(f"{names.topic_path(report.topic)}/{file.path}", f"{folder}{file.path}", file.size_bytes, file.content_crc)
         for file in snapshot.files.values()
     )
     copies = left_to_copy(every, there)

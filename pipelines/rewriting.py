@@ -19,6 +19,7 @@ from siltlog.infra.data_file import (
     DataFile,
     data_file_from_footer,
     read_data_file,
+    with_content_crc,
 )
 from siltlog.infra.delta_log import JOB_MS_MAX
 from siltlog.infra.errors import Fenced, problem
@@ -43,6 +44,7 @@ READ_OPTIONS = {
     "recursiveFileLookup": "true",  # the folders name no columns
     "__globPaths__": "false",  # a path is a path, whatever is in the name of the root
 }
+READS_AT_ONCE = 8
 WRITE_OPTIONS = {
     "parquet.page.write-checksum.enabled": "true",
     # With it come the delta encodings. Its pages have checksums too, and all readers verify them.
@@ -196,7 +198,10 @@ def _all_shuffled(spark: "SparkSession", store: ObjectStore, topic: str, merges:
 
 
 def written_files(store: ObjectStore, topic: str, merges: Sequence[Merge], folder: str) -> list[DataFile]:
-    """The files that Spark wrote, one for each of `merges`; what Hadoop put beside them is removed."""
+    """The files that Spark wrote, one for each of `merges`, each read once for its checksum.
+
+    What Hadoop put beside them is removed.
+    """
     topic_path = names.topic_path(topic)
     partitions = {names.partition_folder(merge.partition): merge.partition for merge in merges}
     roots = [each for each in store.folders(topic_path) if each.startswith(folder)]
@@ -219,7 +224,8 @@ def written_files(store: ObjectStore, topic: str, merges: Sequence[Merge], folde
             f"Spark wrote {len(outputs) + strangers} files into {topic_path}/{folder} for {len(merges)} merges, or not "
             "within their offsets; nothing was committed",
         )
-    return outputs
+    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        return list(pool.map(lambda file: with_content_crc(store, topic, file), outputs))
 
 
 def _within(file: DataFile, merge: Merge) -> bool:

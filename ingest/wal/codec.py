@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
+
+from siltlog.infra.checksum import crc32c
 
 HEADER_BYTES = 4096
 ALIGN_BYTES = 8
@@ -139,11 +140,6 @@ def frame_bytes(payload_bytes: int) -> int:
 
 def aligned(size: int) -> int:
     return size + (-size % ALIGN_BYTES)
-
-
-def crc32c(data: pa.Buffer | bytes, start: int = 0) -> int:
-    checksum: int = google_crc32c.extend(start, data)
-    return checksum
 
 
 # --- the header block -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltlog.infra import names
+from siltlog.infra.checksum import crc32c
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
 from siltlog.ingest.wal.codec import (
     ENTRY_BYTES,
@@ -31,7 +32,6 @@ from siltlog.ingest.wal.codec import (
     Position,
     SegmentHeader,
     aligned,
-    crc32c,
     decode_frames,
     decode_head,
     decode_header,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from siltlog.infra.checksum import crc32c
 from siltlog.ingest.wal import codec
 from siltlog.ingest.wal.codec import HEADER_BYTES, Frame, FrameKind, Position
 
@@ -55,7 +56,7 @@ def decoded(data: bytes, seed: int, segment: int = SEGMENT) -> list[list[Frame]]
     while head := codec.decode_head(buffer, Position(segment, position), seed):
         group = []
         for frame, location in codec.decode_frames(buffer, segment, head):
-            assert codec.crc32c(frame.payload) == location.crc
+            assert crc32c(frame.payload) == location.crc
             group.append(
                 Frame(
                     frame.kind,
@@ -108,7 +109,7 @@ def test_no_changed_bit_goes_unseen(groups: list[list[Frame]], data: st.DataObje
         if head is None:
             return
         for frame, (found, location) in zip(group, codec.decode_frames(buffer, SEGMENT, head), strict=True):
-            if codec.crc32c(found.payload) != location.crc:
+            if crc32c(found.payload) != location.crc:
                 return
             assert bytes(found.payload) == frame.payload
             assert (found.kind, found.topic_id, found.first_offset) == (frame.kind, frame.topic_id, frame.first_offset)

@@ -426,6 +426,24 @@ def test_a_flipped_bit_in_a_backup_is_found_by_the_audit(local: World) -> None:
     assert [one.kind for one in report.audit.findings] == ["damaged_file"]
 
 
+def test_a_damaged_file_is_not_backed_up(world: World) -> None:
+    """Another topic is, and so is the damaged one once its file is whole again."""
+    lake = world.store("lake")
+    filled(lake, "u")
+    [file, *_] = filled(lake).table.snapshot.files_of(1)
+    path = f"{names.topic_path('t')}/{file.path}"
+    content = lake.get(path)
+    lake.put(path, bytes([*content[:24], content[24] ^ 1, *content[25:]]))
+    reports = {report.topic: report for report in world.backup().topics}
+    assert reports["u"].error is None and isinstance(reports["t"].error, CorruptData)
+    assert file.path.rpartition("/")[2] in str(reports["t"].error) and "fails its checksum" in str(reports["t"].error)
+    kept = open_store(world.place, s3_endpoint=world.endpoint)
+    assert not [info for info in kept.list("files") if info.path.endswith(file.path)]
+    lake.put(path, content)
+    assert all(report.error is None for report in world.backup().topics)
+    assert all(report.audit is not None and report.audit.clean for report in world.restore("back").topics)
+
+
 def test_places_that_are_none(local: World) -> None:
     filled(local.store("lake"))
     with pytest.raises(ConfigError, match="there is no backup at"):
