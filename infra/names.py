@@ -243,6 +243,11 @@ def txn_released(partition: int) -> str:
     return f"released/{partition}"
 
 
+def txn_state(partition: int) -> str:
+    """The newest object of producer state that was beside the table by then: it is named by that offset."""
+    return f"state/{partition}"
+
+
 def txn_rewrite(partition: int) -> str:
     """Taken by every rewrite, so that two from one snapshot cannot both land."""
     return f"rewrite/{partition}"

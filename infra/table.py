@@ -145,11 +145,14 @@ class TopicTable(TableLog):
         bounds: Mapping[int, tuple[int, int]],
         epochs: Mapping[int, int],
         commit_id: str,
+        *,
+        states: Mapping[int, int] | None = None,
     ) -> TableSnapshot:
         """Adds `files`, which hold offsets [first, end) of each partition in `bounds`, without a hole.
 
-        Raises Fenced when a partition's epoch or table offset is not what the caller says, OutcomeUnknown when the
-        answer was lost, Unavailable when nothing was committed.
+        `states` has, by partition, the offset of an object of producer state that came beside the table since. Raises
+        Fenced when a partition's epoch or table offset is not what the caller says, OutcomeUnknown when the answer was
+        lost, Unavailable when nothing was committed.
         """
         check_cover(files, bounds)
         self._settle_files(files)
@@ -161,17 +164,21 @@ class TopicTable(TableLog):
                     raise self._fenced(partition, f"its table offset is {snapshot.offsets[partition]}, not {first}")
             actions = [add_action(file, data_change=True) for file in files]
             transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
+            transactions |= _state_transactions(states)
             return lambda delta: commit_actions(delta, actions, transactions, commit_id)
 
         return self.commit(commit_id, checked)
 
-    def release(self, epochs: Mapping[int, int], commit_id: str) -> TableSnapshot:
-        """Hands partitions back, after everything of them is in the table. Raises Fenced as `append`."""
+    def release(
+        self, epochs: Mapping[int, int], commit_id: str, *, states: Mapping[int, int] | None = None
+    ) -> TableSnapshot:
+        """Hands partitions back, after everything of them is in the table. `states` and errors are as of `append`."""
 
         def checked(snapshot: TableSnapshot) -> Make:
             for partition, epoch in epochs.items():
                 self._check_owned(snapshot, partition, epoch)
             transactions = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
+            transactions |= _state_transactions(states)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
         return self.commit(commit_id, checked)
@@ -320,3 +327,7 @@ def topic_names(store: ObjectStore) -> list[str]:
 
 def _topic_exists(topic: str) -> SiltlogError:
     return problem("topic_exists", f"the topic {topic!r} exists", topic=topic)
+
+
+def _state_transactions(states: Mapping[int, int] | None) -> dict[str, int]:
+    return {names.txn_state(partition): offset for partition, offset in (states or {}).items()}

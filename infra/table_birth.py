@@ -91,7 +91,7 @@ def reset_transactions(snapshot: TableSnapshot, partitions_ever: int) -> dict[st
         transactions[names.txn_epoch(partition)] = epoch
         # Nobody owns it yet: whoever claims it first takes nothing away from anyone.
         transactions[names.txn_released(partition)] = epoch
-        for app_id in (names.txn_compacted, names.txn_tombstones, names.txn_tombstones_since):
+        for app_id in (names.txn_state, names.txn_compacted, names.txn_tombstones, names.txn_tombstones_since):
             if app_id(partition) in snapshot.transactions:
                 transactions[app_id(partition)] = 0
     return transactions

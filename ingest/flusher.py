@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from siltlog.infra import names
 from siltlog.infra.data_file import DataFile, write_data_file
 from siltlog.infra.delta_log import entry_path
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
@@ -219,7 +220,8 @@ class Flusher:
         started = self._clock.monotonic()
         chunks = [chunk for _, _, _, part in work for chunk in part]
         with work[0][0].held(chunks):
-            snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id)
+            states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
+            snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id, states)
         topic.open_commit = ""
         self._log.see_table(topic, snapshot)
         records = sum(end - first for _, first, end, _ in work)
@@ -232,11 +234,13 @@ class Flusher:
             "flushed", topic=topic.name, records=records, files=len(work), version=snapshot.version, seconds=seconds
         )
 
-    def _write_and_commit(self, topic: TopicLog, work: list[Work], commit_id: str) -> TableSnapshot:
+    def _write_and_commit(
+        self, topic: TopicLog, work: list[Work], commit_id: str, states: dict[int, int]
+    ) -> TableSnapshot:
         files = list(self._pool.map(lambda item: self._write(topic, item), work))
         bounds = {log.partition: (first, end) for log, first, end, _ in work}
         epochs = {log.partition: log.epoch for log, _, _, _ in work}
-        return topic.table.append(files, bounds, epochs, commit_id)
+        return topic.table.append(files, bounds, epochs, commit_id, states=states)
 
     def _write(self, topic: TopicLog, work: Work) -> DataFile:
         log, first, end, chunks = work
@@ -352,7 +356,8 @@ class Flusher:
             async with topic.table_lock:
                 await self.states.write(topic, at_once=True)
                 epochs = {log.partition: log.epoch for log in topic.partitions}
-                await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()))
+                states = _states_to_note(topic.partitions, topic.table.snapshot)
+                await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()), states=states)
         except SiltlogError as error:
             self._logger.warning("not released: only this data dir may go on", topic=topic.name, reason=error.detail)
 
@@ -408,6 +413,15 @@ class Flusher:
     async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _states_to_note(partitions: Sequence[PartitionLog], snapshot: TableSnapshot) -> dict[int, int]:
+    """By partition the newest object of its producers, where the table has not noted it."""
+    return {
+        log.partition: log.state_offset
+        for log in partitions
+        if log.state_offset > snapshot.transactions.get(names.txn_state(log.partition), 0)
+    }
 
 
 def _work_of(log: PartitionLog) -> Work | None:

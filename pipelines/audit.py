@@ -21,7 +21,7 @@ from siltlog.infra.table_load import load
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.audit_file import read_file
-from siltlog.pipelines.audit_findings import Expected, FileRead, Finding, cover, expected_of, marks_of
+from siltlog.pipelines.audit_findings import Expected, FileRead, Finding, cover, expected_of, lost_state, marks_of
 from siltlog.pipelines.topics import chosen_topics, store_of
 
 Progress = Callable[[str, int, int], None]
@@ -134,13 +134,17 @@ def audit(
         report.size_bytes = sum(file.size_bytes for file in snapshot.files.values())
         return
     planned = sum(file.size_bytes for file in snapshot.files.values())
+    # Listed after the snapshot: what it notes was there before it.
+    states = known_ends(store, topic)
     # A dead letter is where the record it was came from, by whatever count that was placed.
     keys = keys and not topic.endswith(names.DEAD_LETTER_SUFFIX)
     report.add([_foreign(file) for file in snapshot.files.values() if file.partition not in snapshot.offsets])
     with ThreadPoolExecutor(min(os.cpu_count() or 1, READS_AT_ONCE_MAX)) as pool:
         for partition in range(snapshot.partitions):
             expected = _expected(topic, snapshot, partition)
-            report.add([*marks_of(snapshot, partition, known.get((snapshot.topic_id, partition), 0))])
+            place = snapshot.topic_id, partition
+            report.add([*marks_of(snapshot, partition, known.get(place, 0))])
+            report.add([*lost_state(snapshot, partition, states.get(place, 0))])
             reads: list[FileRead] = []
             files = snapshot.files_of(partition)
             for first in range(0, len(files), BATCH_FILES):

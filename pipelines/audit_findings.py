@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from siltlog.infra import names
 from siltlog.infra.data_file import DataFile
 from siltlog.infra.table_snapshot import TableSnapshot
 
 Kind = Literal[
     "damaged_log",
     "lost_commits",
+    "lost_state",
     "wrong_bounds",
     "missing_file",
     "damaged_file",
@@ -27,6 +29,8 @@ RESTORE = "restore the topic from a backup to another root (silt restore --topic
 REMEDIES: Mapping[Kind, str] = {
     "damaged_log": f"put the file of the log back from a copy of the root, or {RESTORE}",
     "lost_commits": f"put the missing entries of the log back from a copy of the root, or {RESTORE}",
+    "lost_state": "start the server that has this log's data directory, and publish something: it writes it anew; else "
+    "put it back from a copy of the root. Without it a server with another data directory takes retries for new ones",
     "wrong_bounds": f"put the log back as it was from a copy of the root, or {RESTORE}",
     "missing_file": f"put the file back from a copy of the root, or {RESTORE}",
     "damaged_file": f"put the file back from a copy of the root, or {RESTORE}; what is left of it can be exported",
@@ -137,6 +141,18 @@ def marks_of(snapshot: TableSnapshot, partition: int, known: int) -> Iterator[Fi
             first_offset=hidden[0].first_offset,
             last_offset=hidden[-1].last_offset,
             records=rows,
+        )
+
+
+def lost_state(snapshot: TableSnapshot, partition: int, newest: int) -> Iterator[Finding]:
+    """What the table says was beside it, and is gone; `newest` is the offset of the newest producer state there."""
+    noted = snapshot.transactions.get(names.txn_state(partition), 0)
+    if newest < noted:
+        there = f"the newest that is there ends at {newest}" if newest else "none is there"
+        yield Finding(
+            "lost_state",
+            f"partition {partition}: what its producers did up to offset {noted} was beside the table, and {there}",
+            partition=partition,
         )
 
 

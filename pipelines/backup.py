@@ -183,7 +183,9 @@ def _pin(store: ObjectStore, target: ObjectStore, topic: str, backup_id: str) ->
         covered = _newest(state)
         now = covered_offsets(store, topic, snapshot.topic_id, snapshot.offsets)
         if not any(
-            start > covered.get(partition, 0) < now.get(partition, 0) for partition, start in snapshot.starts.items()
+            covered.get(partition, 0) < now.get(partition, 0)
+            and covered.get(partition, 0) < max(start, snapshot.transactions.get(names.txn_state(partition), 0))
+            for partition, start in snapshot.starts.items()
         ):
             break
     return _Pinned(snapshot, state)

@@ -10,6 +10,8 @@ from failure_rig import NEVER_FLUSHED, StartServer, refused
 from publishers import ARROW, FILLER, Ledger, Wire, arrow_body
 
 from siltlog.infra import names
+from siltlog.infra.settings import ServerSettings
+from siltlog.pipelines.audit import audit_topics
 from siltlog.server_process import ServerProcess
 
 
@@ -269,3 +271,27 @@ def test_a_data_dir_of_another_root_is_refused(make_server: StartServer) -> None
     moved = make_server(root=f"file://{server.data_dir.parent}/elsewhere")
     said = refused(moved)
     assert "belongs to another root" in said and "SILT_ROOT" in said
+
+
+def test_producer_state_that_was_removed(make_server: StartServer) -> None:
+    """Audit says so; the server that knows the producers writes it anew."""
+
+    def published(key: str) -> str:
+        body = {"records": [{"value": key}]}
+        reply = Wire(server.url).call("POST", "/v1/topics/logs/records?acks=table", body, Idempotency_Key=key)
+        assert reply.status == 200, reply
+        assert server.stop() == 0
+        [report] = audit_topics(ServerSettings(data_dir=server.data_dir, root=server.root), ["logs"])
+        return " ".join(finding.kind for finding in report.findings)
+
+    server = make_server()
+    server.start()
+    Wire(server.url).create("logs", 2)
+    assert published("a") == ""
+    state = server.data_dir / names.LAKE_FOLDER / names.topic_path("logs") / names.STATE_FOLDER
+    shutil.rmtree(state)
+    [report] = audit_topics(ServerSettings(data_dir=server.data_dir, root=server.root), ["logs"])
+    [finding] = report.findings
+    assert finding.kind == "lost_state" and "up to offset 1 was beside the table, and none is there" in finding.detail
+    server.start()
+    assert published("b") == "" and state.is_dir()

@@ -444,6 +444,21 @@ def test_a_log_that_lost_its_end(place: Place) -> None:
     assert (finding.kind, finding.partition, finding.first_offset, finding.last_offset) == ("lost_commits", 1, 20, 29)
 
 
+def test_producer_state_that_is_gone(place: Place) -> None:
+    writer = filled(place[1])
+    state = f"{names.topic_path('t')}/{names.state_folder(writer.table.topic_id)}"
+    place[1].put(f"{state}/1/{10:020d}", b"")
+    place[1].put(f"{state}/1/{30:020d}", b"")
+    writer.table.release(writer.epochs, new_id(), states={1: 30})
+    assert audited(place).clean
+    place[1].delete(f"{state}/1/{30:020d}")
+    [finding] = audited(place).findings
+    assert (finding.kind, finding.partition) == ("lost_state", 1) and "ends at 10" in finding.detail
+    writer.table.delete(new_id())
+    again = TopicWriter(place[1], "t", PARTITIONS)
+    assert again.table.topic_id != writer.table.topic_id and audited(place).clean
+
+
 def test_every_finding_says_what_to_do() -> None:
     assert set(REMEDIES) == set(get_args(Kind))
 
