@@ -16,6 +16,7 @@ from siltlog.infra.http import Query, json_reply
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log import Log
+from siltlog.ingest.store_watch import StoreWatch
 from siltlog.ingest.topic_log import TopicLog
 
 FEATURES = (
@@ -65,6 +66,7 @@ class NodeHttp:
         coordination: Coordination,
         limits: ReadLimits,
         cluster_id: str,
+        store_watch: StoreWatch,
     ) -> None:
         self._log = log
         self._metrics = metrics
@@ -73,6 +75,7 @@ class NodeHttp:
         self._coordination = coordination
         self._limits = limits
         self._cluster_id = cluster_id
+        self._store_watch = store_watch
         metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
         metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
         metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", log.unflushed_bytes)
@@ -111,7 +114,7 @@ class NodeHttp:
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
         reasons = self._log.not_ready()
-        warnings = self._log.degraded()
+        warnings = [*self._store_watch.warnings(), *self._log.degraded()]
         if not await self._coordination.answers():
             warnings.append("groups: Redis does not answer")
         else:

@@ -53,6 +53,7 @@ from siltlog.ingest.publish_http import Publish
 from siltlog.ingest.records_http import RecordsHttp
 from siltlog.ingest.small_publish import SmallPublish
 from siltlog.ingest.start import start_log
+from siltlog.ingest.store_watch import StoreWatch
 from siltlog.ingest.system_topics import SystemTopics
 from siltlog.ingest.topics import AutoCreate, Topics
 from siltlog.ingest.topics_http import TopicsHttp
@@ -218,8 +219,9 @@ class _Server:
         dead_letters = coordination.dead_letters(own_reads, system, self.metrics)
         push = Push(log, fetcher, coordination.groups, dead_letters, self._in_flight, self.logger, self.metrics)
         limits = ReadLimits(request_bytes=min(settings.request_bytes, FETCH_BODY_BYTES_MAX))
+        store_watch = StoreWatch(log.store, self.clock)
         jobs = JobLog(log, own_reads, system, self._cluster_id, self.logger, self.metrics)
-        node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id)
+        node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id, store_watch)
         bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
         publish = Publish(
             log,
@@ -282,6 +284,7 @@ class _Server:
         await connections.end(ANSWERS_SECONDS_MAX)
         server.should_exit = True
         await serving
+        store_watch.stop()
         stopped = await flusher.stop(STOP_SECONDS_MAX)
         log.wal.close()
         self._threads_hang = not (drained and stopped)

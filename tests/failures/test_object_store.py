@@ -186,6 +186,35 @@ def test_a_creation_that_got_no_answer_can_be_finished(make_server: StartServer,
     assert wire.call("POST", "/v1/topics/logs/records?acks=table", {"records": [{"value": "x"}]}).status == 200
 
 
+@pytest.mark.s3
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_store_that_is_away_is_told_of_though_nobody_publishes(
+    make_server: StartServer, own_s3: S3Server, way: signal.Signals
+) -> None:
+    server = make_server(**on_s3(own_s3))
+    server.start()
+    wire = Wire(server.url)
+
+    def told(expected: bool) -> None:
+        deadline = time.monotonic() + 120
+        while any("the object store at s3://" in said for said in wire.ready().document["warnings"]) is not expected:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    told(False)
+    own_s3.process.send_signal(way)
+    told(True)
+    assert wire.ready().status == 200, "what is published is on this disk"
+    if way == signal.SIGSTOP:
+        own_s3.process.send_signal(signal.SIGCONT)
+    else:
+        own_s3.process.wait()
+        own_s3.restart()
+    told(False)
+    assert server.stop() == 0
+
+
 @pytest.mark.parametrize("where", ["disk", pytest.param("s3", marks=pytest.mark.s3)])
 @pytest.mark.slow
 def test_from_end_to_end_with_a_kill_in_the_middle(
