@@ -26,6 +26,14 @@ class Readable(Protocol):
         """For random access; raises FileNotFoundError when absent."""
 
 
+class ReadableStore(Readable, Protocol):
+    """Where objects can be found, too. Methods are those of ObjectStore."""
+
+    def size(self, path: str) -> int | None: ...
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]: ...
+
+
 class ByteStream(Protocol):
     """Where bytes come from, once."""
 

@@ -16,7 +16,7 @@ from siltlog.infra.data_file import DataFile
 from siltlog.infra.delta_log import damaged, log_folder
 from siltlog.infra.errors import ConfigError, CorruptData, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings import ServerSettings
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store import ReadableStore
 from siltlog.infra.table_load import load
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig
@@ -113,7 +113,7 @@ def audit_topics(
 
 
 def audit(
-    store: ObjectStore,
+    store: ReadableStore,
     topic: str,
     snapshot: TableSnapshot,
     report: AuditReport,
@@ -162,7 +162,7 @@ def audit(
             report.add(cover(expected, reads))
 
 
-def known_ends(store: ObjectStore, topic: str) -> KnownEnds:
+def known_ends(store: ReadableStore, topic: str) -> KnownEnds:
     """What objects beside the table say: each was written once the table had come as far as its name says.
 
     So it is asked before the table is looked at, which goes on meanwhile.
@@ -177,7 +177,7 @@ def known_ends(store: ObjectStore, topic: str) -> KnownEnds:
     return ends
 
 
-def _without_log(store: ObjectStore, topic: str) -> Finding | None:
+def _without_log(store: ReadableStore, topic: str) -> Finding | None:
     """Of a folder that has data files, and no log that would say what they are."""
     files = [info for info in store.list(names.topic_path(topic)) if info.path.endswith(".parquet")]
     if not files:
@@ -194,7 +194,7 @@ def _expected(topic: str, snapshot: TableSnapshot, partition: int) -> Expected:
         raise damaged(topic, log_folder(topic), what) from error
 
 
-def _read(store: ObjectStore, topic: str, file: DataFile, expected: Expected, keys: bool) -> FileRead:
+def _read(store: ReadableStore, topic: str, file: DataFile, expected: Expected, keys: bool) -> FileRead:
     return read_file(store, topic, file, expected, keys=keys)
 
 

@@ -24,7 +24,7 @@ from siltlog.infra.data_file import (
 from siltlog.infra.errors import CorruptData, on_one_line
 from siltlog.infra.partitioner import partitions_of
 from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP
-from siltlog.infra.store import COPY_BYTES, ObjectStore, Readable
+from siltlog.infra.store import COPY_BYTES, Readable, ReadableStore
 from siltlog.pipelines.audit_findings import Expected, FileRead, Finding, Hole, Kind
 from siltlog.pipelines.parquet_pages import chunks_without_checksum
 
@@ -36,7 +36,7 @@ KEY_CHARS_MAX = 40
 Offsets = npt.NDArray[np.int64]
 
 
-def read_file(store: ObjectStore, topic: str, file: DataFile, expected: Expected, *, keys: bool) -> FileRead:
+def read_file(store: ReadableStore, topic: str, file: DataFile, expected: Expected, *, keys: bool) -> FileRead:
     """Raises Unavailable where the store cannot be read now; all else that is wrong is a finding.
 
     `keys` checks that each is in the partition that its hash names.
@@ -82,7 +82,7 @@ class _InMemory:
 
 
 @contextmanager
-def _checked(store: ObjectStore, topic: str, file: DataFile) -> Iterator[Readable]:
+def _checked(store: ReadableStore, topic: str, file: DataFile) -> Iterator[Readable]:
     """Where to read `file` from, its content checked: a small one is read once.
 
     What goes wrong inside the block is raised as `read_data_file` does.

@@ -5,13 +5,14 @@ changes, so the next backup copies only what is new. Killed at any point, it lea
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
 from siltlog.infra import names
+from siltlog.infra.checksum import crc32c
 from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings import ServerSettings
@@ -62,8 +63,9 @@ class BackupReport:
 @dataclass(frozen=True, slots=True)
 class _Pinned:
     snapshot: TableSnapshot
-    state: tuple[str, ...]
-    """Objects beside the table that were copied and that it covers, relative to the topic's state folder."""
+    state: Mapping[str, int]
+    """Objects beside the table that were copied and that it covers, relative to the topic's state folder, and their
+    CRCs."""
 
 
 def backup_topics(
@@ -103,7 +105,7 @@ def backup_topics(
         report = TopicBackupReport(topic)
         try:
             if dry_run or target is None:
-                found = _Pinned(load(store, topic).snapshot, ())
+                found = _Pinned(load(store, topic).snapshot, {})
             else:
                 found = _pin(store, target, topic, backup_id)
             if found.snapshot.deleted:
@@ -171,15 +173,16 @@ def _pin(store: ObjectStore, target: ObjectStore, topic: str, backup_id: str) ->
     """
     folder = f"{names.topic_path(topic)}/{names.STATE_FOLDER}/"
     for _ in range(PINS_MAX):
-        copied = [info for info in store.list(folder) if _copy_state(store, target, info, folder, backup_id)]
+        crcs = {info: _copy_state(store, target, info, folder, backup_id) for info in store.list(folder)}
+        copied = {info: crc for info, crc in crcs.items() if crc is not None}
         target.sync(_state_copy(info, folder, backup_id) for info in copied)
         snapshot = load(store, topic).snapshot
         own = f"{folder}{snapshot.topic_id}/"
-        state = tuple(
-            info.path.removeprefix(own)
-            for info in copied
+        state = {
+            info.path.removeprefix(own): crc
+            for info, crc in copied.items()
             if info.path.startswith(own) and _is_covered(info.path.removeprefix(own), snapshot)
-        )
+        }
         covered = _newest(state)
         now = covered_offsets(store, topic, snapshot.topic_id, snapshot.offsets)
         if not any(
@@ -191,14 +194,14 @@ def _pin(store: ObjectStore, target: ObjectStore, topic: str, backup_id: str) ->
     return _Pinned(snapshot, state)
 
 
-def _copy_state(store: ObjectStore, target: ObjectStore, info: ObjectInfo, folder: str, backup_id: str) -> bool:
+def _copy_state(store: ObjectStore, target: ObjectStore, info: ObjectInfo, folder: str, backup_id: str) -> int | None:
+    """The CRC of the object; None of one that a newer has replaced."""
     try:
         content = store.get(info.path)
     except FileNotFoundError:
-        # A newer one has taken its place.
-        return False
+        return None
     target.put(_state_copy(info, folder, backup_id), content)
-    return True
+    return crc32c(content)
 
 
 def _state_copy(info: ObjectInfo, folder: str, backup_id: str) -> str:
@@ -213,7 +216,7 @@ def _is_covered(path: str, snapshot: TableSnapshot) -> bool:
     return int(number) <= snapshot.offsets.get(int(partition), -1)
 
 
-def _newest(state: Sequence[str]) -> dict[int, int]:
+def _newest(state: Iterable[str]) -> dict[int, int]:
     newest: dict[int, int] = {}
     for path in state:
         partition, _, number = path.partition("/")
@@ -264,6 +267,7 @@ def _back_up(
         dict(snapshot.transactions),
         sorted(snapshot.files.values(), key=lambda file: (file.partition, file.first_offset, file.path)),
         list(pinned.state),
+        dict(pinned.state),
     )
     content, crc = encoded(document)
     path = names.backup_topic(backup_id, topic)

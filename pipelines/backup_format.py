@@ -27,6 +27,8 @@ class TopicBackup(msgspec.Struct, frozen=True):
     files: list[DataFile]
     state: list[str]
     """Objects beside the table, relative to the topic's state folder."""
+    state_crcs: dict[str, int] = {}
+    """CRC-32C of each; none of backups that older versions made."""
 
 
 class TopicEntry(msgspec.Struct, frozen=True):

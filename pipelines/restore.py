@@ -4,17 +4,22 @@ Files are copied first; one commit makes each topic, whole or not at all. Killed
 where it was: a topic that this backup made already is left alone.
 """
 
+import builtins
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from siltlog.infra import names
+from siltlog.infra.checksum import crc32c
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, TopicExists, problem
 from siltlog.infra.settings import ServerSettings
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store import ObjectInfo, ObjectStore
 from siltlog.infra.table_load import load
 from siltlog.infra.table_restore import restore_table, restored_already
+from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.pipelines.audit import AuditReport, audit
 from siltlog.pipelines.backup_format import Manifest, TopicBackup, manifest_at, read_topic
 from siltlog.pipelines.copying import Copy, copy_all, left_to_copy
@@ -27,7 +32,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class TopicRestoreReport:
-    """Of a dry run what would be restored. `error` ended it early: then the topic is not there."""
+    """Of a dry run what would be restored, and the audit is of the backup itself.
+
+    `error` ended it early: then the topic is not there.
+    """
 
     topic: str
     files: int = 0
@@ -95,6 +103,7 @@ def restore_topics(
                 )
             if dry_run:
                 _check_there(source, manifest.backup_id, backup)
+                report.audit = _audited_there(source, manifest.backup_id, backup, clock, progress)
             elif target is not None:
                 if not report.already:
                     _restore(source, target, manifest.backup_id, backup, ends, report, clock, progress)
@@ -157,6 +166,8 @@ def _check_there(source: ObjectStore, backup_id: str, backup: TopicBackup) -> No
     there |= {info.path: info.size for info in source.list(state)} if backup.state else {}
     wrong = [file.path for file in backup.files if there.get(f"{folder}{file.path}") != file.size_bytes]
     wrong += [path for path in backup.state if f"{state}{path}" not in there]
+    for path in () if wrong else backup.state:
+        _state_of(source, backup_id, backup, path)
     if wrong:
         raise problem(
             "corrupt_data",
@@ -217,12 +228,61 @@ def _restore(
 def _copy_state(source: ObjectStore, target: ObjectStore, backup_id: str, backup: TopicBackup) -> None:
     folder = f"{names.topic_path(backup.topic)}/{names.state_folder(backup.topic_id)}"
     for path in backup.state:
-        kept = names.backup_state(backup_id, backup.topic_id, path)
-        try:
-            target.put(f"{folder}/{path}", source.get(kept))
-        except FileNotFoundError:
-            raise problem("corrupt_data", f"the backup lacks {source.uri(kept)}", path=kept) from None
+        target.put(f"{folder}/{path}", _state_of(source, backup_id, backup, path))
     target.sync(f"{folder}/{path}" for path in backup.state)
+
+
+def _state_of(source: ObjectStore, backup_id: str, backup: TopicBackup, path: str) -> bytes:
+    """Raises CorruptData where it is gone or damaged."""
+    kept = names.backup_state(backup_id, backup.topic_id, path)
+    try:
+        content = source.get(kept)
+    except FileNotFoundError:
+        raise problem("corrupt_data", f"the backup lacks {source.uri(kept)}", path=kept) from None
+    if backup.state_crcs.get(path, crc32c(content)) != crc32c(content):
+        raise problem(
+            "corrupt_data",
+            f"{source.uri(kept)} is damaged: it fails its checksum; restore an older backup with --at",
+            path=kept,
+        )
+    return content
+
+
+class _AsRestored:
+    """What a topic of a backup would have under its root, read where the backup has it."""
+
+    def __init__(self, source: ObjectStore, backup_id: str, backup: TopicBackup) -> None:
+        self._source = source
+        self._topic_path = f"{names.topic_path(backup.topic)}/"
+        self._state_path = f"{self._topic_path}{names.state_folder(backup.topic_id)}/"
+        self._files = names.backup_file(backup.topic_id, "")
+        self._state = names.backup_state(backup_id, backup.topic_id, "")
+
+    def open(self, path: str) -> pa.NativeFile:
+        return self._source.open(self._files + path.removeprefix(self._topic_path))
+
+    def size(self, path: str) -> int | None:
+        return self._source.size(self._files + path.removeprefix(self._topic_path))
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """Producer state, which is all that an audit lists."""
+        assert self._state_path.startswith(prefix), prefix
+        return [
+            info._replace(path=self._state_path + info.path.removeprefix(self._state))
+            for info in self._source.list(self._state)
+        ]
+
+
+def _audited_there(
+    source: ObjectStore, backup_id: str, backup: TopicBackup, clock: Clock, progress: Progress | None
+) -> AuditReport:
+    report = AuditReport(backup.topic, dry_run=False)
+    started = clock.monotonic()
+    store = _AsRestored(source, backup_id, backup)
+    snapshot = TableSnapshot.build(backup.version, backup.properties, backup.transactions, backup.files)
+    audit(store, backup.topic, snapshot, report, progress=progress)
+    report.seconds = clock.monotonic() - started
+    return report
 
 
 def _audited(target: ObjectStore, topic: str, clock: Clock) -> AuditReport:

@@ -118,7 +118,7 @@ def restore(
 
     Topics keep their ids, offsets, settings and producers, groups where they go on. Nothing that is there is
     overwritten: a root that has any of the topics is refused. Start the server afterwards, with a new data directory.
-    Ends with 3 when the audit finds something wrong.
+    Ends with 3 when the audit finds something wrong. With --dry-run it is of the backup itself, read whole.
     """
     settings = named_settings(root, data_dir)
     with needs("server", "silt restore"):
@@ -139,7 +139,7 @@ def restore(
             )
         wrong = [report.topic for report in result.topics if report.audit is not None and report.audit.findings]
         if wrong:
-            recording.found_wrong(f"what was restored of {', '.join(wrong)} is not whole: `silt audit` says what")
+            recording.found_wrong(f"what the backup has of {', '.join(wrong)} is not whole: `silt audit` says what")
     audits = [report.audit for report in result.topics if report.audit is not None]
     documents = [
         _row(report) | {"audit": None if report.audit is None else document_of(report.audit)}

@@ -19,7 +19,7 @@ OPERATIONS = (
         "ready",
         "Node",
         "Can it acknowledge?",
-        "503 with each reason when it cannot, `draining` among them. What is wrong beside it is among the warnings; that "
+        "503 with each reason when it cannot, `draining` among them. What is wrong besides is among the warnings; that "
         "the object store has stopped is told within ten seconds.",
         {200: json_reply("It can.", shapes.Readiness), 503: json_reply("It cannot.", shapes.Readiness)},
     ),

@@ -263,7 +263,7 @@ def test_a_dry_run_writes_nothing(local: World) -> None:
     local.backup()
     before = local.store("backups").list("")
     would = local.restore("new", dry_run=True)
-    assert [(one.topic, one.files, one.audit) for one in would.topics] == [("t", 6, None)]
+    assert [(one.topic, one.files, one.audit is not None) for one in would.topics] == [("t", 6, True)]
     assert not Path(local.data_dir / "a place [1]" / "new").exists() and local.store("backups").list("") == before
 
 
@@ -424,6 +424,29 @@ def test_a_flipped_bit_in_a_backup_is_found_by_the_audit(local: World) -> None:
     [report] = local.restore("new").topics
     assert report.error is None and report.audit is not None
     assert [one.kind for one in report.audit.findings] == ["damaged_file"]
+
+
+def test_a_dry_run_finds_a_flipped_bit(world: World) -> None:
+    lake = world.store("lake")
+    writer = filled(lake)
+    state = f"{names.state_folder(writer.table.topic_id)}/0/{20:020d}"
+    lake.put(f"{names.topic_path('t')}/{state}", b"what producers did")
+    world.backup()
+    kept = open_store(world.place, s3_endpoint=world.endpoint)
+    [whole] = world.restore("back", dry_run=True).topics
+    assert whole.error is None and whole.audit is not None and whole.audit.clean and whole.audit.rows == 60
+    for info in [*kept.list("files")[:1], *(one for one in kept.list("backups") if "/state/" in one.path)]:
+        content = kept.get(info.path)
+        kept.put(info.path, bytes([*content[:-9], content[-9] ^ 1, *content[-8:]]))
+        [report] = world.restore("back", dry_run=True).topics
+        if report.error is None:
+            assert report.audit is not None and [one.kind for one in report.audit.findings] == ["damaged_file"]
+        else:
+            assert "/state/" in info.path and "fails its checksum" in report.error.detail
+            [restored] = world.restore("back").topics
+            assert isinstance(restored.error, CorruptData)
+        kept.put(info.path, content)
+    assert world.restore("back").topics[0].error is None
 
 
 def test_a_damaged_file_is_not_backed_up(world: World) -> None:

@@ -223,6 +223,10 @@ def test_what_is_wrong_is_said_and_ends_with_3(tmp_path: Path, capsys: Capture) 
     assert silt(capsys, *lacking, "--dry-run")["lacking"] == ["bad"]
     assert run([*lacking, "--dry-run"]) == 0
     assert "the backup lacks bad" in capsys.readouterr().err
+    [copied] = (tmp_path / "backups").rglob("*.parquet")
+    copied.write_bytes(bytes([copied.read_bytes()[0] ^ 1, *copied.read_bytes()[1:]]))
+    assert run([*lacking, "--dry-run"]) == 3
+    assert "damaged_file" in capsys.readouterr().out
 
 
 def test_restore_asks(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
