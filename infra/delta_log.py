@@ -231,6 +231,38 @@ def last_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
     )
 
 
+def cleaned_below(store: ObjectStore, topic: str) -> int:
+    """Entries below this version were cleaned away, so that a name below it may be free, or taken by a stray."""
+    marks = (info.path.rpartition("/")[2] for info in store.list(names.cleaned_folder(topic)))
+    return max((int(mark) for mark in marks if mark.isdigit()), default=0)
+
+
+def goes_on(store: ObjectStore, topic: str, version: int) -> bool:
+    """Whether the entries after `version` that were read or made before this call are those of the log.
+
+    Asked afterwards: when none of their names had been cleaned by now, none was free for a second commit then.
+    """
+    if cleaned_below(store, topic) > version + 1:
+        return False
+    if version < 0 or store.size(entry_path(topic, version)) is not None:
+        return True
+    # A program that leaves no mark has cleaned it.
+    try:
+        checkpoint = last_checkpoint(store, topic)
+    except Torn:
+        return False
+    return checkpoint is not None and checkpoint.version == version
+
+
+def standing_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
+    """What `_last_checkpoint` names, or the newest where the log after that one was cleaned: whoever slept while it
+    wrote a checkpoint has then named an old one. Raises Torn when the hint is cut short."""
+    hinted = last_checkpoint(store, topic)
+    if hinted is not None and cleaned_below(store, topic) > hinted.version + 1:
+        return newest_checkpoint(store, topic)
+    return hinted
+
+
 def newest_checkpoint(store: ObjectStore, topic: str, version_max: int | None = None) -> Checkpoint | None:
     """The newest checkpoint, at or below `version_max`, among the files of the log: for when no hint names it."""
     parts: dict[int, list[str]] = {}
@@ -259,7 +291,7 @@ def replay(store: ObjectStore, topic: str, version: int) -> State:
 
     Raises FileNotFoundError when an entry is gone, CorruptData when one is damaged.
     """
-    checkpoint = last_checkpoint(store, topic)
+    checkpoint = standing_checkpoint(store, topic)
     if checkpoint is None or checkpoint.version > version:
         checkpoint = newest_checkpoint(store, topic, version)
     state = State({}, {}, checkpoint.version if checkpoint else -1, [])
@@ -272,6 +304,8 @@ def replay(store: ObjectStore, topic: str, version: int) -> State:
             state.files.pop(path, None)
         state.files.update((file.path, file) for file in entry.adds)
         state.transactions.update(entry.transactions)
+    if cleaned_below(store, topic) > state.checkpoint_version + 1:
+        raise FileNotFoundError(entry_path(topic, state.checkpoint_version + 1))
     return state
 
 

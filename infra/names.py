@@ -148,6 +148,8 @@ STATE_FOLDER = "_state"
 DELTA_LOG_FOLDER = "_delta_log"
 SET_ASIDE_FOLDER = "_set_aside"
 """Beside a topic's log: log files that a power cut left half-written."""
+CLEANED_FOLDER = "_cleaned"
+"""Beside a topic's log: up to where it was cleaned."""
 
 
 def schedule_object(number: int) -> str:
@@ -157,6 +159,15 @@ def schedule_object(number: int) -> str:
 
 def topic_path(topic: str) -> str:
     return f"{TOPICS_FOLDER}/{topic}"
+
+
+def cleaned_folder(topic: str) -> str:
+    return f"{topic_path(topic)}/{CLEANED_FOLDER}"
+
+
+def cleaned_object(topic: str, version: int) -> str:
+    """Says that entries of the log below `version` are deleted, or about to be; of several the highest holds."""
+    return f"{cleaned_folder(topic)}/{version:020d}"
 
 
 def partition_folder(partition: int) -> str:

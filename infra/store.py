@@ -1,7 +1,8 @@
 """The object store: what every part needs of the place where tables live, the same on a local disk and on S3."""
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ from siltlog.infra.locations import root_parts
 
 COPY_BYTES = 8 * 1024 * 1024
 """What is in memory at once of an object that is copied."""
+REQUESTS_AT_ONCE = 8
+PROGRESS_FILES = 100
 
 
 class ObjectInfo(NamedTuple):
@@ -108,6 +111,16 @@ class ObjectStore(Protocol):
 
     def open(self, path: str) -> pa.NativeFile:
         """For random access; raises FileNotFoundError when absent."""
+
+
+def delete_all(
+    store: ObjectStore, doomed: Sequence[ObjectInfo], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Some at a time: on S3 each is a request."""
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        for done, _ in enumerate(pool.map(store.delete, (info.path for info in doomed)), 1):
+            if progress is not None and (done % PROGRESS_FILES == 0 or done == len(doomed)):
+                progress(done, len(doomed))
 
 
 def open_store(root_uri: str, *, s3_endpoint: str = "", s3_region: str = "") -> ObjectStore:

@@ -13,6 +13,7 @@ from siltlog.infra.delta_log import (
 )
 from siltlog.infra.errors import Fenced, SiltlogError, problem
 from siltlog.infra.local_store import LocalStore
+from siltlog.infra.log_clean_up import remove_strays
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_birth import (
     check_growth,
@@ -87,7 +88,12 @@ class TopicTable(TableLog):
             if first.commit_id != commit_id:
                 raise _topic_exists(topic) from error
         store.sync([entry_path(topic, 0)])
-        return cls.open(store, topic, clock)
+        table = cls.open(store, topic, clock)
+        if table.topic_id != properties[names.PROPERTY_TOPIC_ID]:
+            # The name was used, and the beginning of its log cleaned, since this was begun.
+            remove_strays(store, topic)
+            raise _topic_exists(topic)
+        return table
 
     @classmethod
     def open(cls, store: ObjectStore, topic: str, clock: Clock) -> "TopicTable":

@@ -13,7 +13,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from siltlog.infra.delta_log import (
-    RETENTION_MS,
     Checkpoint,
     Torn,
     checkpoint_path,
@@ -23,13 +22,13 @@ from siltlog.infra.delta_log import (
     last_checkpoint_path,
     log_folder,
     newest_checkpoint,
+    standing_checkpoint,
 )
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.log_window import LogWindow
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_commit import live_paths, open_handle
 
-_CLEAN_UP_MS = 1_800_000
 Make = Callable[[DeltaTable], None]
 """Commits, once and without retries, on the handle that it is given."""
 
@@ -69,10 +68,6 @@ class TableHandle:
         self._delta.create_checkpoint()
         self._store.sync([checkpoint_path(self._topic, self.version), last_checkpoint_path(self._topic)])
 
-    def clean(self, now_ms: int) -> None:
-        """Removes log entries past their period that lie below a checkpoint."""
-        self._delta.cleanup_metadata()
-
 
 class WindowHandle(TableHandle):
     """A handle on a local disk. Raises OSError where a window cannot be made."""
@@ -99,9 +94,9 @@ class WindowHandle(TableHandle):
         self._stale = False
 
     def _newest_checkpoint(self) -> Checkpoint | None:
-        hinted = last_checkpoint(self._store, self._topic)
-        if hinted is not None and None not in self._store.sizes(hinted.paths):
-            return hinted
+        standing = standing_checkpoint(self._store, self._topic)
+        if standing is not None and None not in self._store.sizes(standing.paths):
+            return standing
         return newest_checkpoint(self._store, self._topic)
 
     def commit(self, make: Make) -> None:
@@ -138,12 +133,6 @@ class WindowHandle(TableHandle):
         self._window.publish(checkpoint_path(self._topic, self.version))
         self._window.replace(last_checkpoint_path(self._topic))
         self._store.sync([checkpoint_path(self._topic, self.version), last_checkpoint_path(self._topic)])
-
-    def clean(self, now_ms: int) -> None:
-        # A log of a day is long to look through for the few entries that expired since the last checkpoint.
-        oldest = self._store.info(entry_path(self._topic, min(self._window.versions(), default=0)))
-        if oldest is not None and oldest.modified_ms < now_ms - RETENTION_MS - _CLEAN_UP_MS:
-            open_handle(self._store, self._topic).cleanup_metadata()
 
 
 def table_handle(store: ObjectStore, topic: str) -> TableHandle:

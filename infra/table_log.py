@@ -4,8 +4,12 @@ Delta compares names of app transactions, never their numbers, and its retries w
 commit may only become the version after the snapshot it was checked on (compare-and-set); one that lost that race is
 checked again on the next snapshot. A rewrite alone is made on a handle at its plan's version: whatever changed
 the same partitions in between refuses it.
+
+That a name of the log was free says nothing where the log was cleaned meanwhile, so no commit counts before it was read
+again as a part of the log (`log_clean_up`).
 """
 
+import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -16,9 +20,20 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.delta_log import Torn, checkpoint_path, damaged, entry_path, log_folder, read_entry
+from siltlog.infra.delta_log import (
+    Entry,
+    Torn,
+    checkpoint_path,
+    cleaned_below,
+    damaged,
+    entry_path,
+    goes_on,
+    log_folder,
+    read_entry,
+)
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
+from siltlog.infra.log_clean_up import clean_up, remove_strays
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_checkpoints import Checkpoints
 from siltlog.infra.table_commit import commit_actions, open_handle, translated
@@ -26,8 +41,11 @@ from siltlog.infra.table_handle import Make
 from siltlog.infra.table_load import Loaded, load
 from siltlog.infra.table_snapshot import TRUE, TableSnapshot
 
-Outcome = Literal["landed", "not_landed", "unknown"]
+Outcome = Literal["landed", "not_landed", "past", "unknown"]
+"""The first three are for good: "past" is a commit of which the log, cleaned since, does not tell any more whether it
+landed. It cannot land now; the table's own numbers say what came of it."""
 CHECKPOINT_COMMITS = 20
+CLEAN_UP_S = 1_800.0
 COMMIT_ATTEMPTS_MAX = 20
 """Races that one commit may lose before it is given up for now."""
 _REMOTE_ATTEMPTS_MAX = 3
@@ -46,9 +64,15 @@ class TableLog:
         self._handle = loaded.handle
         self._checkpoint_version = loaded.checkpoint_version
         self._checkpoints = Checkpoints()
+        self._clean_again_s = -math.inf
 
     def refresh(self) -> TableSnapshot:
         """Takes in what was committed since; raises Unavailable when the log cannot be read now."""
+        self._advance()
+        return self.snapshot
+
+    def _advance(self) -> Sequence[Entry]:
+        """As `refresh`; the newest entries, at least those that were committed since unless the log was cleaned."""
         try:
             self._handle.update()
         except Exception as error:
@@ -60,28 +84,30 @@ class TableLog:
                 log_folder(self.topic),
                 f"it ends at version {version}, below {self.snapshot.version}, which was read before",
             )
-        if version > self.snapshot.version:
-            self._take_in(version)
-        return self.snapshot
+        return self._take_in(version) if version > self.snapshot.version else ()
 
-    def _take_in(self, version: int) -> None:
+    def _take_in(self, version: int) -> Sequence[Entry]:
+        before = self.snapshot.version
         try:
-            entries = [
-                read_entry(self._store, self.topic, later) for later in range(self.snapshot.version + 1, version + 1)
-            ]
+            entries = [read_entry(self._store, self.topic, later) for later in range(before + 1, version + 1)]
+            whole = goes_on(self._store, self.topic, before)
         except FileNotFoundError:
-            # Cleaned since: another process wrote a checkpoint after them.
-            self._reopen()
-            return
+            whole = False
         except Torn as torn:
             raise damaged(self.topic, str(torn), "it is cut short") from torn
+        if not whole:
+            # Cleaned since: another process wrote a checkpoint after them.
+            return self._reopen()
         # Whatever is built on these entries must not outlive them, whoever wrote them.
         self._store.sync(entry_path(self.topic, entry.version) for entry in entries)
         self.snapshot = self.snapshot.after(entries)
+        return entries
 
-    def _reopen(self) -> None:
+    def _reopen(self) -> Sequence[Entry]:
+        """The entries after the newest checkpoint."""
         loaded = load(self._store, self.topic)
         self._handle, self.snapshot, self._checkpoint_version = loaded[:3]
+        return loaded.entries
 
     def commit(
         self,
@@ -101,7 +127,8 @@ class TableLog:
             make = checked(self.snapshot)
             try:
                 self._handle.commit(make)
-                return self.refresh()
+                if self._counts(commit_id, version):
+                    return self.snapshot
             except Exception as error:
                 if self._after_failure(commit_id, version, error):
                     return self.snapshot
@@ -116,19 +143,39 @@ class TableLog:
             retry_after_ms=1000,
         )
 
+    def _counts(self, commit_id: str, after_version: int) -> bool:
+        """Whether a commit that was made without an error is part of the log; one that is not is taken away again."""
+        if any(entry.commit_id == commit_id for entry in self._advance()):
+            return True
+        told = self._told(commit_id, after_version)
+        if told == "past" and not remove_strays(self._store, self.topic):
+            raise FileNotFoundError(entry_path(self.topic, after_version + 1))
+        return told == "landed"
+
     def _after_failure(self, commit_id: str, version: int, error: Exception) -> bool:
         """True when the commit landed all the same, False when it may be made again."""
         try:
-            landed = self._landed(commit_id, version)
+            told = self._told(commit_id, version)
         except (SiltlogError, FileNotFoundError, Torn) as unreadable:
             raise self._unknown(commit_id, version, error) from unreadable
+        if told == "past":
+            raise self._unknown(commit_id, version, error) from error
+        landed = told == "landed"
         if not landed and self.snapshot.version == version and isinstance(self._store, LocalStore):
             raise translated(self._store, self.topic, error) from error
         return landed
 
     def planned_handle(self, plan_version: int) -> DeltaTable:
-        """For `commit_planned`: at the version that a plan read. Raises UnknownTopic where the topic was deleted."""
-        handle = open_handle(self._store, self.topic, plan_version)
+        """For `commit_planned`: at the version that a plan read.
+
+        Raises UnknownTopic where the topic was deleted, Fenced where the log does not have that version any more.
+        """
+        try:
+            handle = open_handle(self._store, self.topic, plan_version)
+        except SiltlogError as error:
+            if cleaned_below(self._store, self.topic) <= plan_version:
+                raise
+            raise self._overtaken(plan_version, "the log was cleaned since") from error
         configuration = handle.metadata().configuration
         if (
             configuration.get(names.PROPERTY_TOPIC_ID) != self.topic_id
@@ -154,39 +201,43 @@ class TableLog:
                 raise self._unknown(commit_id, plan_version, error) from error
             if outcome == "not_landed" and not isinstance(error, CommitFailedError):
                 raise translated(self._store, self.topic, error) from error
-            if outcome == "not_landed":
-                raise Fenced(
-                    f"topic {self.topic} changed after version {plan_version}, which this rewrite was planned on "
-                    f"({error}); plan it anew",
-                    error_code="topic_unavailable",
-                    members={"topic": self.topic},
-                ) from error
-        return self.refresh()
+            if outcome != "landed":
+                raise self._overtaken(plan_version, str(error)) from error
+            return self.refresh()
+        try:
+            counts = self._counts(commit_id, plan_version)
+        except (SiltlogError, FileNotFoundError, Torn) as unreadable:
+            raise self._unknown(commit_id, plan_version, unreadable) from unreadable
+        if not counts:
+            raise self._overtaken(plan_version, "the log was cleaned since")
+        return self.snapshot
 
     def outcome(self, commit_id: str, after_version: int) -> Outcome:
-        """Whether the commit, made on a handle at `after_version`, landed; "unknown" while that cannot be told.
-
-        "not_landed" is for good: it can also not land later.
-        """
+        """Whether the commit, made on a handle at `after_version`, landed; "unknown" while that cannot be told."""
         try:
-            if self._landed(commit_id, after_version):
-                return "landed"
-            if isinstance(self._store, LocalStore):
-                return "not_landed"
+            told = self._told(commit_id, after_version)
+            if told == "landed" or isinstance(self._store, LocalStore):
+                return told
             # A request may still be under way to a remote store: with the next version taken it cannot land.
             self._take_next_version()
-            return "landed" if self._landed(commit_id, after_version) else "not_landed"
+            return self._told(commit_id, after_version)
         except (SiltlogError, FileNotFoundError, Torn):
             return "unknown"
 
-    def _landed(self, commit_id: str, after_version: int) -> bool:
-        """Whether an entry after `after_version` is that commit; an error when one that may be it cannot be read."""
+    def _told(self, commit_id: str, after_version: int) -> Outcome:
+        """What the log says of it now; an error when an entry that may be it cannot be read."""
         if self.refresh().version < after_version:
             raise damaged(self.topic, log_folder(self.topic), f"it ends below version {after_version}")
-        return any(
-            read_entry(self._store, self.topic, version).commit_id == commit_id
-            for version in range(after_version + 1, self.snapshot.version + 1)
-        )
+        versions = range(after_version + 1, self.snapshot.version + 1)
+        try:
+            landed = any(read_entry(self._store, self.topic, version).commit_id == commit_id for version in versions)
+        except FileNotFoundError:
+            if goes_on(self._store, self.topic, after_version):
+                raise
+        else:
+            if goes_on(self._store, self.topic, after_version):
+                return "landed" if landed else "not_landed"
+        return "landed" if any(entry.commit_id == commit_id for entry in self._reopen()) else "past"
 
     def _take_next_version(self) -> None:
         try:
@@ -201,6 +252,9 @@ class TableLog:
         version = self._handle.version
         if version - self._checkpoint_version < CHECKPOINT_COMMITS:
             return
+        if not goes_on(self._store, self.topic, version):
+            self._reopen()
+            return
         try:
             self._handle.checkpoint()
         except Exception as error:
@@ -208,14 +262,23 @@ class TableLog:
         self._reopen()
         for older in self._checkpoints.written(version):
             self._store.delete(checkpoint_path(self.topic, older))
-        self.clean_log()
+        # A log of a day is long to look through for the few entries that expired since the last checkpoint.
+        now_s = self._clock.monotonic()
+        if now_s >= self._clean_again_s:
+            self._clean_again_s = now_s + CLEAN_UP_S
+            self.clean_log(self._clock.now_us() // 1000)
 
-    def clean_log(self) -> None:
-        """Removes log entries past their period that lie below a checkpoint."""
-        try:
-            self._handle.clean(self._clock.now_us() // 1000)
-        except Exception as error:
-            raise translated(self._store, self.topic, error) from error
+    def clean_log(self, now_ms: int) -> None:
+        """Removes log entries that are past their period then and lie below a checkpoint."""
+        clean_up(self._store, self.topic, now_ms)
+
+    def _overtaken(self, plan_version: int, reason: str) -> Fenced:
+        return Fenced(
+            f"topic {self.topic} changed after version {plan_version}, which this rewrite was planned on ({reason}); "
+            "plan it anew",
+            error_code="topic_unavailable",
+            members={"topic": self.topic},
+        )
 
     def _gone(self) -> SiltlogError:
         return problem("unknown_topic", f"topic {self.topic} was deleted", topic=self.topic, topic_id=self.topic_id)

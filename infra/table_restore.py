@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from siltlog.infra import names
 from siltlog.infra.data_file import DataFile
-from siltlog.infra.delta_log import Torn, damaged, entry_path, log_folder, read_entry
+from siltlog.infra.delta_log import Torn, cleaned_below, damaged, entry_path, log_folder, read_entry
 from siltlog.infra.errors import problem
+from siltlog.infra.log_clean_up import remove_strays
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_commit import add_action, first_entry
 
@@ -24,6 +25,10 @@ def restored_already(store: ObjectStore, topic: str, commit_id: str) -> bool:
         return False
     except Torn as torn:
         raise damaged(topic, str(torn), "it is cut short") from torn
+    if cleaned_below(store, topic) > 0:
+        # Not the log's first entry: that one was cleaned.
+        remove_strays(store, topic)
+        raise _exists(store, topic)
     if first.commit_id != commit_id:
         raise _exists(store, topic)
     return True
@@ -49,7 +54,8 @@ def restore_table(
     store.sync(paths)
     actions = [add_action(file, data_change=True) for file in files]
     entry = first_entry(properties, actions, released_transactions(transactions), commit_id)
-    if not store.put_if_absent(entry_path(topic, 0), entry) and not restored_already(store, topic, commit_id):
+    store.put_if_absent(entry_path(topic, 0), entry)
+    if not restored_already(store, topic, commit_id):
         raise _exists(store, topic)
 
 

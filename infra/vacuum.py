@@ -5,7 +5,7 @@ tells them apart, so the period must exceed the longest job and the longest outa
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from siltlog.infra import names
@@ -16,6 +16,7 @@ from siltlog.infra.delta_log import (
     OUTAGE_MS_MAX,
     RETENTION_MS,
     Torn,
+    cleaned_below,
     damaged,
     entry_path,
     log_folder,
@@ -23,15 +24,13 @@ from siltlog.infra.delta_log import (
 )
 from siltlog.infra.errors import problem
 from siltlog.infra.state_objects import superseded_objects
-from siltlog.infra.store import ObjectInfo, ObjectStore
+from siltlog.infra.store import REQUESTS_AT_ONCE, ObjectInfo, ObjectStore, delete_all
 from siltlog.infra.table import TopicTable
 
 PERIOD_MS_MIN = JOB_MS_MAX + OUTAGE_MS_MAX
 PERIOD_MS_MAX = RETENTION_MS
 """The log forgets then which files it removed when."""
 assert PERIOD_MS_MIN <= PERIOD_MS_MAX
-REQUESTS_AT_ONCE = 8
-PROGRESS_FILES = 100
 _ENTRY = re.compile(r"(\d{20})\.json")
 
 
@@ -88,29 +87,19 @@ def vacuum(
             if name.startswith(names.REWRITE_PREFIX):
                 store.prune_below(f"{topic_path}/{name}", cutoff_ms)
         # The server does so as it commits: a topic that was busy and is not any more would keep a long log.
-        # That goes by this machine's clock, so not where it is fast.
-        if clock.now_us() // 1000 - now_ms < HOUR_MS:
-            table.clean_log()
+        table.clean_log(now_ms)
     return doomed
-
-
-def delete_all(
-    store: ObjectStore, doomed: Sequence[ObjectInfo], progress: Callable[[int, int], None] | None = None
-) -> None:
-    """Some at a time: on S3 each is a request."""
-    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        for done, _ in enumerate(pool.map(store.delete, (info.path for info in doomed)), 1):
-            if progress is not None and (done % PROGRESS_FILES == 0 or done == len(doomed)):
-                progress(done, len(doomed))
 
 
 def _removed_since(store: ObjectStore, topic: str, listed: list[ObjectInfo], cutoff_ms: int) -> set[str]:
     """Paths, relative to the topic's, of files that commits since `cutoff_ms` removed."""
+    floor = cleaned_below(store, topic)
     young = [
         int(entry[1])
         for info in listed
         if info.modified_ms >= cutoff_ms
         and (entry := _ENTRY.fullmatch(info.path.removeprefix(f"{log_folder(topic)}/"))) is not None
+        and int(entry[1]) >= floor
     ]
 
     def removes(version: int) -> tuple[str, ...]:

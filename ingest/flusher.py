@@ -268,7 +268,7 @@ class Flusher:
                 "an entry of its log cannot be read"
             )
         topic.open_commit = ""
-        self._observe(topic, await self._in_thread(topic.table.refresh))
+        self._log.see_table(topic, await self._in_thread(topic.table.refresh))
 
     def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()
@@ -375,7 +375,7 @@ class Flusher:
                     async with topic.table_lock:
                         if topic.state in ("open", "unavailable"):
                             if topic in changed:
-                                self._observe(topic, await self._in_thread(topic.table.refresh))
+                                self._log.see_table(topic, await self._in_thread(topic.table.refresh))
                                 await self._see_files(topic)
                             await self.states.write(topic)
                 except Fenced as error:
@@ -401,11 +401,6 @@ class Flusher:
             for number, (topic, size) in enumerate(zip(topics, found, strict=True))
             if size is not None or (number + turn) % REFRESHES_UNSEEN == 0
         }
-
-    def _observe(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
-        """Takes over where the table is now. Raises Fenced when it is no more this node's."""
-        topic.check_owned(snapshot)
-        self._log.see_table(topic, snapshot)
 
     async def _see_files(self, topic: TopicLog) -> None:
         self._loads.see(topic, await self._in_thread(patience_of, topic.snapshot))

@@ -189,7 +189,9 @@ class Log:
             topic.producers.bytes.leave()
 
     def see_table(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
-        """Takes in what was committed to the topic's table, by this process or another."""
+        """Takes in what was committed to the topic's table, by this process or another. Raises Fenced when the table is
+        no more this node's: whose offsets it has then is not to be asked of it."""
+        topic.check_owned(snapshot)
         moved = topic.moved_by(snapshot)
         if moved:
             self.group_commit.add_control(wal_state.encode(wal_state.Flushed(topic.topic_id, snapshot.version, moved)))

@@ -105,7 +105,6 @@ class LogStarts:
                         "topic_unavailable", f"topic {topic.name}: whether its last flush landed is not known"
                     )
                 snapshot = await asyncio.to_thread(topic.table.refresh)
-                topic.check_owned(snapshot)
                 self._log.see_table(topic, snapshot)
                 if log.log_start_offset >= start:
                     return

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -108,11 +108,15 @@ class TopicLog:
 
     def check_owned(self, snapshot: TableSnapshot) -> None:
         """Raises Fenced when the table is no more this node's."""
+        self.check_claimed(snapshot, {log.partition: log.epoch for log in self.partitions})
+
+    def check_claimed(self, snapshot: TableSnapshot, epochs: Mapping[int, int]) -> None:
+        """Raises Fenced when not all partitions are held under `epochs`."""
         if snapshot.topic_id != self.topic_id or snapshot.deleted:
             raise _fenced("its table was deleted or made anew by another process")
-        for log in self.partitions:
-            if snapshot.epochs[log.partition] != log.epoch:
-                raise _fenced(f"another node has claimed partition {log.partition}; stop one of them")
+        for partition, epoch in epochs.items():
+            if snapshot.epochs[partition] != epoch:
+                raise _fenced(f"another node has claimed partition {partition}; stop one of them")
 
     # --- its partitions ---------------------------------------------------------------------------------
 

@@ -182,7 +182,6 @@ class Topics:
             if topic.open_commit:
                 raise problem("topic_unavailable", f"topic {name}: whether its last flush landed is not known yet")
             snapshot = await asyncio.to_thread(topic.table.refresh)
-            topic.check_owned(snapshot)
             self._log.see_table(topic, snapshot)
             config = topic.config.patched(changes)
             unset = topic.config.own.keys() - config.own.keys()
@@ -225,9 +224,10 @@ class Topics:
         """The table with that commit; raises Unavailable once it is sure that it did not land."""
         while True:
             outcome = await asyncio.to_thread(topic.table.outcome, commit_id, version)
-            if outcome == "landed":
+            grown = topic.table.snapshot.partitions > len(topic.partitions)
+            if outcome == "landed" or (outcome == "past" and grown):
                 return topic.table.snapshot
-            if outcome == "not_landed":
+            if outcome != "unknown":
                 raise problem("topic_unavailable", f"topic {topic.name} was not changed: its table cannot be written")
             await asyncio.sleep(SETTLE_SECONDS)
 
@@ -310,7 +310,10 @@ async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = N
     log.group_commit.add_control(wal_state.encode(wal_state.Claiming(topic.topic_id, topic.name, epoch)))
     await log.group_commit.commit()
     epochs = {partition.partition: epoch for partition in topic.partitions}
-    topic.see(await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets, former=former))
+    snapshot = await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets, former=former)
+    # Who claimed it since has it.
+    topic.check_claimed(snapshot, epochs)
+    topic.see(snapshot)
 
 
 def _next_epoch(former: int) -> int:

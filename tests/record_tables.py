@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.data_file import DataFile, write_data_file
+from siltlog.infra.delta_log import HOUR_MS, RETENTION_MS, entry_path
 from siltlog.infra.schema import FILE_SCHEMA, HEADERS, TIMESTAMP
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
@@ -63,6 +64,22 @@ def claimed(store: ObjectStore, topic: str = "t", partitions: int = 2) -> TopicT
     """A new topic whose partitions are claimed at epoch 1."""
     table = created(store, topic, partitions)
     table.claim(dict.fromkeys(range(partitions), 1), new_id())
+    return table
+
+
+CLEANED_RECORDS = 25
+
+
+def cleaned_topic(store: ObjectStore) -> TopicTable:
+    """A topic `t` with so many records of partition 0, whose log was cleaned; what somebody who slept through that has
+    committed lies below."""
+    table = claimed(store, partitions=1)
+    for _ in range(CLEANED_RECORDS):
+        append(store, table, {0: 1})
+    slept = store.get(entry_path("t", 2))
+    table.maintain()
+    table.clean_log(CLOCK.now_us() // 1000 + RETENTION_MS + HOUR_MS)
+    assert store.put_if_absent(entry_path("t", 2), slept.replace(b"partition=0/", b"partition=0/gone-"))
     return table
 
 

@@ -1,4 +1,4 @@
-"""What stands before a real S3 server and, when told to, answers everything with 503 SlowDown."""
+"""What stands before a real S3 server and, when told to, answers everything with 503 SlowDown, or keeps a PUT back."""
 
 import threading
 from http.client import HTTPConnection
@@ -16,6 +16,10 @@ class Storm:
 
     def __init__(self, endpoint: str) -> None:
         self.raging = False
+        self.kept_back = ""
+        """A PUT of a path that has this in it waits for `released`; `waiting` is set then."""
+        self.waiting = threading.Event()
+        self.released = threading.Event()
         self.refused = 0
         target = urlsplit(endpoint)
         storm = self
@@ -29,6 +33,9 @@ class Storm:
                     storm.refused += 1
                     self._reply(503, [("Content-Type", "application/xml")], SLOW_DOWN)
                     return
+                if storm.kept_back and storm.kept_back in self.path and self.command == "PUT":
+                    storm.waiting.set()
+                    storm.released.wait(60)
                 assert target.hostname
                 upstream = HTTPConnection(target.hostname, target.port or 80, timeout=30)
                 try:
@@ -62,6 +69,7 @@ class Storm:
         self._thread.start()
 
     def close(self) -> None:
+        self.released.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -500,7 +500,7 @@ def test_entries_past_their_period_go_and_stale_handles_go_on(disk: LocalStore, 
         append(disk, stale, {0: 1})
     append(disk, stale, {0: 1})
     assert stale.snapshot == table.refresh()
-    assert table.outcome(new_id(), 1) == "unknown"
+    assert table.outcome(new_id(), 1) == "past"
 
 
 def test_another_programs_table_is_refused(disk: LocalStore) -> None:

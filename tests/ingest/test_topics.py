@@ -44,6 +44,7 @@ class Node:
         return self.known[name]
 
     def see_table(self, topic: Any, snapshot: Any) -> None:
+        topic.check_owned(snapshot)
         topic.moved_by(snapshot)
 
     def add_topic(self, topic: Any) -> None:

@@ -1,13 +1,16 @@
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from record_tables import new_id
+from record_tables import CLEANED_RECORDS, cleaned_topic, new_id
 from topic_writer import TopicWriter
 
 import siltlog.spark
+from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, UnknownTopic
 from siltlog.infra.store import ObjectStore
+from siltlog.pipelines.topics import spark_uri
 
 pytestmark = pytest.mark.spark
 
@@ -34,6 +37,17 @@ def test_a_topic_has_the_columns_of_the_kafka_source(spark: Any, store: ObjectSt
     assert [(row.offset, row.value, row.topic, row.timestampType) for row in rows] == [
         (offset, b"value-%d" % offset, "a-b.c", 1) for offset in range(3)
     ]
+
+
+def test_an_entry_below_where_the_log_was_cleaned_is_no_part_of_it(
+    spark: Any, store: ObjectStore, tmp_path: Path
+) -> None:
+    cleaned_topic(store)
+    uri = spark_uri(store, names.topic_path("t"))
+    assert spark.read.format("delta").load(uri).count() == CLEANED_RECORDS
+    seen = spark.readStream.format("delta").load(uri).writeStream.format("memory").queryName("cleaned")
+    seen.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start().awaitTermination()
+    assert spark.table("cleaned").count() == CLEANED_RECORDS
 
 
 def test_a_deleted_topic_is_none(spark: Any, store: ObjectStore) -> None:

@@ -4,15 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import urllib3
+from record_tables import CLEANED_RECORDS, cleaned_topic
 from s3_server import S3Server
 
 import siltlog
 from siltlog import Admin, Producer
+from siltlog.infra import names
 from siltlog.infra.settings import ServerSettings
+from siltlog.infra.store import open_store
 from siltlog.pipelines.compact import compact_topics
 from siltlog.testing import running_server
 
@@ -72,6 +76,14 @@ def test_any_reader_of_delta_reads_a_topic() -> None:
             admin.delete_records("events", 0, 50)
         for reader in READERS:
             assert read_by(reader, uri) == [50, 99, BINARY[reader]], reader
+
+
+@pytest.mark.slow
+def test_no_reader_of_delta_minds_an_entry_below_where_the_log_was_cleaned(tmp_path: Path) -> None:
+    cleaned_topic(open_store(tmp_path.as_uri()))
+    uri = (tmp_path / names.topic_path("t")).as_uri()
+    for reader in READERS:
+        assert read_by(reader, uri) == [CLEANED_RECORDS, CLEANED_RECORDS - 1, BINARY[reader]], reader
 
 
 @pytest.mark.spark
