@@ -43,6 +43,7 @@ from benchmarks.retention import retention
 from benchmarks.shared import shared
 from benchmarks.sharing import sharing
 from benchmarks.sizes import sizes
+from benchmarks.small_files import small_files
 from benchmarks.spark_source import spark_source
 from benchmarks.stages import stages
 from benchmarks.starting import starting
@@ -60,6 +61,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "sustained": (sustained, "flights as JSON, published and moved into Delta tables for a minute"),
     "flushing": (flushing, "latency of single publishes at 64 connections while tables are written"),
     "freshness": (freshness, "seconds from a publish until its record is in a new Delta snapshot"),
+    "small_files": (small_files, "files an hour of a topic that gets little, and how fresh its table is"),
     "growth": (growth, "the same rate of single publishes, on more and more partitions"),
     "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
     "compaction": (compaction, "Spark merges files of records of 100 B, and keeps the last of each key"),

@@ -77,7 +77,7 @@ class Flusher:
         self._log = log
         self._logger = logger
         self._metrics = metrics
-        self._loads = Loads(log)
+        self._loads = Loads(log, logger)
         self._clock = log.clock
         self._wake = asyncio.Event()
         self._running: dict[TopicLog, asyncio.Task[None]] = {}

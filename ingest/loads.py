@@ -3,6 +3,8 @@
 from collections.abc import MutableMapping, Sequence
 from weakref import WeakKeyDictionary
 
+from siltlog.infra.telemetry import Logger
+from siltlog.infra.topic_config import UNLIMITED
 from siltlog.ingest.batcher import EARLY_BYTES, UNHURRIED, Load, held_until
 from siltlog.ingest.file_budget import FileBudget
 from siltlog.ingest.log import Log
@@ -10,8 +12,9 @@ from siltlog.ingest.topic_log import TopicLog
 
 
 class Loads:
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, logger: Logger) -> None:
         self._log = log
+        self._logger = logger
         # Weak, so that a topic that is deleted goes with all its records in memory.
         self._budgets: MutableMapping[TopicLog, FileBudget] = WeakKeyDictionary()
 
@@ -20,7 +23,7 @@ class Loads:
         log = self._log
         now = log.clock.monotonic()
         tight = log.wal_is_tight()
-        pinning = log.wal.oldest_pinning() if tight or log.wal_holds_much() else ()
+        pinning = frozenset(log.wal.oldest_pinning() if log.wal_holds_much() else ())
         loads = []
         for topic in topics:
             if topic.state == "fenced":
@@ -67,8 +70,23 @@ class Loads:
         self._budget(topic).spend(small, per_hour, self._log.clock.monotonic())
 
     def see(self, topic: TopicLog, patience: float) -> None:
-        """Takes note of how crowded the table is."""
-        self._budget(topic).patience = patience
+        """Takes note of how crowded the table is; a person is told when that begins and when it is over."""
+        budget = self._budget(topic)
+        crowded = budget.patience > 1.0
+        budget.patience = patience
+        if topic.config.integer("flush.files.per.hour") == UNLIMITED or crowded == (patience > 1.0):
+            return
+        files = len(topic.snapshot.files)
+        if crowded:
+            self._logger.info(
+                "files come as usual again: the table is not crowded any more", topic=topic.name, files=files
+            )
+        else:
+            self._logger.warning(
+                "the table is crowded, so its files come more seldom; `silt jobs` says how compaction went",
+                topic=topic.name,
+                files=files,
+            )
 
     def _budget(self, topic: TopicLog) -> FileBudget:
         return self._budgets.setdefault(topic, FileBudget())

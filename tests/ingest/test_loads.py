@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from kept_log import KeptLog
 from log_rig import LOGGER, MIB, body, running_log
 
 from siltlog.infra.telemetry import Metrics
@@ -23,9 +24,9 @@ LARGE = "x" * 500_000
 
 
 @asynccontextmanager
-async def flushing(folder: Path) -> AsyncIterator[tuple[Log, Topics, Flusher]]:
+async def flushing(folder: Path, said: KeptLog | None = None) -> AsyncIterator[tuple[Log, Topics, Flusher]]:
     async with running_log(folder, Disk()) as (log, topics):
-        flusher = Flusher(log, LOGGER, Metrics())
+        flusher = Flusher(log, cast(Any, said) if said else LOGGER, Metrics())
         try:
             yield log, topics, flusher
         finally:
@@ -94,8 +95,10 @@ def test_a_crowded_table_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(file_budget, "CROWDED_FILES", 2)
     monkeypatch.setattr(file_budget, "CROWDED_FILES_PER_PARTITION", 2)
 
+    said = KeptLog()
+
     async def test() -> None:
-        async with flushing(tmp_path) as (log, topics, flusher):
+        async with flushing(tmp_path, said) as (log, topics, flusher):
             topic = await topics.create("t", 1, {"flush.ms": 3_600_000})
             for _ in range(3):
                 await publish(log, topic, "a")
@@ -105,5 +108,9 @@ def test_a_crowded_table_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 await asyncio.sleep(0)
             [load] = flusher._loads.of([topic])
             assert load.pace.awaited_seconds > 0.25
+            flusher._loads.see(topic, 8.0)
+            flusher._loads.see(topic, 1.0)
+            told = [event for event in said.events() if "crowded" in event]
+            assert len(told) == 2, "once when it begins, once when it is over"
 
     run(test)

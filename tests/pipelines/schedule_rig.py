@@ -1,6 +1,4 @@
-"""A clock that tests move, and a log that keeps what is said."""
-
-from typing import Any
+"""A clock that tests move."""
 
 from siltlog.infra.clock import MICROS_PER_SECOND
 
@@ -22,18 +20,3 @@ class MovedClock:
     def advance(self, seconds: float) -> None:
         self._now_us += round(seconds * MICROS_PER_SECOND)
         self._monotonic += seconds
-
-
-class KeptLog:
-    """Stands where structlog's logger does."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, dict[str, Any]]] = []
-
-    def info(self, event: str, **values: Any) -> None:
-        self.said.append((event, values))
-
-    debug = warning = error = info
-
-    def events(self) -> list[str]:
-        return [event for event, _ in self.said]

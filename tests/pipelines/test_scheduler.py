@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from schedule_rig import KeptLog, MovedClock
+from kept_log import KeptLog
+from schedule_rig import MovedClock
 
 from siltlog.infra.clock import format_us, parse_us
 from siltlog.infra.cron import Cron
