@@ -10,8 +10,10 @@ MOVED_FILES = 500
 """A run that left fewer files by so many got on, and so will the next one."""
 GROWN_FILES = 1_000
 """So many more are worth another try where a run could not get on."""
-CALM_FILES = 1_000
-"""Up to so many, which come in a quarter of an hour, compaction gives way to whatever else runs."""
+CALM_FILES = 500
+"""Up to so many, which come between two times of the schedule, compaction gives way to whatever else runs."""
+HURRIED_FILES = 1_500
+"""From so many on to nobody: by then files of a topic come more seldom, and its readers wait."""
 
 LiveFiles = Mapping[str, int]
 """By topic, how many files its table names."""
@@ -55,7 +57,7 @@ class CrowdedTables:
         """Whether the run under way gives way so much that a table has become crowded since it began."""
         before = self._before or {}
         return self._niceness > 0 and any(
-            count > LIVE_FILES_MAX and count >= before.get(topic, 0) + MOVED_FILES for topic, count in files.items()
+            count >= HURRIED_FILES and count >= before.get(topic, 0) + MOVED_FILES for topic, count in files.items()
         )
 
     def _see(self, files: LiveFiles) -> None:
@@ -76,5 +78,5 @@ class CrowdedTables:
 
 def niceness(files: int) -> int:
     """How far a compaction gives way that finds so many files to merge: not at all once they crowd a table."""
-    room = (LIVE_FILES_MAX - files) / (LIVE_FILES_MAX - CALM_FILES)
+    room = (HURRIED_FILES - files) / (HURRIED_FILES - CALM_FILES)
     return round(NICENESS_MAX * min(max(room, 0.0), 1.0))

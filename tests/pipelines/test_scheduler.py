@@ -16,7 +16,7 @@ from siltlog.infra.cron import Cron
 from siltlog.infra.errors import problem
 from siltlog.infra.store import ObjectStore
 from siltlog.pipelines.compact import LIVE_FILES_MAX
-from siltlog.pipelines.crowded_tables import GROWN_FILES, MOVED_FILES
+from siltlog.pipelines.crowded_tables import GROWN_FILES, HURRIED_FILES, MOVED_FILES
 from siltlog.pipelines.job_process import LINE_CHARS_MAX, LINES_MAX, JobProcess
 from siltlog.pipelines.job_run import JobRunRequest
 from siltlog.pipelines.schedule_lease import JobState, ScheduleLease, newest_entry
@@ -343,10 +343,10 @@ def test_a_compaction_that_gave_way_too_much_is_begun_anew(rig: Rig) -> None:
     rig.clock.advance(600)
     rig.scheduler.step()
     assert (rig.jobs().count("compact"), rig.niceness["compact"]) == (1, 10)
-    rig.files["busy"] = LIVE_FILES_MAX
+    rig.files["busy"] = HURRIED_FILES - 1
     rig.scheduler.step()
     assert rig.jobs().count("compact") == 1
-    rig.files["busy"] = LIVE_FILES_MAX + 1
+    rig.files["busy"] = HURRIED_FILES
     rig.scheduler.step()
     assert (rig.jobs().count("compact"), rig.niceness["compact"]) == (2, 0)
     rig.files["busy"] = 9_000
