@@ -18,6 +18,7 @@ from benchmarks.arrow import arrow
 from benchmarks.audit import audit
 from benchmarks.bench import Bench
 from benchmarks.catch_up import catch_up
+from benchmarks.commands import commands
 from benchmarks.commits import commits
 from benchmarks.compaction import compaction
 from benchmarks.compression import compression
@@ -66,6 +67,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
     "compaction": (compaction, "Spark merges files of records of 100 B, and keeps the last of each key"),
     "starting": (starting, "a Spark job until it is at work, with each option that hastens it left out"),
+    "commands": (commands, "a program that imports Siltlog, a command line until it has answered"),
     "keeping_up": (keeping_up, "a table that gets 100 small files a second, and silt compact again and again"),
     "retention": (retention, "a table of 100,000 files, of which most have expired"),
     "audit": (audit, "everything that a topic of 3,000,000 records has stored is read and proved"),

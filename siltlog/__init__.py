@@ -3,10 +3,11 @@
 Names are imported when they are first used, so that `import siltlog` costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
+"""What type checkers take for true; `typing` takes longer to import than all of this."""
 if TYPE_CHECKING:
+    from typing import Any
+
     from siltlog.consumers.async_consumer import AsyncConsumer
     from siltlog.consumers.consumer import Consumer
     from siltlog.consumers.lag import Lag
@@ -95,12 +96,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name == "__version__":
         from importlib.metadata import version
 
         value: Any = version("siltlog")
     elif name in _HOMES:
+        from importlib import import_module
+
         value = getattr(import_module(_HOMES[name]), name)
     else:
         raise AttributeError(f"module 'siltlog' has no attribute {name!r}")

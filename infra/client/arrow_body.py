@@ -1,4 +1,7 @@
-"""The body of a publish request: an Arrow IPC stream, written without copying the records."""
+"""The body of a publish request: an Arrow IPC stream, written without copying the records.
+
+`pyarrow.compute` takes as long to import as all else that a producer needs beside Arrow: only where it is called.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltlog.infra.arrow_arrays import fixed_array
 from siltlog.infra.arrow_pieces import Pieces
@@ -83,6 +85,8 @@ def out_of_range(records: pa.Table, partitions: int) -> list[int]:
     """The rows that name a partition which the topic does not have."""
     if "partition" not in records.column_names:
         return []
+    import pyarrow.compute as pc
+
     named = records["partition"]
     wrong = pc.or_(pc.less(named, 0), pc.greater_equal(named, partitions)).fill_null(False)
     return [int(index) for index in pc.indices_nonzero(wrong).to_pylist()]
@@ -135,6 +139,8 @@ def published_table(topic: str, given: Any) -> pa.Table:
         if name in table.column_names and (name == "value" or table[name].null_count < table.num_rows):
             columns[name] = _as_type(name, table[name], type_)
     if columns["value"].null_count:
+        import pyarrow.compute as pc
+
         keys = columns.get("key")
         tombstones = columns["value"].is_null()
         keyless = tombstones if keys is None else pc.and_(tombstones, keys.is_null())

@@ -12,14 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from siltlog.infra.arrow_arrays import binary_array, fixed_array
-from siltlog.infra.client.record import Headers, PartitionMetadata, RecordMetadata, datetime_of
+from siltlog.infra.arrow_arrays import BINARY_BYTES_MAX, binary_array, fixed_array
+from siltlog.infra.client.record import (
+    RECORD_BYTES_MAX,
+    Headers,
+    PartitionMetadata,
+    RecordMetadata,
+    datetime_of,
+)
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.schema import HEADERS, TIMESTAMP
 
 _log = logging.getLogger("siltlog.producer")
 ROW_BYTES = 64
 """What a record is reckoned to cost beside its own bytes."""
+assert RECORD_BYTES_MAX <= BINARY_BYTES_MAX
 
 
 class Landed(NamedTuple):

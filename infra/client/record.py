@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from siltlog.infra.arrow_arrays import BINARY_BYTES_MAX
 from siltlog.infra.clock import MICROS_PER_SECOND, parse_us
 from siltlog.infra.errors import ConfigError, problem
 
@@ -17,6 +16,8 @@ HeadersLike = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes
 TimeLike = datetime | int | str
 
 PARTITION_MAX = 2**31 - 1
+RECORD_BYTES_MAX = 2**31 - 1
+"""No more than one array of Arrow holds, which is not imported to say so."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON = msgspec.json.Encoder()
 
@@ -151,7 +152,7 @@ def encoded(
         stored = header_pairs(headers)
         if stored is not None:
             size += sum(len(name) + len(text or b"") for name, text in stored)
-    if size > BINARY_BYTES_MAX:
+    if size > RECORD_BYTES_MAX:
         raise problem("record_too_large", f"a record for {topic} has {size} bytes; no request takes as many")
     return value, stored_key, stored, size
 

@@ -10,7 +10,7 @@ from siltlog.cli.job_record import recorded
 from siltlog.cli.output import pairs, progress
 from siltlog.cli.pipelines import place_options, place_settings
 from siltlog.cli.replay import range_options, selection_of
-from siltlog.cli.session import Session, needs, pass_session, url_option
+from siltlog.cli.session import Extra, Session, needs, pass_session, url_option
 
 FORMATS = ("parquet", "ndjson", "csv", "delta")
 COMPRESSIONS = ("none", "gzip", "zstd")
@@ -52,9 +52,10 @@ def export(
     """
     if compression != "none" and form not in TEXT_FORMATS:
         raise click.UsageError("--compression is for ndjson and csv; the others are compressed by themselves")
-    settings = place_settings(root, data_dir)
+    extra: Extra = "spark" if chosen["where"] else "server"
+    settings = place_settings(root, data_dir, extra)
     with (
-        needs("spark" if chosen["where"] else "server", "silt export"),
+        needs(extra, "silt export"),
         recorded(session, settings, "export", [topic], dry_run) as recording,
         progress() as bar,
     ):

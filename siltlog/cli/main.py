@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,34 +17,76 @@ from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, FORMATS, OutputFo
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem_document
 
-COMMANDS = {
-    "serve": "serve:serve",
-    "demo": "demo:demo",
-    "health": "health:health",
-    "topic": "topic:topic",
-    "publish": "publish:publish",
-    "consume": "consume:consume",
-    "group": "group:group",
-    "dlq": "dlq:dlq",
-    "compact": "pipelines:compact",
-    "retain": "pipelines:retain",
-    "vacuum": "pipelines:vacuum",
-    "replay": "replay:replay",
-    "export": "export:export",
-    "import": "import_files:import_files",
-    "audit": "audit:audit",
-    "backup": "backup:backup",
-    "restore": "backup:restore",
-    "schedule": "schedule:schedule",
-    "jobs": "jobs:jobs",
-    "query": "pipelines:query",
-    "config": "config:config",
-    "doctor": "doctor:doctor",
-    "top": "top:top",
-    "bench": "bench:bench",
-    "completion": "completion:completion",
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("serve:serve", "Run a server until it is told to stop."),
+    "demo": ("demo:demo", "Send a year of real flights through the whole system, and kill the server in the middle."),
+    "health": (
+        "health:health",
+        "Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot.",
+    ),
+    "topic": ("topic:topic", "Create, list, describe, change and delete topics."),
+    "publish": (
+        "publish:publish",
+        "Publish records to TOPIC: VALUES one each, the lines of standard input with `-`, or a --file.",
+    ),
+    "consume": ("consume:consume", "Print the records of TOPIC, in order within each partition."),
+    "group": ("group:group", "Consumer groups: who reads what, how far behind, and from where they go on."),
+    "dlq": ("dlq:dlq", "Dead letters: records that a group gave up on, each with where it was and why."),
+    "compact": (
+        "pipelines:compact",
+        "Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices.",
+    ),
+    "retain": (
+        "pipelines:retain",
+        "Remove what has expired: records past retention.ms, retention.bytes or retention.records of their topics.",
+    ),
+    "vacuum": (
+        "pipelines:vacuum",
+        "Delete the files that no table names any more, once they are old enough that nobody can be reading them.",
+    ),
+    "replay": ("replay:replay", "Publish records of --topic again, to --into, each once."),
+    "export": (
+        "export:export",
+        "Write what the table of --topic has to files: Parquet, record objects as NDJSON, CSV, or a Delta table.",
+    ),
+    "import": (
+        "import_files:import_files",
+        "Publish the records of files: of folders all of them, in the order of their names.",
+    ),
+    "audit": ("audit:audit", "Read everything that is stored, and prove that it is whole and true."),
+    "backup": (
+        "backup:backup",
+        "Copy topics, their settings and the offsets of groups to another place, while servers and jobs go on.",
+    ),
+    "restore": ("backup:restore", "Make the topics of a backup anew where they never were, and audit them."),
+    "schedule": (
+        "schedule:schedule",
+        "Run the jobs at their times, until it is told to stop, for servers that have SILT_SCHEDULE=off.",
+    ),
+    "jobs": ("jobs:jobs", "Show when jobs run next, and what their last runs did."),
+    "query": (
+        "pipelines:query",
+        "Run Spark SQL over the topics: each is a table of its name, as its last commit left it.",
+    ),
+    "config": ("config:config", "The settings of a server started here: show them, check them, begin a file of them."),
+    "doctor": ("doctor:doctor", "Look for what is wrong, and say what mends it; exit status 3 when something is."),
+    "top": (
+        "top:top",
+        "Watch what is published and consumed: rates, files, what tables do not have yet, how far groups are behind.",
+    ),
+    "bench": (
+        "bench:bench",
+        "Measure the server from here: how fast it is published to and read from, and how soon records arrive.",
+    ),
+    "completion": ("completion:completion", "Print what makes a shell complete commands, options and their values."),
 }
-"""Command -> module and attribute in this package; a module is imported when its command is asked for."""
+"""By command: module and attribute in this package, and the first sentence of its help.
+
+A module is imported when its command is asked for: `silt --help` and a shell that completes a name import none.
+"""
 
 LOGGING = ("serve", "schedule")
 """The commands that log by themselves, and whose log is their business."""
@@ -58,6 +100,16 @@ First steps:
   silt demo                                     the whole system at work, in under three minutes"""
 
 
+class _Listing(click.Group):
+    """The commands by name and first sentence, without their modules."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return click.Command(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+
+
 class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -65,7 +117,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(f"siltlog.cli.{module}"), attribute)
         return command
 
@@ -79,6 +131,14 @@ class LazyGroup(click.Group):
 
             ctx.fail(f"No such command {name!r}{did_you_mean(name, COMMANDS) or '.'}")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _Listing().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        listing = _Listing(add_help_option=False)
+        named = listing.shell_complete(click.Context(listing), incomplete)
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

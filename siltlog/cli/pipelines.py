@@ -16,7 +16,7 @@ import msgspec
 from siltlog.cli.job_record import Recording, recorded
 from siltlog.cli.output import TopicBars, emit, grid, plain, progress, show, waiting
 from siltlog.cli.server_options import take_settings
-from siltlog.cli.session import EXIT_FAILED, Session, needs, output_option, pass_session, url_option
+from siltlog.cli.session import EXIT_FAILED, Extra, Session, needs, output_option, pass_session, url_option
 from siltlog.infra import names
 from siltlog.infra.client.address import scheduled_run
 from siltlog.infra.errors import ConfigError, SiltlogError, problem_document
@@ -29,7 +29,7 @@ TABLE_ROWS_MAX = 10_000
 HOUR_MS = 3_600_000
 
 
-def place_options(command: F) -> F:
+def location_options(command: F) -> F:
     """`--root` and `--data-dir`: where the tables are, as the server's settings say unless told otherwise."""
     root = click.option("--root", metavar="URI", help=f"Where the tables are.  [{names.ENV_PREFIX}ROOT]")
     data_dir = click.option(
@@ -37,7 +37,12 @@ def place_options(command: F) -> F:
         type=click.Path(path_type=Path),
         help=f"The server's data directory, when the tables are in it.  [{names.ENV_PREFIX}DATA_DIR]",
     )
-    return root(data_dir(output_option(command)))
+    return root(data_dir(command))
+
+
+def place_options(command: F) -> F:
+    """`--root`, `--data-dir` and `--output`: the options of every command that works on the tables themselves."""
+    return location_options(output_option(command))
 
 
 def topic_options(command: F) -> F:
@@ -57,7 +62,7 @@ def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str 
     Where cleanup.policy has "compact", of each key the last record stays with its offset, and those that it supersedes
     go, once enough of them came since the last time.
     """
-    settings = place_settings(root, data_dir)
+    settings = place_settings(root, data_dir, "spark")
     with (
         needs("spark", "silt compact"),
         recorded(session, settings, "compact", topics, dry_run) as recording,
@@ -148,7 +153,7 @@ def query(session: Session, sql: str, root: str | None, data_dir: Path | None) -
 
     The columns are partition, offset, timestamp, key, value (both binary: string(value) is their text) and headers.
     """
-    settings = place_settings(root, data_dir)
+    settings = place_settings(root, data_dir, "spark")
     with needs("spark", "silt query"), ExitStack() as stack:
         from siltlog.pipelines.query import query as run_query
 
@@ -196,16 +201,16 @@ def jsonable(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
-def named_settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
+def named_settings(root: str | None, data_dir: Path | None, extra: Extra = "server") -> "ServerSettings":
     """Who names a data directory means the tables in it, whatever `SILT_ROOT` says."""
     if root is None and data_dir is not None:
         root = ""
-    return take_settings({"setting_root": root, "setting_data_dir": data_dir}).settings
+    return take_settings({"setting_root": root, "setting_data_dir": data_dir}, extra).settings
 
 
-def place_settings(root: str | None, data_dir: Path | None) -> "ServerSettings":
+def place_settings(root: str | None, data_dir: Path | None, extra: Extra = "server") -> "ServerSettings":
     """Raises ConfigError where there are no tables."""
-    settings = named_settings(root, data_dir)
+    settings = named_settings(root, data_dir, extra)
     place = urlsplit(settings.root_uri)
     if place.scheme == "file" and not Path(unquote(place.path)).is_dir():
         raise ConfigError(

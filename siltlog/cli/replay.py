@@ -11,7 +11,7 @@ from siltlog.cli.job_record import recorded
 from siltlog.cli.output import pairs, progress
 from siltlog.cli.pipelines import place_options, place_settings
 from siltlog.cli.place import EARLIEST, LATEST, PLACES, Place, place
-from siltlog.cli.session import Session, needs, pass_session, url_option
+from siltlog.cli.session import Extra, Session, needs, pass_session, url_option
 
 if TYPE_CHECKING:
     from siltlog.pipelines.record_range import Selection
@@ -112,12 +112,13 @@ def replay(
     """
     if run is None and (topic is None or into is None):
         raise click.UsageError("say which --topic to replay and --into which, or which --run to go on with")
-    settings = place_settings(root, data_dir)
+    extra: Extra = "spark" if chosen["where"] else "server"
+    settings = place_settings(root, data_dir, extra)
     topics = [topic] if topic else []
     given = {"--root": root, "--data-dir": data_dir}
     tables = "".join(f" {option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None)
     with (
-        needs("spark" if chosen["where"] else "server", "silt replay"),
+        needs(extra, "silt replay"),
         recorded(session, settings, "replay", topics, dry_run) as recording,
         progress() as bar,
     ):

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from siltlog.cli.session import needs
+from siltlog.cli.session import Extra, command_said, needs
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.units import unit_kind
@@ -23,9 +23,12 @@ class ServerCommand(click.Command):
         return [*own[:-1], *_settings_as_options(), own[-1]]  # --help stays the last
 
 
-def take_settings(values: dict[str, Any]) -> "LoadedSettings":
-    """Reads the settings of every source, flags included; what is wrong with one is a usage error (exit 2)."""
-    with needs("server", "a server"):
+def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSettings":
+    """Reads the settings of every source, flags included; what is wrong with one is a usage error (exit 2).
+
+    `extra` has all that the command needs, of which settings are the first.
+    """
+    with needs(extra, command_said()):
         from siltlog.infra import settings
     flags = {name.removeprefix(_PREFIX): value for name, value in values.items() if name.startswith(_PREFIX)}
     try:
@@ -35,7 +38,7 @@ def take_settings(values: dict[str, Any]) -> "LoadedSettings":
 
 
 def _settings_as_options() -> list[click.Option]:
-    with needs("server", "a server"):
+    with needs("server", command_said()):
         from siltlog.infra.settings import ServerSettings
     options = []
     for name, field in ServerSettings.model_fields.items():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 OutputFormat = Literal["table", "json", "value"]
+Extra = Literal["server", "spark", "demo"]
 FORMATS: tuple[OutputFormat, ...] = ("table", "json", "value")
 EXIT_FAILED = 1
 EXIT_MISUSED = 2
@@ -114,8 +115,14 @@ def client_options(command: F) -> F:
     return url_option(output_option(token(command)))
 
 
+def command_said() -> str:
+    """The command that runs, as it is typed: `silt config show`."""
+    ctx = click.get_current_context(silent=True)
+    return "silt" if ctx is None else ctx.command_path
+
+
 @contextmanager
-def needs(extra: str, what: str) -> Iterator[None]:
+def needs(extra: Extra, what: str) -> Iterator[None]:
     """Around the imports of an optional part: a missing package becomes a sentence that names the extra to install."""
     try:
         yield

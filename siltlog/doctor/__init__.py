@@ -4,26 +4,44 @@ Each check looks at the real thing: it writes, syncs, asks. It leaves nothing be
 """
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from siltlog.doctor.finding import Finding
 from siltlog.doctor.machine import data_dir, open_files, program
 from siltlog.doctor.server import check_server
-from siltlog.doctor.services import coordinator, object_store
-from siltlog.doctor.spark import check_spark
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from siltlog.infra.settings import ServerSettings
+
+CLIENT_ONLY = Finding(
+    "machine", "ok", "only the client is installed: what a server would need here comes with siltlog[server]"
+)
 
 
-def examine(settings: ServerSettings, url: str, clock: Clock) -> Iterator[Finding]:
-    """Every check in turn, for a server started here with `settings` and for the one at `url`."""
+def examine(settings: "ServerSettings | None", url: str, clock: Clock) -> Iterator[Finding]:
+    """Every check in turn, for a server started here with `settings` and for the one at `url`.
+
+    Without settings, where no server is installed, only the latter.
+    """
     yield program()
+    if settings is None:
+        yield CLIENT_ONLY
+    else:
+        yield from _own_server(settings, clock)
+    yield from check_server(settings, url, clock)
+
+
+def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
+    from siltlog.doctor.services import coordinator, object_store
+    from siltlog.doctor.spark import check_spark
+
     yield from data_dir(settings, clock)
     yield open_files(settings)
     yield _guarded("redis", lambda: coordinator(settings, clock))
     yield _guarded("object store", lambda: object_store(settings, clock))
     yield _guarded("spark", lambda: check_spark(settings))
-    yield from check_server(settings, url, clock)
 
 
 def _guarded(check: str, examined: Callable[[], Finding]) -> Finding:

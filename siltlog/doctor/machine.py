@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from siltlog.doctor.finding import Finding
 from siltlog.file_limit import RESERVE, raise_file_limit
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, stopwatch
-from siltlog.infra.settings import ServerSettings
 from siltlog.ingest.data_dir import FREE_BYTES_MIN, holder_of
+
+if TYPE_CHECKING:
+    from siltlog.infra.settings import ServerSettings
 
 MIB = 1024 * 1024
 SYNCS = 5
@@ -41,7 +44,7 @@ def program() -> Finding:
     return Finding("siltlog", "ok", f"{version('siltlog')}, {system}")
 
 
-def data_dir(settings: ServerSettings, clock: Clock) -> Iterator[Finding]:
+def data_dir(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
     problem = directory_problem(settings.data_dir)
     if problem is not None:
         yield Finding("data dir", "wrong", problem, "export SILT_DATA_DIR=…")
@@ -91,7 +94,7 @@ def _sync_seconds(folder: Path, clock: Clock) -> float:
     return median(taken)
 
 
-def open_files(settings: ServerSettings) -> Finding:
+def open_files(settings: "ServerSettings") -> Finding:
     limit = raise_file_limit()
     wanted = settings.connections_max + RESERVE
     if limit >= wanted:

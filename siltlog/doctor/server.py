@@ -1,7 +1,7 @@
 """The server that runs, and who runs the jobs."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siltlog.doctor.finding import Finding
 from siltlog.infra.client import calls
@@ -10,8 +10,10 @@ from siltlog.infra.client.readiness import readiness
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, parse_us, stopwatch
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.settings import ServerSettings
 from siltlog.ingest.data_dir import holder_of
+
+if TYPE_CHECKING:
+    from siltlog.infra.settings import ServerSettings
 
 UPKEEP = ("compact", "retain", "vacuum", "audit", "backup")
 NEEDED = ("compact", "retain")
@@ -20,7 +22,7 @@ BY_HAND_US = 24 * 3_600 * 1_000_000
 RUNS_LOOKED_AT = 10
 
 
-def check_server(settings: ServerSettings, url: str, clock: Clock) -> Iterator[Finding]:
+def check_server(settings: "ServerSettings | None", url: str, clock: Clock) -> Iterator[Finding]:
     """The one at `url`; where none answers, whoever holds the data dir."""
     transport = HttpTransport()
     try:
@@ -44,7 +46,9 @@ def check_server(settings: ServerSettings, url: str, clock: Clock) -> Iterator[F
     yield from _schedule(schedule, latest, clock.now_us())
 
 
-def _away(settings: ServerSettings, url: str, error: Exception) -> Finding:
+def _away(settings: "ServerSettings | None", url: str, error: Exception) -> Finding:
+    if settings is None:
+        return Finding("server", "wrong", f"none answers at {url}", "export SILT_URL=…")
     holder = holder_of(settings.data_dir)
     if holder is None:
         return Finding("server", "warning", f"none answers at {url}", "silt serve")

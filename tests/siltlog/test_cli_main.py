@@ -12,6 +12,7 @@ import click
 import pytest
 
 from siltlog.cli import health
+from siltlog.cli.main import COMMANDS as LISTED
 from siltlog.cli.main import run, silt
 from siltlog.infra.errors import Unavailable, problem
 
@@ -30,6 +31,20 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tup
 
 
 COMMANDS = dict(commands(silt))
+
+
+def without(absent: set[str], arguments: list[str]) -> str:
+    """A program that runs a command line where some packages are not installed."""
+    return f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from siltlog.cli.main import main
+main({arguments!r})
+"""
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -185,24 +200,26 @@ def test_a_closed_pipe_is_no_error() -> None:
         (["serve", "--help"], "pydantic_settings", "server"),
         (["serve"], "uvicorn", "server"),
         (["query", "select 1", "--root", "file:///tmp"], "pyspark", "spark"),
+        (["query", "select 1"], "pydantic", "spark"),
+        (["compact"], "pydantic", "spark"),
+        (["replay", "--topic", "t", "--into", "u", "--where", "key is null"], "pydantic", "spark"),
+        (["replay", "--topic", "t", "--into", "u"], "pydantic", "server"),
+        (["export", "--topic", "t", "--to", "there"], "pydantic", "server"),
+        (["retain"], "pydantic", "server"),
+        (["config", "check"], "pydantic", "server"),
+        (["config", "init"], "pydantic", "server"),
+        (["doctor", "--data-dir", "there"], "pydantic", "server"),
         (["demo"], "deltalake", "demo"),
     ],
 )
 def test_a_missing_part_is_named_with_what_installs_it(arguments: list[str], absent: str, extra: str) -> None:
-    program = f"""
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {absent!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-sys.meta_path.insert(0, Absent())
-from siltlog.cli.main import main
-main({arguments!r})
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", without({absent}, arguments)], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 1, ran.stderr
-    assert f"pip install 'siltlog[{extra}]'" in ran.stderr
-    assert "Traceback" not in ran.stderr
+    said = " ".join(["silt", *arguments[: 2 if arguments[0] == "config" else 1]])
+    assert ran.stderr.startswith(f"silt: {said} needs the package {absent!r}"), ran.stderr
+    assert ran.stderr.endswith(f"pip install 'siltlog[{extra}]'\n")
 
 
 def test_errors_of_the_client_are_passed_through_unchanged_when_a_server_answered(
@@ -211,6 +228,62 @@ def test_errors_of_the_client_are_passed_through_unchanged_when_a_server_answere
     raising(monkeypatch, Unavailable("the server is draining", error_code="shutting_down", status=503))
     assert run(["health"]) == 1
     assert capsys.readouterr().err == "silt: the server is draining\n"
+
+
+INTERRUPTED = """
+import os, signal, sys
+last = sys.argv.pop(1)
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == last:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from siltlog.cli.__main__ import start
+start()
+"""
+
+
+@pytest.mark.parametrize("name", ["click", "siltlog.cli.main", "siltlog.cli.consume", "rich", "msgspec", "urllib3"])
+def test_ctrl_c_while_something_is_imported_ends_it_without_a_word(name: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, name, "consume", "t", "--url", NOBODY]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr.strip()) == (130, "", "")
+
+
+def test_what_a_shell_runs_in_the_background_is_not_interrupted() -> None:
+    program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + INTERRUPTED
+    command = [sys.executable, "-c", program, "click", "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert ran.stdout.startswith("silt, version")
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    said = {name: summary for name, (_, summary) in LISTED.items()}
+    context = click.Context(silt)
+    found = {name: silt.get_command(context, name) for name in LISTED}
+    assert said == {name: command.get_short_help_str(limit=1_000) for name, command in found.items() if command}
+
+
+def test_help_and_completion_import_no_command() -> None:
+    program = """
+import sys
+from siltlog.cli.main import run
+try:
+    run(sys.argv[1:])
+finally:
+    print(*(name for name in sys.modules if name.startswith("siltlog.") or "." not in name), file=sys.stderr)
+"""
+    asked = {"_SILT_COMPLETE": "bash_complete", "COMP_WORDS": "silt to", "COMP_CWORD": "1", "PATH": ""}
+    for environment, arguments, said in ((None, ["--help"], "Look for what is wrong"), (asked, [], "plain,top")):
+        command = [sys.executable, "-c", program, *arguments]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+        assert said in ran.stdout
+        loaded = set(ran.stderr.split())
+        assert {name for name in loaded if name.startswith("siltlog.cli.")} == {
+            "siltlog.cli.main",
+            "siltlog.cli.session",
+        }
+        assert not {"rich", "numpy", "pyarrow", "urllib3", "pydantic", "asyncio"} & loaded
 
 
 def test_a_command_is_imported_only_when_it_is_asked_for() -> None:

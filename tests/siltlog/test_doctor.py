@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +102,43 @@ def test_exit_status_and_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert all(finding["mend"] for finding in wrong[:1])
     assert run(["doctor", "--output", "value"]) == 3
     assert capsys.readouterr().out.startswith("data dir: ")
+
+
+CLIENT_ONLY = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"pydantic", "pydantic_settings", "redis", "deltalake", "boto3", "cronsim"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from siltlog.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def test_where_only_the_client_is_installed_it_asks_the_server(tmp_path: Path) -> None:
+    def told(url: str, code: int) -> dict[str, Any]:
+        command = [sys.executable, "-c", CLIENT_ONLY, "doctor", "--output", "json", "--url", url]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == code, ran.stderr
+        return {finding["check"]: finding for finding in json.loads(ran.stdout)["findings"]}
+
+    with running_server(data_dir=tmp_path, schedule="off") as server:
+        there = told(server.url, 0)
+    assert there["server"]["state"] == "ok" and server.url in there["server"]["detail"]
+    assert "siltlog[server]" in there["machine"]["detail"]
+    assert told(NOBODY, 3)["server"]["state"] == "wrong"
+
+
+def test_the_place_that_is_named_is_looked_at(tmp_path: Path, capsys: Any) -> None:
+    named, root = tmp_path / "named", (tmp_path / "tables").as_uri()
+    assert run(["doctor", "--data-dir", str(named), "--root", root, "--url", NOBODY, "--output", "json"]) == 0
+    details = {finding["check"]: finding["detail"] for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert details["data dir"] == str(named)
+    assert details["object store"].startswith(root)
+    assert run(["doctor", "--data-dir", str(named), "--url", NOBODY, "--output", "json"]) == 0
+    details = {finding["check"]: finding["detail"] for finding in json.loads(capsys.readouterr().out)["findings"]}
+    assert details["object store"].startswith((named / "lake").as_uri())
 
 
 def test_a_disk_that_is_full_or_slow(settings: ServerSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,16 +161,25 @@ def test_a_location_without_a_server() -> None:
         siltlog.table_uri("../t", root="file:///lake")
 
 
-def loaded_by(code: str) -> set[str]:
+def loaded_by(code: str, separator: str = ".") -> set[str]:
+    """The packages that a program imports; every module of them where they are not cut at `separator`."""
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    return {name.partition(".")[0] for name in done.stdout.split()}
+    return {name.partition(separator)[0] if separator else name for name in done.stdout.split()}
 
 
 def test_importing_loads_nothing_heavy() -> None:
     assert not {"pyarrow", "numpy", "urllib3", "msgspec", "xxhash"} & loaded_by("import siltlog")
+
+
+def test_what_is_imported_loads_what_it_needs() -> None:
+    """Of Arrow the functions of `pyarrow.compute` take as long to import as all the rest."""
+    assert not {"numpy", "pyarrow", "rich", "click"} & loaded_by("from siltlog import Admin, TopicPartition, table_uri")
+    for name in ("Producer", "Consumer"):
+        unused = {"pyarrow.compute", "pandas", "asyncio", "rich", "click", "pydantic", "redis", "deltalake"}
+        assert not unused & loaded_by(f"from siltlog import {name}", "")
 
 
 def test_the_client_needs_no_server_package() -> None:
