@@ -18,7 +18,7 @@ from siltlog.consumers.group_results import Membership
 from siltlog.consumers.groups import Groups
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import SiltlogError
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.redis import Script
 from siltlog.infra.telemetry import logger
 
@@ -29,8 +29,9 @@ ANSWER_MS = 3_000
 """After which a client gives a call up; it may still take effect."""
 LATE_MS = 15_000
 """How late a call that was sent twice arrives the second time."""
-DEAD_OWNER_MS = SESSION_MS + ANSWER_MS + LATE_MS + 3_000
-NO_OWNER_MS = 6_000
+AWAY_MS = 2_000
+DEAD_OWNER_MS = SESSION_MS + ANSWER_MS + LATE_MS + AWAY_MS + 3_000
+NO_OWNER_MS = 6_000 + AWAY_MS
 MOVING_MS = REBALANCE_MS + NO_OWNER_MS
 PARTITIONS = 6
 RECORDS = 10**9
@@ -83,22 +84,34 @@ async def quiet() -> None:
 
 
 class TurnRedis(SkewedRedis):
-    """`on_effect` is told of each transition as it takes effect, whether or not anybody will hear of it."""
+    """`on_effect` is told of each transition as it takes effect, whether or not anybody will hear of it.
 
-    def __init__(self, url: str, turns: Turns, on_effect: Callable[[Any, Any], None]) -> None:
+    While `is_away()` a call is refused before it takes effect, or its reply is lost.
+    """
+
+    def __init__(
+        self, url: str, turns: Turns, on_effect: Callable[[Any, Any], None], is_away: Callable[[], bool]
+    ) -> None:
         super().__init__(url)
         self._turns = turns
+        self._is_away = is_away
         self.on_effect = on_effect
 
     async def in_turn(self, call: Callable[[], Awaitable[Any]]) -> Any:
         ended = asyncio.Event()
         await self._turns.wait(ended)
         try:
+            self._check_there()
             reply = await call()
         finally:
             ended.set()
         await self._turns.wait(None)
+        self._check_there()
         return reply
+
+    def _check_there(self) -> None:
+        if self._is_away():
+            raise problem("coordinator_unavailable", "Redis is away")
 
     def script(self, text: str) -> Script:
         return TurnScript(self, super().script(text))
@@ -190,6 +203,8 @@ class World:
         """Owner in Redis, and since when it is nobody, or nobody who goes on."""
         self._stored: list[tuple[dict[str, bytes | None], dict[At, list[str]]]] = []
         self._moves_again_at = 0.0
+        self._away_until = 0.0
+        """Redis."""
         self._faults = True
 
     async def live(self, seconds: float) -> None:
@@ -260,6 +275,8 @@ class World:
             self._starting.append(self._now_ms + self.rng.uniform(0, 5_000))
         if self._chance(0.02) and self._stored:
             await self._lose_the_last_second()
+        if self._chance(0.03):
+            self._away_until = self._now_ms + self.rng.uniform(0, AWAY_MS)
         if self._chance(0.02):
             topic = self.log.topic("t")
             grown = self.log.create("t", min(len(topic.partitions) + 1, 2 * PARTITIONS), end=RECORDS)
@@ -287,7 +304,7 @@ class World:
 
     # --- servers ------------------------------------------------------------------------------------------
     def _start_server(self) -> None:
-        redis = TurnRedis(self._url, self._turns, self._on_effect)
+        redis = TurnRedis(self._url, self._turns, self._on_effect, lambda: self._now_ms < self._away_until)
         self.servers.append(Server(Groups(redis, self.log, self.clock, logger("critical", "console")), redis))
 
     async def _end(self, server: Server) -> None:
@@ -373,7 +390,7 @@ class World:
             error = call.exception()
             if error is None and not self._chance(0.08):
                 on_reply(client, call.result())
-            elif isinstance(error, SiltlogError) and error.error_code == "unknown_topic":
+            elif isinstance(error, SiltlogError) and error.error_code in ("unknown_topic", "coordinator_unavailable"):
                 return
             elif isinstance(error, SiltlogError) and "partitions" in error.members:
                 for at in [

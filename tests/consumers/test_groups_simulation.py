@@ -1,4 +1,5 @@
-"""Groups under a network that loses, repeats and delays, members that crash and stall, servers that are killed."""
+"""Groups under a network that loses, repeats and delays, members that crash and stall, servers that are killed, a Redis
+that is away for moments."""
 
 import os
 
