@@ -81,7 +81,10 @@ def due(loads: Sequence[Load], now_seconds: float) -> list[Load]:
     aged: set[str] = set()
     let_go: set[str] = set()
     for load in loads:
-        (chosen if now_seconds >= due_at(load, active) else others).append(load)
+        if now_seconds < due_at(load, active):
+            others.append(load)
+            continue
+        chosen.append(load)
         if now_seconds >= _waited_at(load, active):
             aged.add(load.topic)
             if load.held_seconds:
