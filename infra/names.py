@@ -125,6 +125,14 @@ WAL_SPARE_SUFFIX = ".spare"
 """Files in the WAL folder that are no segment: made ahead, or used before."""
 
 
+STRANDED_SUFFIX = ".arrow"
+
+
+def stranded_file(topic: str, topic_id: str, partition: int, epoch: int, first_offset: int) -> str:
+    """Relative to the folder of stranded records. Within an epoch an offset names one record, also in a copy."""
+    return f"{topic}/{topic_id}/{partition}-{epoch}-{first_offset}{STRANDED_SUFFIX}"
+
+
 def segment_file(segment: int) -> str:
     return f"{segment:020d}{WAL_SUFFIX}"
 

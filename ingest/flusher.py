@@ -222,8 +222,9 @@ class Flusher:
         with work[0][0].held(chunks):
             states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
             snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id, states)
-        topic.open_commit = ""
+        # Where another has claimed since, the commit stays open: the next start finds that it landed.
         self._log.see_table(topic, snapshot)
+        topic.open_commit = ""
         records = sum(end - first for _, first, end, _ in work)
         seconds = self._clock.monotonic() - started
         topic.counts.flushes += 1
@@ -340,6 +341,10 @@ class Flusher:
         topic.close("fenced", error.detail)
 
     async def _recycle(self) -> None:
+        if not self._log.wal.can_trim(self._log.table_offset):
+            return
+        # How far the tables are must be known for as long as the records that show it are there.
+        await self._log.group_commit.commit()
         freed = await self._in_thread(self._log.wal.trim, self._log.table_offset)
         if freed:
             self._log.wal_drained.left(freed * self._log.wal.segment_bytes, self._clock.monotonic())

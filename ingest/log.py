@@ -467,8 +467,10 @@ class Log:
                 topic.open_commit,
                 partitions,
                 topic.producers.claims.dump(),
+                topic.open_version,
+                topic.claiming,
             )
-        return wal_state.WalState(topics)
+        return wal_state.WalState(topics, wal_state.VERSION)
 
 
 def _partition_count_changed(topic: Target) -> SiltlogError:

@@ -5,85 +5,28 @@ an operator may accept a loss (`--accept-loss`) or take partitions over (`--take
 """
 
 import asyncio
-import uuid
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
-import pyarrow as pa
-
-from siltlog.infra import names
-from siltlog.infra.bounds import OFFSET_JUMP
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import ConfigError, UnknownTopic, problem
-from siltlog.infra.schema import RECORD_SCHEMA
-from siltlog.infra.store import ObjectStore, open_store
+from siltlog.infra.errors import ConfigError, UnknownTopic
+from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable, topic_names
 from siltlog.infra.telemetry import Logger
-from siltlog.infra.topic_config import TopicConfig
-from siltlog.ingest import producer_state, wal_state
+from siltlog.ingest import producer_state, stranded, wal_state
+from siltlog.ingest.found import Found, read_wal
 from siltlog.ingest.head import Head
+from siltlog.ingest.landed import Landed, landed
 from siltlog.ingest.log import Log
-from siltlog.ingest.log_batch import LogBatch, record_columns
+from siltlog.ingest.log_batch import LogBatch
 from siltlog.ingest.partition_log import PartitionLog
 from siltlog.ingest.sequencer import ProducerBatch, ProducerState
+from siltlog.ingest.start_plan import TABLES_AT_ONCE, Plan, missing_tables, standings
+from siltlog.ingest.start_plan import plans as plans_of
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import claim
-from siltlog.ingest.wal import FrameKind, Location, Recovery
-
-TABLES_AT_ONCE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFrame:
-    first_offset: int
-    next_offset: int
-    location: Location
-    payload: pa.Buffer
-
-
-@dataclass(slots=True)
-class Found:
-    """What the WAL holds, by topic id (hex) and partition."""
-
-    state: wal_state.WalState
-    frames: dict[tuple[str, int], list[FoundFrame]]
-    replays: dict[tuple[str, int], list[FoundFrame]]
-    """Those of `frames` whose producers the state does not know of."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """Where a topic goes on, by partition."""
-
-    topic: TopicLog
-    foreign: set[int] = field(default_factory=set)
-    offsets: dict[int, int] = field(default_factory=dict)
-    """Of those partitions that jump."""
-    inherited: dict[int, int] = field(default_factory=dict)
-    """Of the foreign ones: below which offset the producers are known from the table."""
-    frames: dict[int, list[FoundFrame]] = field(default_factory=dict)
-    stranded: dict[int, list[FoundFrame]] = field(default_factory=dict)
-    refusals: list[str] = field(default_factory=list)
-
-
-def read_wal(recovery: Recovery) -> Found:
-    state = wal_state.decode_state(recovery.state) if recovery.state else wal_state.WalState()
-    frames: dict[tuple[str, int], list[FoundFrame]] = defaultdict(list)
-    replays: dict[tuple[str, int], list[FoundFrame]] = defaultdict(list)
-    for index, (frame, location) in enumerate(recovery.frames):
-        if frame.kind == FrameKind.RECORDS:
-            key = (str(uuid.UUID(bytes=frame.topic_id)), frame.partition)
-            found = FoundFrame(frame.first_offset, frame.first_offset + frame.count, location, frame.payload_whole)
-            frames[key].append(found)
-            if index >= recovery.frames_before_state:
-                replays[key].append(found)
-        elif index >= recovery.frames_before_state:
-            wal_state.apply(state, wal_state.decode_event(frame.payload_whole.to_pybytes()))
-    return Found(state, frames, replays)
+from siltlog.ingest.wal import Recovery
 
 
 async def start_log(
@@ -92,41 +35,27 @@ async def start_log(
     """Opens every topic, decides where it goes on, starts the WAL and claims. ConfigError for what does not fit."""
     found = read_wal(recovery)
     tables = await asyncio.to_thread(_open_tables, log)
-    plans = [
-        _plan(
-            TopicLog(name, table, TopicConfig(table.snapshot.config.own, log.server_config), log.wal),
-            found,
-            take_over,
-            accept_loss,
-        )
-        for name, table in tables.items()
-        if not table.snapshot.deleted
-    ]
-    missing = _missing_tables(log.store, found, tables)
-    refusals = [refusal for plan in plans for refusal in plan.refusals] + ([] if accept_loss else missing)
+    found_standings = await asyncio.to_thread(standings, log, found, tables)
+    plans = await asyncio.to_thread(plans_of, log.store, found_standings, found, take_over, accept_loss)
+    gone = missing_tables(log.store, found, tables)
+    refusals = [refusal for plan in plans for refusal in plan.refusals] + ([] if accept_loss else gone)
     if refusals:
         raise ConfigError("the server will not start:\n  " + "\n  ".join(refusals))
     for plan in plans:
         await asyncio.to_thread(_restore, log, plan, found)
         log.add_topic(plan.topic)
-        # Before anything is claimed: once it is, these frames look like any others that are done with.
-        for partition, frames in plan.stranded.items():
-            path = await asyncio.to_thread(_strand, stranded_dir, plan.topic, partition, frames)
-            logger.warning(
-                "records of a superseded epoch were set aside; they can be published anew",
-                topic=plan.topic.name,
-                partition=partition,
-                first_offset=frames[0].first_offset,
-                next_offset=frames[-1].next_offset,
-                file=str(path),
-            )
     await asyncio.to_thread(log.wal.start)
     limit = asyncio.Semaphore(TABLES_AT_ONCE)
 
     async def take(plan: Plan) -> None:
         async with limit:
+            goes_on_at = [plan.goes_on_at(partition.partition) for partition in plan.topic.partitions]
+            plan.topic.claiming = {partition: goes_on_at[partition] for partition in plan.foreign}
             await claim(log, plan.topic, plan.offsets or None)
+            await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
+            plan.topic.open_commit = ""
             if plan.foreign:
+                await _set_aside(plan, stranded_dir, logger)
                 await _inherit_late(log, plan)
 
     results = await asyncio.gather(*(take(plan) for plan in plans), return_exceptions=True)
@@ -157,104 +86,21 @@ def _open_tables(log: Log) -> dict[str, TopicTable]:
         return {name: table for name, table in zip(there, pool.map(opened, there), strict=True) if table is not None}
 
 
-def _plan(topic: TopicLog, found: Found, take_over: bool, accept_loss: bool) -> Plan:
-    plan = Plan(topic)
-    snapshot = topic.snapshot
-    known = found.state.topics.get(topic.topic_id)
-    own_epochs = set(known.epochs) if known else set()
-    plan.foreign = {partition for partition, epoch in snapshot.epochs.items() if epoch != 0 and epoch not in own_epochs}
-    taken = sorted(p for p in plan.foreign if snapshot.released[p] != snapshot.epochs[p])
-    if taken and not take_over:
-        plan.refusals.append(
-            f"topic {topic.name}, partitions {_listed(taken)}: another server, or another data dir, owns them. "
-            "Stop that server cleanly, or start with its data dir; if both are lost, `silt serve --take-over` goes on"
-        )
-    if known is not None and snapshot.version < known.table_version and not accept_loss:
-        plan.refusals.append(
-            f"topic {topic.name}: its table is at version {snapshot.version}, but this server has seen version "
-            f"{known.table_version}: it was rolled back or restored. Put it back, or accept what is lost with "
-            "`silt serve --accept-loss`"
-        )
-    for partition in range(snapshot.partitions):
-        _plan_partition(plan, partition, known, found, accept_loss, jump=partition in taken)
-    return plan
-
-
-def _plan_partition(
-    plan: Plan,
-    partition: int,
-    known: wal_state.TopicState | None,
-    found: Found,
-    accept_loss: bool,
-    *,
-    jump: bool,
-) -> None:
-    name = plan.topic.name
-    table_offset = plan.topic.snapshot.offsets[partition]
-    frames = list(_each_once(found.frames.get((plan.topic.topic_id, partition), ())))
-    if partition in plan.foreign:
-        gaps = plan.topic.snapshot.gaps(partition)
-        stranded = [frame for frame in frames if _is_stranded(frame, table_offset, gaps)]
-        if stranded:
-            plan.stranded[partition] = stranded
-        if jump:
-            plan.offsets[partition] = (table_offset // OFFSET_JUMP + 1) * OFFSET_JUMP
-        return
-    frames = [frame for frame in frames if frame.next_offset > table_offset]
-    _check_contiguous(name, partition, frames)
-    plan.frames[partition] = frames
-    recorded = known.partitions.get(partition) if known else None
-    reached = frames[0].first_offset if frames else max(table_offset, recorded.next_offset if recorded else 0)
-    if reached <= table_offset:
-        return
-    if accept_loss:
-        plan.offsets[partition] = reached
-    else:
-        plan.refusals.append(
-            f"topic {name}, partition {partition}: offsets {table_offset} to {reached - 1} were acknowledged, but are "
-            "neither in the table nor in the write-ahead log. Put the table or the data dir back, or accept the loss "
-            "with `silt serve --accept-loss`"
-        )
-
-
-def _is_stranded(frame: FoundFrame, table_offset: int, gaps: Sequence[tuple[int, int]]) -> bool:
-    """Whether records of this WAL, which another has superseded, never came into the table."""
-    return frame.next_offset > table_offset or any(
-        frame.first_offset < end and frame.next_offset > start for start, end in gaps
-    )
-
-
-def _each_once(frames: Iterable[FoundFrame]) -> Iterator[FoundFrame]:
-    """In order, each offset once."""
-    end = 0
-    # By offset, not by place: records of a topic that could not be flushed were written again further on, in frames
-    # that may hold several of the first ones. Of those that begin alike the longest holds the others.
-    for frame in sorted(frames, key=lambda frame: (frame.first_offset, -frame.next_offset)):
-        if frame.next_offset > end:
-            yield frame
-            end = frame.next_offset
-
-
-def _check_contiguous(topic: str, partition: int, frames: Sequence[FoundFrame]) -> None:
-    for before, after in pairwise(frames):
-        if after.first_offset != before.next_offset:
-            raise problem(
-                "corrupt_data",
-                f"the write-ahead log lacks offsets {before.next_offset} to {after.first_offset - 1} of topic {topic}, "
-                f"partition {partition}",
-                topic=topic,
-                partition=partition,
-            )
-
-
-def _missing_tables(store: ObjectStore, found: Found, there: Container[str]) -> list[str]:
-    """Topics the WAL knows whose table is not there at all; a deleted one still has its log of commits."""
-    return [
-        f"topic {state.name}: its table is gone from {store.uri(names.topic_path(state.name))}. Put it back, or accept "
-        "the loss with `silt serve --accept-loss`"
-        for state in found.state.topics.values()
-        if state.name not in there
-    ]
+def _check_claimed(store: ObjectStore, plan: Plan, goes_on_at: Sequence[int]) -> None:
+    """Raises ConfigError when another went on with a copy of this data dir while this one claimed."""
+    topic, standing = plan.topic, plan.standing
+    came: Landed | None = None
+    for partition, offset in enumerate(goes_on_at):
+        now = topic.snapshot.offsets[partition]
+        if now != offset:
+            # A commit of this WAL's own that was still under way is one that it noted.
+            came = came or landed(store, topic.snapshot, topic.name, standing.known)
+            if came.offset(partition) != now:
+                raise ConfigError(
+                    f"the server will not start: topic {topic.name}, partition {partition}: another went on with "
+                    "a copy of this data dir while this one started. Stop it, and start with the data dir that is to "
+                    "go on; the other's `silt serve` sets aside what the table does not have"
+                )
 
 
 def _restore(log: Log, plan: Plan, found: Found) -> None:
@@ -262,6 +108,10 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
     topic = plan.topic
     known = found.state.topics.get(topic.topic_id)
     topic.epochs = list(known.epochs) if known else []
+    if known is not None:
+        # Until the claim has shut it out, a commit to a remote store may still land.
+        topic.open_commit, topic.open_version = known.open_commit, known.open_version
+        topic.claiming = known.claiming
     now_us = log.clock.now_us()
     if known is not None:
         _skip_downtime(known, now_us)
@@ -281,6 +131,9 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
         next_offset = _next_offset(plan, number)
         partition.sequencer.next_offset = next_offset
         partition.submitted_offset = next_offset
+        # What was another's is settled only once it is claimed and set aside.
+        settled = plan.standing.landed.offset(number) if number in plan.foreign else plan.goes_on_at(number)
+        partition.table_offset = settled
     topic.producers.loaded((partition.sequencer for partition in topic.partitions), now_us)
 
 
@@ -301,6 +154,21 @@ def _skip_downtime(known: wal_state.TopicState, now_us: int) -> None:
         state.used_us += skipped_us
 
 
+async def _set_aside(plan: Plan, folder: Path, logger: Logger) -> None:
+    for partition, records in plan.stranded.items():
+        paths = await asyncio.to_thread(stranded.write, folder, plan.topic, partition, records)
+        logger.warning(
+            "acknowledged records never came into the table, because another went on with it: they are set aside, and "
+            "`silt stranded publish` publishes them anew",
+            topic=plan.topic.name,
+            partition=partition,
+            first_offset=records[0].batch.first_offset,
+            last_offset=records[-1].batch.next_offset - 1,
+            records=sum(absent.batch.rows for absent in records),
+            files=[str(path) for path in paths],
+        )
+
+
 async def _inherit_late(log: Log, plan: Plan) -> None:
     """What a server that was taken over from still did between our look at the table and our claim."""
     topic = plan.topic
@@ -314,8 +182,13 @@ async def _inherit_late(log: Log, plan: Plan) -> None:
     claims = await asyncio.to_thread(producer_state.read_claims, log.store, topic.name, topic.topic_id)
     topic.producers.claims.load(claims, log.clock.now_us())
     topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
+    settled = {partition: topic.snapshot.offsets[partition] for partition in plan.foreign}
+    for partition, offset in settled.items():
+        topic.partitions[partition].table_offset = offset
+    topic.claiming = {}
     inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
     log.group_commit.add_control(wal_state.encode(inherited))
+    log.group_commit.add_control(wal_state.encode(wal_state.Flushed(topic.topic_id, topic.snapshot.version, settled)))
     await log.group_commit.commit()
 
 
@@ -337,7 +210,7 @@ def _replay(partition: PartitionLog, batch: LogBatch, now_us: int) -> None:
 
 def _next_offset(plan: Plan, partition: int) -> int:
     frames = plan.frames.get(partition)
-    table_offset = plan.offsets.get(partition, plan.topic.snapshot.offsets[partition])
+    table_offset = plan.goes_on_at(partition)
     return max(frames[-1].next_offset, table_offset) if frames else table_offset
 
 
@@ -354,20 +227,3 @@ def _begin(plan: Plan, clock: Clock) -> None:
             partition.head.restore(frame.first_offset, frame.next_offset, frame.location, now)
         partition.head.flushed(table_offset)
         partition.begin(_next_offset(plan, number), table_offset, snapshot.starts[number], topic.epochs[-1])
-
-
-def _strand(folder: Path, topic: TopicLog, partition: int, frames: list[FoundFrame]) -> Path:
-    """Durable, and the same file when a start is repeated."""
-    inner = f"{folder.name}/{topic.name}/{topic.topic_id}/{partition}-{frames[0].first_offset}.arrow"
-    path = folder.parent / inner
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, RECORD_SCHEMA) as writer:
-        for frame in frames:
-            writer.write_batch(record_columns(LogBatch.from_payload(frame.first_offset, frame.payload), partition))
-    open_store(folder.parent.as_uri()).sync([inner])
-    return path
-
-
-def _listed(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:10]))
-    return shown if len(numbers) <= 10 else f"{shown} and {len(numbers) - 10} more"

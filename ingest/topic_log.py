@@ -58,6 +58,8 @@ class TopicLog:
         self.open_commit = ""
         """A commit under way, or one whose outcome is not known yet; made on a handle at `open_version`."""
         self.open_version = -1
+        self.claiming: dict[int, int] = {}
+        """Partitions that a claim is taking from another, and the offsets at which they go on."""
         self.paused: asyncio.Future[None] | None = None
         """Done when publishes may go on: between two partition counts nothing is sequenced."""
         self.counts = TopicCounts()

@@ -302,12 +302,14 @@ def _exists(name: str, how: str = "") -> SiltlogError:
 async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None) -> None:
     """Takes the next epoch of every partition: first into the WAL, durably, then into the table.
 
-    With `offsets` those partitions go on there. Raises Fenced when another node claims at the same time.
+    The WAL is told of `topic.claiming`, too. With `offsets` those partitions go on there. Raises Fenced when another
+    node claims at the same time.
     """
     former = topic.table.snapshot.epochs
-    epoch = _next_epoch(max(former.values()))
+    epoch = _next_epoch(max([*former.values(), *topic.epochs]))
     topic.epochs = [*topic.epochs, epoch][-wal_state.EPOCHS_REMEMBERED :]
-    log.group_commit.add_control(wal_state.encode(wal_state.Claiming(topic.topic_id, topic.name, epoch)))
+    claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming)
+    log.group_commit.add_control(wal_state.encode(claiming))
     await log.group_commit.commit()
     epochs = {partition.partition: epoch for partition in topic.partitions}
     snapshot = await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets, former=former)

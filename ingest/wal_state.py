@@ -8,11 +8,15 @@ from siltlog.ingest.claims import Claim, ClaimState
 from siltlog.ingest.sequencer import ProducerState
 
 EPOCHS_REMEMBERED = 64
+VERSION = 1
+"""Since version 1 a state's table offsets hold from the start of a process on."""
+NOT_KNOWN = -1
 
 
 class PartitionState(msgspec.Struct, array_like=True):
     next_offset: int = 0
     table_offset: int = 0
+    """Every record of this WAL below it is in the table by a commit of its own, or was set aside; -1: not known."""
     producers: dict[str, ProducerState] = {}
 
 
@@ -27,20 +31,30 @@ class TopicState(msgspec.Struct, array_like=True):
     partitions: dict[int, PartitionState] = {}
     claims: ClaimState = msgspec.field(default_factory=ClaimState)
     """Of producer epochs."""
+    open_version: int = -1
+    """That of the handle which `open_commit` was to be made on."""
+    claiming: dict[int, int] = {}
+    """Of the last claim, while what it comes to is not recorded: see `Claiming`."""
 
 
 class WalState(msgspec.Struct, array_like=True):
-    """By topic id (hex)."""
+    """`topics` by topic id (a uuid's text)."""
 
     topics: dict[str, TopicState] = {}
+    version: int = 0
 
 
 class Claiming(msgspec.Struct, tag=True, array_like=True):
-    """`epoch` is about to be claimed for every partition of the topic."""
+    """`epoch` is about to be claimed for every partition of the topic.
+
+    `offsets`: at which table offset partitions go on that another had gone on with. Once the claim is in the table,
+    what this WAL has of them and the table has not is set aside; `Flushed` says that this was done.
+    """
 
     topic_id: str
     topic: str
     epoch: int
+    offsets: dict[int, int] = {}
 
 
 class Flushing(msgspec.Struct, tag=True, array_like=True):
@@ -85,9 +99,22 @@ decode_state = msgspec.msgpack.Decoder(WalState).decode
 decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
+def recovered(content: bytes | None) -> WalState:
+    """The state as it was written, an empty one where none was."""
+    if content is None:
+        return WalState(version=VERSION)
+    state = decode_state(content)
+    if state.version < VERSION:
+        for topic in state.topics.values():
+            for partition in topic.partitions.values():
+                partition.table_offset = NOT_KNOWN
+    return state
+
+
 def shortened(state: WalState) -> WalState:
     """The same with only the last request of each producer: a retry of one before it is told without its offsets."""
-    return WalState({topic_id: _short_topic(topic) for topic_id, topic in state.topics.items()})
+    short = {topic_id: _short_topic(topic) for topic_id, topic in state.topics.items()}
+    return msgspec.structs.replace(state, topics=short)
 
 
 def _short_topic(topic: TopicState) -> TopicState:
@@ -111,11 +138,13 @@ def apply(state: WalState, event: Event) -> None:
     if isinstance(event, Claiming):
         topic = state.topics.setdefault(event.topic_id, TopicState(event.topic))
         topic.epochs = [*topic.epochs, event.epoch][-EPOCHS_REMEMBERED:]
+        topic.claiming = event.offsets
     elif isinstance(event, Deleted):
         state.topics.pop(event.topic_id, None)
     elif (known := state.topics.get(event.topic_id)) is not None:
         if isinstance(event, Flushing):
             known.open_commit = event.commit_id
+            known.open_version = event.version
         elif isinstance(event, Inherited):
             for partition, producers in event.producers.items():
                 known.partitions.setdefault(partition, PartitionState()).producers = producers
@@ -126,6 +155,7 @@ def apply(state: WalState, event: Event) -> None:
             known.claims.claims[event.producer_id] = Claim(event.epoch, event.now_us, event.epoch)
         else:
             known.open_commit = ""
+            known.claiming = {}
             known.table_version = event.version
             for partition, offset in event.table_offsets.items():
                 entry = known.partitions.setdefault(partition, PartitionState())

@@ -82,6 +82,15 @@ class LiveSegments:
                 freed.append(self._by_number.pop(number))
         return freed
 
+    def can_give_up(self, below: int, table_offsets: TableOffsets) -> bool:
+        """Whether `give_up` would take out any."""
+        with self._lock:
+            oldest = min(self._by_number, default=below)
+            if oldest >= below:
+                return False
+            segment = self._by_number[oldest]
+            return not segment.readers and not _pins(segment, table_offsets)
+
     def unpin(self, key: Partition, before_segment: int) -> None:
         """A partition's records in segments below `before_segment` need no longer be kept."""
         with self._lock:

@@ -370,6 +370,10 @@ class Wal:
         """The payload at `location`. Raises SegmentGone, CorruptData."""
         return self._segments.read(location)
 
+    def can_trim(self, table_offsets: TableOffsets) -> bool:
+        """Whether `trim` would give up anything."""
+        return self._segments.can_give_up(self._synced.segment, table_offsets)
+
     def trim(self, table_offsets: TableOffsets) -> int:
         """Gives up the oldest segments of which every record lies below its partition's table offset: how many.
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from evidence import Found
 
+from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
 from siltlog.server_process import ServerProcess
 
@@ -31,3 +34,13 @@ def refused(server: ServerProcess, *arguments: str) -> str:
     said = error.value.detail
     assert "Traceback" not in said, said
     return said
+
+
+def set_aside(server: ServerProcess) -> list[Found]:
+    """The records of a data dir that never came into a table."""
+    rows: list[Found] = []
+    for path in sorted((server.data_dir / names.STRANDED_FOLDER).rglob("*.arrow")):
+        table = pa.ipc.open_file(path).read_all()
+        columns = [table.column("partition"), table.column("offset"), table.column("value").cast(pa.string())]
+        rows += map(Found, *(column.to_pylist() for column in columns))
+    return rows

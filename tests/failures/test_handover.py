@@ -5,10 +5,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from evidence import Found, check, read_api, read_table
-from failure_rig import NEVER_FLUSHED, StartServer, refused
+from evidence import check, read_api, read_table
+from failure_rig import NEVER_FLUSHED, StartServer, refused, set_aside
 from publishers import Ledger, Wire, start_publishers
 
 from siltlog.infra import names
@@ -87,15 +86,6 @@ def test_a_second_server_is_refused_and_taking_over_fences_the_first(
     assert sorted(read_api(Wire(first.url), "logs", PARTITIONS)) == sorted(found)
     assert first.stop() == 0
     assert read_table(first.root, "logs") == sorted(found)
-
-
-def set_aside(server: ServerProcess) -> list[Found]:
-    rows: list[Found] = []
-    for path in (server.data_dir / names.STRANDED_FOLDER).rglob("*.arrow"):
-        table = pa.ipc.open_file(path).read_all()
-        columns = [table.column("partition"), table.column("offset"), table.column("value").cast(pa.string())]
-        rows += map(Found, *(column.to_pylist() for column in columns))
-    return rows
 
 
 @pytest.mark.slow

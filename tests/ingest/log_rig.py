@@ -46,9 +46,11 @@ class GatedDisk(Disk):
 
 
 @asynccontextmanager
-async def running_log(folder: Path, disk: Disk, clock: Clock = CLOCK) -> AsyncIterator[tuple[Log, Topics]]:
+async def running_log(
+    folder: Path, disk: Disk, clock: Clock = CLOCK, *, lake: Path | None = None, take_over: bool = False
+) -> AsyncIterator[tuple[Log, Topics]]:
     """Recovers what `folder` holds; leaves it as a clean stop without a flush does."""
-    store = open_store((folder / "lake").as_uri())
+    store = open_store((lake or folder / "lake").as_uri())
 
     def failed(error: BaseException) -> None:
         raise error
@@ -76,8 +78,8 @@ async def running_log(folder: Path, disk: Disk, clock: Clock = CLOCK) -> AsyncIt
     )
     recovery = await asyncio.to_thread(wal.recover)
     stranded = folder / "stranded"
-    await start_log(log, recovery, take_over=False, accept_loss=False, stranded_dir=stranded, logger=LOGGER)
     try:
+        await start_log(log, recovery, take_over=take_over, accept_loss=False, stranded_dir=stranded, logger=LOGGER)
         yield log, Topics(log, LOGGER)
     finally:
         if isinstance(disk, GatedDisk):

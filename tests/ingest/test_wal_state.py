@@ -48,7 +48,7 @@ def test_it_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        Claiming("id", "t", 8),
+        Claiming("id", "t", 8, {0: 5}),
         Flushing("id", "c", 8),
         Flushed("id", 8, {0: 5}),
         Deleted("id"),

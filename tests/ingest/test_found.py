@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.errors import CorruptData
-from siltlog.ingest.start import FoundFrame, _check_contiguous, _each_once
+from siltlog.ingest.found import FoundFrame, check_contiguous, each_once
 from siltlog.ingest.wal import Location
 
 
 def frame(first: int, end: int) -> FoundFrame:
-    return FoundFrame(first, end, Location(1, first, end - first, 0), pa.py_buffer(b""))
+    return FoundFrame(first, end, 1, Location(1, first, end - first, 0), pa.py_buffer(b""))
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=20), st.data())
@@ -30,12 +30,12 @@ def test_each_offset_comes_once_whatever_was_joined(sizes: list[int], data: st.D
         gone = data.draw(st.integers(0, len(there)))
         there = there[gone:] + joined
         runs = joined
-    found = list(_each_once(data.draw(st.permutations(there))))
-    _check_contiguous("t", 0, found)
+    found = list(each_once(data.draw(st.permutations(there))))
+    check_contiguous("t", 0, found)
     assert found[0].first_offset == 0
     assert found[-1].next_offset == ends[-1]
 
 
 def test_a_hole_is_named() -> None:
     with pytest.raises(CorruptData, match="lacks offsets 3 to 4 of topic t, partition 7"):
-        _check_contiguous("t", 7, [frame(0, 3), frame(5, 9)])
+        check_contiguous("t", 7, [frame(0, 3), frame(5, 9)])
