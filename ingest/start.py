@@ -5,6 +5,7 @@ an operator may accept a loss (`--accept-loss`) or take partitions over (`--take
 """
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,9 @@ from siltlog.ingest.start_plan import TABLES_AT_ONCE, Plan, missing_tables, stan
 from siltlog.ingest.start_plan import plans as plans_of
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import claim
-from siltlog.ingest.wal import Recovery
+from siltlog.ingest.wal import LastEntry, Recovery
+
+NAMED_MAX = 10
 
 
 async def start_log(
@@ -68,8 +71,30 @@ async def start_log(
             first, end = plan.topic.snapshot.gaps(partition)[-1]
             logger.warning("offsets were jumped", topic=plan.topic.name, partition=partition, first=first, next=end)
     log.bound_producers()
+    for cut in recovery.cuts:
+        _tell_cut(cut, found, logger)
     for note in recovery.notes:
         logger.info("write-ahead log", note=note)
+
+
+def _tell_cut(cut: LastEntry, found: Found, logger: Logger) -> None:
+    known = found.state.topics
+    ids = [str(uuid.UUID(bytes=frame.topic_id)) for frame in cut.frames]
+    gone = [
+        f"topic {known[topic_id].name if topic_id in known else topic_id}, partition {frame.partition}, "
+        f"offsets {frame.first_offset} to {frame.first_offset + frame.count - 1}"
+        for topic_id, frame in zip(ids, cut.frames, strict=True)
+    ]
+    if not cut.readable:
+        gone = ["not known: what heads it cannot be read"]
+    tell = logger.warning if gone else logger.info
+    tell(
+        "the last group commit of the write-ahead log is not whole and was cut off: a power cut tears one like that, "
+        "which was not acknowledged; if the disk has damaged it since, it may have been",
+        file=str(cut.path),
+        position=cut.position,
+        records=gone[:NAMED_MAX] + ([f"and {len(gone) - NAMED_MAX} more"] if len(gone) > NAMED_MAX else []),
+    )
 
 
 def _open_tables(log: Log) -> dict[str, TopicTable]:

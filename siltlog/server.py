@@ -186,7 +186,7 @@ class _Server:
             on_group=self._published,
             in_flight=self._in_flight,
         )
-        recovery = await asyncio.to_thread(wal.recover)
+        recovery = await asyncio.to_thread(wal.recover, accept_loss=self._accept_loss)
         await start_log(
             log,
             recovery,

@@ -1,8 +1,9 @@
 """The write-ahead log: group commits into segments that are written once and then recycled."""
 
 from siltlog.ingest.wal.codec import Frame, FrameKind, Location
+from siltlog.ingest.wal.last_entry import LastEntry
 from siltlog.ingest.wal.live_segments import SegmentGone
 from siltlog.ingest.wal.recovery import Recovery
 from siltlog.ingest.wal.wal import Wal
 
-__all__ = ["Frame", "FrameKind", "Location", "Recovery", "SegmentGone", "Wal"]
+__all__ = ["Frame", "FrameKind", "LastEntry", "Location", "Recovery", "SegmentGone", "Wal"]

@@ -35,6 +35,13 @@ _ENTRY = struct.Struct("<IIQQQQQII")
 _FRAME = struct.Struct("<B3xi16sqqIIQ")
 _ENTRY_CRC_FROM = 8
 ENTRY_BYTES = _ENTRY.size
+_ROWS_AT = ENTRY_BYTES - _ENTRY_CRC_FROM
+_COUNT_AT = _ROWS_AT - 8
+"""Of what is checked: where the table begins, and where the number of its rows is."""
+REPAIRED_FRAMES_MAX = 1023
+"""In a larger table no flipped bit is looked for: that takes time."""
+_POLYNOMIAL = 0x82F63B78
+"""Of CRC32C, its bits reversed."""
 FRAME_BYTES = _FRAME.size
 TOPIC_ID_BYTES = 16
 CLUSTER_ID_BYTES_MAX = HEADER_BYTES - _HEADER.size - _CRC.size
@@ -219,7 +226,54 @@ def decode_head(data: pa.Buffer, start: Position, seed: int) -> EntryHead | None
     checked = data.slice(position + _ENTRY_CRC_FROM, rows_end - position - _ENTRY_CRC_FROM)
     if crc32c(checked, seed) != crc or position + length > data.size:
         return None
-    return EntryHead(position, length, Position(*synced), checked.slice(ENTRY_BYTES - _ENTRY_CRC_FROM))
+    return EntryHead(position, length, Position(*synced), checked.slice(_ROWS_AT))
+
+
+def entry_begins(data: pa.Buffer, start: Position) -> bool:
+    """Whether what stands at `start` says that it is the entry of that place, sound or not."""
+    if start.position + ENTRY_BYTES > data.size:
+        return False
+    _, _, segment, position, *_ = _ENTRY.unpack_from(data, start.position)
+    return bool((segment, position) == start)
+
+
+def repaired_head(data: pa.Buffer, start: Position, seed: int) -> EntryHead | None:
+    """The entry at `start` as it was before one bit of its header or table flipped; None when that is not what it is."""
+    if start.position + ENTRY_BYTES > data.size:
+        return None
+    magic, crc, *_, counted, _ = _ENTRY.unpack_from(data, start.position)
+    # A wrong bit in the number of frames leaves the length of the table unknown: each of its bits may be it.
+    for count in (counted, *(counted ^ 1 << bit for bit in range(REPAIRED_FRAMES_MAX.bit_length()))):
+        size = ENTRY_BYTES + FRAME_BYTES * count
+        if count > REPAIRED_FRAMES_MAX or start.position + size > data.size:
+            continue
+        checked = bytearray(data.slice(start.position + _ENTRY_CRC_FROM, size - _ENTRY_CRC_FROM).to_pybytes())
+        checked[_COUNT_AT : _COUNT_AT + 4] = count.to_bytes(4, "little")
+        difference = crc32c(bytes(checked), seed) ^ crc
+        wrong = (magic ^ _ENTRY_MAGIC).bit_count() + (counted ^ count).bit_count()
+        if not wrong and difference.bit_count() > 1:
+            bit = flipped_bit(len(checked), difference)
+            if bit is None:
+                continue
+            checked[bit // 8] ^= 1 << bit % 8
+        elif wrong + difference.bit_count() != 1:
+            continue
+        _, _, segment, position, length, *synced, frames, _ = _ENTRY.unpack(bytes(_ENTRY_CRC_FROM) + checked[:_ROWS_AT])
+        if (segment, position, frames) == (*start, count) and position + length <= data.size:
+            return EntryHead(position, length, Position(*synced), pa.py_buffer(bytes(checked[_ROWS_AT:])))
+    return None
+
+
+def flipped_bit(nbytes: int, difference: int) -> int | None:
+    """The bit of `nbytes` bytes that changes their CRC32C by `difference`, counted from the lowest one of the first
+    byte; None when no single one does."""
+    # The sum is linear: what one bit adds to it depends on nothing but how many come after it.
+    adds = _POLYNOMIAL
+    for bit in range(nbytes * 8 - 1, -1, -1):
+        if adds == difference:
+            return bit
+        adds = (adds >> 1) ^ (_POLYNOMIAL if adds & 1 else 0)
+    return None
 
 
 def decode_frames(data: pa.Buffer, segment: int, head: EntryHead) -> Iterator[tuple[Frame, Location]]:

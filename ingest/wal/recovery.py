@@ -4,7 +4,9 @@ What must hold (only one entry is ever under way, and each records the position 
 
 - Below a recorded synced position every bit was on disk once. A bad entry there is corruption, and so is one in a
   segment that another follows: the following one's first entry records where it ended.
-- Above it, what is bad was never acknowledged: the log is cut there.
+- Above it, what is bad was torn by a power cut, and never acknowledged: the log is cut there, and it is told what of.
+  The last entry before a kill may have been acknowledged all the same, and damaged since: one that is whole but for a
+  single bit (`last_entry.py`) is corruption too.
 - What is good above it may be acknowledged, but perhaps only the page cache has it. A new run copies it into a segment
   of its own and syncs that, before anything else is done with it.
 """
@@ -38,11 +40,13 @@ from siltlog.ingest.wal.codec import (
     find_heads,
     has_traces,
 )
+from siltlog.ingest.wal.last_entry import LastEntry, last_entry
 from siltlog.ingest.wal.segment import Partition, segment_room
 
 # A last segment with no more records than this part of its room is written anew at start rather than followed by one
 # more: a server that keeps dying must not use up the log's budget with nearly empty segments.
 REWRITE_ROOM_PART = 4
+NAMED_MAX = 10
 
 
 @dataclass
@@ -81,6 +85,8 @@ class Scan:
     segments: list[FoundSegment]
     empty: list[Path]
     notes: list[str]
+    cuts: list[LastEntry]
+    """What was found behind the last sound entries, and is cut off."""
 
     @property
     def start(self) -> Position:
@@ -160,6 +166,8 @@ class Recovery:
     frames_before_state: int
     """How many of `frames` that state already knows of."""
     notes: list[str]
+    cuts: list[LastEntry]
+    """Group commits at the end of the log that are not whole: cut off."""
     _scan: Scan
 
     @property
@@ -180,13 +188,14 @@ def _copy_positions(frames: Sequence[Frame]) -> Iterator[int]:
         position += aligned(frame.payload_bytes)
 
 
-def scan(directory: Path, cluster_id: str) -> Scan:
+def scan(directory: Path, cluster_id: str, *, accept_loss: bool = False) -> Scan:
     """Checks every bit that counts of the log in `directory`, one segment at a time, the newest first.
 
     Raises CorruptData that names file, position, topic id, partition and offsets as far as they are known, and
-    ConfigError for a log of another root or a newer version.
+    ConfigError for a log of another root or a newer version. With `accept_loss` the last entry may be a damaged one.
     """
     notes: list[str] = []
+    cuts: list[LastEntry] = []
     segments: list[FoundSegment] = []
     empty: list[Path] = []
     following: EntryHead | None = None
@@ -208,14 +217,15 @@ def scan(directory: Path, cluster_id: str) -> Scan:
             if following is not None:
                 raise _corrupt(path, HEADER_BYTES, "its first entry is damaged though segments follow")
             _prove_torn(segment, data, HEADER_BYTES, None, None)
+            cuts += _cut(segment, data, HEADER_BYTES, None, accept_loss)
             empty.append(path)
             continue
-        _check_entries(segment, data, following, notes)
+        cuts += _check_entries(segment, data, following, accept_loss)
         segments.append(segment)
         following = first
     if oldest is not None and not segments:
         raise _corrupt(oldest.path, HEADER_BYTES, "its first entry is damaged, and the oldest segment always has one")
-    return Scan(segments[::-1], empty, notes)
+    return Scan(segments[::-1], empty, notes, cuts)
 
 
 def _numbered(directory: Path) -> list[tuple[int, Path]]:
@@ -277,11 +287,14 @@ def _first_head(segment: FoundSegment, data: pa.Buffer) -> EntryHead | None:
     return head
 
 
-def _check_entries(segment: FoundSegment, data: pa.Buffer, following: EntryHead | None, notes: list[str]) -> None:
+def _check_entries(
+    segment: FoundSegment, data: pa.Buffer, following: EntryHead | None, accept_loss: bool
+) -> list[LastEntry]:
     """Fills in what is known of `segment`, up to where it was known synced when `following` was written.
 
-    Without `following` it is the last one, and ends where its sound entries end.
+    Without `following` it is the last one, and ends where its sound entries end; what is cut off there.
     """
+    cuts: list[LastEntry] = []
     limit = None
     if following is not None:
         if following.synced.segment != segment.number or not HEADER_BYTES < following.synced.position <= data.size:
@@ -296,12 +309,34 @@ def _check_entries(segment: FoundSegment, data: pa.Buffer, following: EntryHead 
             if limit is not None:
                 raise _corrupt(segment.path, position, f"it was known synced up to {limit}", damaged, last)
             _prove_torn(segment, data, position, damaged, last)
-            if head is not None:
-                notes.append(f"{segment.path}: a torn, unacknowledged group commit at position {position} is cut")
+            cuts = _cut(segment, data, position, last, accept_loss)
             break
         last = _take(segment, data, head) or last
         position = head.end
     segment.end = position
+    return cuts
+
+
+def _cut(
+    segment: FoundSegment, data: pa.Buffer, position: int, last: Frame | None, accept_loss: bool
+) -> list[LastEntry]:
+    """What is cut off at `position`. Raises CorruptData for what was not torn but damaged."""
+    found = last_entry(segment.path, data, Position(segment.number, position), segment.seed)
+    if found is None:
+        return []
+    if found.one_bit and not accept_loss:
+        others = ", ".join(_described(frame) for frame in found.frames[1:NAMED_MAX])
+        detail = (
+            "it was written whole, and a single bit of it is wrong, so it may have been acknowledged"
+            + (f"; with it goes {others}" if others else "")
+            + (f" and {len(found.frames) - NAMED_MAX} more" if len(found.frames) > NAMED_MAX else "")
+        )
+        way_out = (
+            "Put the file back from a copy of the disk and start again; where there is none, `silt serve "
+            "--accept-loss` goes on without that group commit"
+        )
+        raise _corrupt(segment.path, position, detail, next(iter(found.frames), None), last, way_out)
+    return [found]
 
 
 def _take(segment: FoundSegment, data: pa.Buffer, head: EntryHead) -> Frame | None:
@@ -342,7 +377,12 @@ def _damaged_frame(segment: FoundSegment, data: pa.Buffer, head: EntryHead) -> F
 
 
 def _corrupt(
-    path: Path, position: int, detail: str, damaged: Frame | None = None, last: Frame | None = None
+    path: Path,
+    position: int,
+    detail: str,
+    damaged: Frame | None = None,
+    last: Frame | None = None,
+    way_out: str | None = None,
 ) -> SiltlogError:
     where = f"the write-ahead log is damaged: {path} at position {position}"
     members: dict[str, Any] = {"file": str(path), "position": position}
@@ -356,7 +396,7 @@ def _corrupt(
         }
     elif last is not None:
         where += f", after {_described(last)}"
-    return problem("corrupt_data", f"{where}; {detail}. {_way_out(path.parent)}", **members)
+    return problem("corrupt_data", f"{where}; {detail}. {way_out or _way_out(path.parent)}", **members)
 
 
 def _described(frame: Frame) -> str:

@@ -104,12 +104,12 @@ class Wal:
         self._writer = threading.Thread(target=self._run, name="wal-writer", daemon=True)
 
     # --- start and end ------------------------------------------------------------------------------------
-    def recover(self) -> Recovery:
+    def recover(self, *, accept_loss: bool = False) -> Recovery:
         """Reads and checks the log; changes nothing. Raises CorruptData, ConfigError (see recovery.scan)."""
-        found = scan(self._directory, self._cluster_id)
+        found = scan(self._directory, self._cluster_id, accept_loss=accept_loss)
         self._scan = found
         state, before = found.state()
-        return Recovery(state, before, found.notes, found)
+        return Recovery(state, before, found.notes, found.cuts, found)
 
     def start(self) -> None:
         """Begins a new segment with `state()` and all that may be in the page cache only, synced on return.
