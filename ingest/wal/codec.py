@@ -238,7 +238,7 @@ def entry_begins(data: pa.Buffer, start: Position) -> bool:
 
 
 def repaired_head(data: pa.Buffer, start: Position, seed: int) -> EntryHead | None:
-    """The entry at `start` as it was before one bit of its header or table flipped; None when that is not what it is."""
+    """The entry at `start` as it was before a bit of its header or table flipped; None where that does not mend it."""
     if start.position + ENTRY_BYTES > data.size:
         return None
     magic, crc, *_, counted, _ = _ENTRY.unpack_from(data, start.position)

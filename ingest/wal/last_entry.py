@@ -1,7 +1,7 @@
 """What stands where a log ends: nothing, a group commit that was torn, or one that was whole and was damaged since.
 
 A power cut tears the group that is under way: some of its sectors are never written. It was not acknowledged. But the
-last group before a kill may have been, and nothing in the log says so yet. A sum that is right again once a single bit is
+last group before a kill may have been, and nothing in the log says so yet. A sum that is right again once one bit is
 flipped back tells the two apart: what was torn looks like that in one case of some 30,000. Pure.
 """
 
