@@ -126,6 +126,8 @@ WAL_SPARE_SUFFIX = ".spare"
 
 
 STRANDED_SUFFIX = ".arrow"
+STRANDED_NOTE_SUFFIX = ".published"
+"""Of a file beside stranded records: to which topic they are being published, or were."""
 
 
 def stranded_file(topic: str, topic_id: str, partition: int, epoch: int, first_offset: int) -> str:
@@ -141,6 +143,8 @@ def segment_file(segment: int) -> str:
 TOPICS_FOLDER = "topics"
 CLUSTER_FOLDER = "cluster"
 CLUSTER_ID_OBJECT = "cluster/id"
+CLAIMED_OBJECT = "cluster/claimed"
+"""Which start of a server claimed partitions last: other servers look at it."""
 STAGING_FOLDER = "staging"
 """Batches that Spark writers have still to publish: a folder for each writer."""
 STAGED_FILES = "files"

@@ -44,7 +44,9 @@ RETRY_SECONDS_BASE = 0.25
 RETRY_SECONDS_MAX = 5.0
 RETRY_MS_MIN = 50
 HANGING_SECONDS = 2.0
-REFRESH_SECONDS = 5.0
+LOOK_SECONDS = 1.0
+"""How often it is looked whether another server has claimed: until then who is taken over from acknowledges."""
+LOOKS_PER_REFRESH = 5
 REFRESHES_UNSEEN = 60
 """Every so many looks a table is opened up although nothing new seems to be there."""
 CARRIED_PART_MAX = 0.5
@@ -87,6 +89,7 @@ class Flusher:
         self._unrefreshed: MutableMapping[TopicLog, str] = WeakKeyDictionary()
         self._started_seconds: MutableMapping[TopicLog, float] = WeakKeyDictionary()
         self._succeeded_seconds = 0.0
+        self._claimed_by = log.start_mark
         self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
         self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
         self.states = StateWriter(log.store, log.clock, logger, self._in_thread)
@@ -370,8 +373,8 @@ class Flusher:
     async def _refresh(self) -> None:
         """Sees what other processes committed: rewrites, retention, a claim that fences this node."""
         for turn in itertools.count():
-            await asyncio.sleep(REFRESH_SECONDS)
-            changed = await self._changed_elsewhere(turn)
+            claimed = await self._claimed_elsewhere()
+            changed = set(self._log.topics()) if claimed else await self._changed_elsewhere(turn)
             for topic in list(self._log.topics()):
                 topic.expire_producers(self._clock.now_us())
                 if topic.open_commit or topic in self._running:
@@ -391,6 +394,20 @@ class Flusher:
                         self._logger.warning("refresh failed", topic=topic.name, reason=str(error))
                 else:
                     self._unrefreshed.pop(topic, None)
+
+    async def _claimed_elsewhere(self) -> bool:
+        """Waits until it is time for a refresh, or another server has claimed: whether it has."""
+        for _ in range(LOOKS_PER_REFRESH):
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                # Not on the flushes' threads: those may wait for the store.
+                found = await asyncio.to_thread(self._log.store.get, names.CLAIMED_OBJECT)
+            except (FileNotFoundError, SiltlogError):
+                continue
+            if found not in (self._log.start_mark, self._claimed_by):
+                self._claimed_by = found
+                return True
+        return False
 
     async def _changed_elsewhere(self, turn: int) -> set[TopicLog]:
         """The topics whose tables have an entry that was not seen yet: one look each, because all of them add up."""

@@ -4,6 +4,7 @@ Lives on the event loop. Satisfies what readers need of a log (LogView).
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -141,6 +142,8 @@ class Log:
         """What producers and keys of all topics take of the WAL's state."""
         self._producers_bytes_max = self._state_bytes_max * PRODUCERS_STATE_PART
         self._keys_bytes_max = self._state_bytes_max * KEYS_STATE_PART
+        self.start_mark = str(uuid.uuid4()).encode()
+        """Which start of a server this is."""
         self.draining = False
         self.taking_runs = False
         """While it drains: what is told of jobs, which the drain itself interrupts, is still appended."""

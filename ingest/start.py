@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, UnknownTopic
 from siltlog.infra.store import ObjectStore
@@ -44,6 +45,11 @@ async def start_log(
     refusals = [refusal for plan in plans for refusal in plan.refusals] + ([] if accept_loss else gone)
     if refusals:
         raise ConfigError("the server will not start:\n  " + "\n  ".join(refusals))
+    # Before the WAL starts: it writes over what is cut off.
+    for cut in recovery.cuts:
+        _tell_cut(cut, found, logger)
+    for note in recovery.notes:
+        logger.info("write-ahead log", note=note)
     for plan in plans:
         await asyncio.to_thread(_restore, log, plan, found)
         log.add_topic(plan.topic)
@@ -65,16 +71,14 @@ async def start_log(
     for result in results:
         if isinstance(result, BaseException):
             raise result
+    # For a server that still runs: it looks here more often than at its tables.
+    await asyncio.to_thread(log.store.put, names.CLAIMED_OBJECT, log.start_mark)
     for plan in plans:
         _begin(plan, log.clock)
         for partition in plan.offsets:
             first, end = plan.topic.snapshot.gaps(partition)[-1]
             logger.warning("offsets were jumped", topic=plan.topic.name, partition=partition, first=first, next=end)
     log.bound_producers()
-    for cut in recovery.cuts:
-        _tell_cut(cut, found, logger)
-    for note in recovery.notes:
-        logger.info("write-ahead log", note=note)
 
 
 def _tell_cut(cut: LastEntry, found: Found, logger: Logger) -> None:

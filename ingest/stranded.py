@@ -32,9 +32,3 @@ def write(folder: Path, topic: TopicLog, partition: int, records: Sequence[Absen
         store.put_if_absent(f"{folder.name}/{inner}", sink.getvalue().to_pybytes())
         paths.append(folder / inner)
     return paths
-
-
-def read(path: Path) -> pa.Table:
-    """The records of a file: RECORD_SCHEMA."""
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from siltlog.infra.checksum import crc32c
 from siltlog.ingest.wal.codec import (
     EntryHead,
     Frame,
     FrameKind,
     Position,
-    crc32c,
     decode_frames,
     decode_head,
     entry_begins,

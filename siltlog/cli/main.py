@@ -35,6 +35,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("consume:consume", "Print the records of TOPIC, in order within each partition."),
     "group": ("group:group", "Consumer groups: who reads what, how far behind, and from where they go on."),
     "dlq": ("dlq:dlq", "Dead letters: records that a group gave up on, each with where it was and why."),
+    "stranded": (
+        "stranded:stranded",
+        "Acknowledged records that never came into a table, because another server went on with their partition.",
+    ),
     "compact": (
         "pipelines:compact",
         "Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices.",

@@ -9,6 +9,7 @@ from evidence import Found
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.stranded import stranded_files
 from siltlog.server_process import ServerProcess
 
 MIB = 1024 * 1024
@@ -39,8 +40,8 @@ def refused(server: ServerProcess, *arguments: str) -> str:
 def set_aside(server: ServerProcess) -> list[Found]:
     """The records of a data dir that never came into a table."""
     rows: list[Found] = []
-    for path in sorted((server.data_dir / names.STRANDED_FOLDER).rglob("*.arrow")):
-        table = pa.ipc.open_file(path).read_all()
+    for file in stranded_files(server.data_dir / names.STRANDED_FOLDER):
+        table = file.read()
         columns = [table.column("partition"), table.column("offset"), table.column("value").cast(pa.string())]
         rows += map(Found, *(column.to_pylist() for column in columns))
     return rows

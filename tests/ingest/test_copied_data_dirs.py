@@ -20,9 +20,10 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.data_file import read_data_file
 from siltlog.infra.errors import ConfigError, SiltlogError
 from siltlog.infra.store import open_store
+from siltlog.infra.stranded import stranded_files
 from siltlog.infra.table import TopicTable
 from siltlog.infra.telemetry import Metrics
-from siltlog.ingest import start, stranded
+from siltlog.ingest import flusher, start, stranded
 from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.group_commit import GroupCommit
 from siltlog.ingest.log import Log
@@ -144,8 +145,8 @@ class Place:
 
     def set_aside(self) -> set[Row]:
         rows: set[Row] = set()
-        for path in (self.folder / "stranded").rglob("*.arrow"):
-            table = stranded.read(path)
+        for file in stranded_files(self.folder / "stranded"):
+            table = file.read()
             columns = [table.column(name).to_pylist() for name in ("partition", "offset", "value")]
             rows |= {(p, o, v.decode()) for p, o, v in zip(*columns, strict=True)}
         return rows
@@ -266,3 +267,54 @@ def test_what_was_acknowledged_is_in_the_table_or_set_aside(tmp_path: Path, seed
     except BaseException:
         print("\n".join(world.history))
         raise
+
+
+def test_who_is_taken_over_from_hears_of_it_before_it_looks_at_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(flusher, "LOOKS_PER_REFRESH", 1_000_000)
+
+    async def run() -> None:
+        old, new = (Place(tmp_path / name) for name in ("old", "new"))
+        await old.start(tmp_path / "lake")
+        await new.start(tmp_path / "lake", take_over=True)
+        assert old.life is not None
+        topic = old.life.log.topic("t")
+        async with asyncio.timeout(60):
+            while topic.state != "fenced":
+                await asyncio.sleep(0.01)
+        await old.kill()
+        await new.kill()
+
+    asyncio.run(run())
+
+
+def test_a_claim_right_behind_a_flush_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        await place.start(tmp_path / "lake")
+        assert place.life is not None
+        topic = place.life.log.topic("t")
+        partition = topic.partitions[0]
+        await place.publish(["flushed"], 0)
+        append = TopicTable.append
+
+        def claimed_behind(table: TopicTable, *args: Any, **kwargs: Any) -> Any:
+            append(table, *args, **kwargs)
+            other = TopicTable.open(place.life.log.store, "t", SystemClock())
+            other.claim({0: topic.epochs[-1] + 1}, "another's", offsets={0: 1 << 32})
+            return table.refresh()
+
+        with mock.patch.object(TopicTable, "append", claimed_behind):
+            flush = asyncio.ensure_future(place.flush())
+            await place.publish(["acknowledged meanwhile"], 0)
+            await flush
+        assert (topic.state, partition.table_offset) == ("fenced", 0)
+        await place.kill()
+        await place.start(tmp_path / "lake", take_over=True)
+        assert place.set_aside() == {(0, 1, "acknowledged meanwhile")}
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "flushed")]
+
+    asyncio.run(run())

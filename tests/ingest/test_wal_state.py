@@ -7,6 +7,8 @@ from siltlog.ingest.claims import Claim, ClaimState
 from siltlog.ingest.sequencer import ProducerState, SequencedBatch
 from siltlog.ingest.wal_state import (
     EPOCHS_REMEMBERED,
+    NOT_KNOWN,
+    VERSION,
     Claiming,
     Deleted,
     Event,
@@ -21,6 +23,7 @@ from siltlog.ingest.wal_state import (
     decode_event,
     decode_state,
     encode,
+    recovered,
     shortened,
 )
 
@@ -43,6 +46,15 @@ def state() -> WalState:
 
 def test_it_is_read_as_it_was_written() -> None:
     assert state() == STATE
+
+
+def test_table_offsets_of_an_older_version_are_not_relied_on() -> None:
+    assert STATE.version < VERSION
+    found = recovered(encode(STATE)).topics["id"].partitions[3]
+    assert (found.next_offset, found.table_offset) == (10, NOT_KNOWN)
+    new = msgspec.structs.replace(STATE, version=VERSION)
+    assert recovered(encode(new)) == new
+    assert recovered(None) == WalState(version=VERSION)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
     families = {path[0] for path in COMMANDS}
     assert families == {
         "serve", "demo", "health", "topic", "publish", "consume",
-        "group", "dlq", "compact", "retain", "vacuum", "audit", "backup", "restore",
+        "group", "dlq", "stranded", "compact", "retain", "vacuum", "audit", "backup", "restore",
         "replay", "export", "import", "schedule", "jobs", "query", "config", "doctor", "completion", "top", "bench"
     }  # fmt: skip
     assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
