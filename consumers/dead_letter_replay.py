@@ -20,7 +20,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.new_record import NewRecord
 from siltlog.infra.partitioner import partition_of
-from siltlog.infra.topic_config import UNLIMITED, TopicConfig
+from siltlog.infra.topic_config import TopicConfig
 
 CHUNK_RECORDS = 1_000
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -161,9 +161,8 @@ class Replay:
 
     def _timed(self, found: Origin, config: TopicConfig) -> NewRecord:
         """With its own time, unless the topic takes none that is so old any more."""
-        before_ms = config.integer("timestamp.before.max.ms")
-        oldest_us = self._clock.now_us() - before_ms * 1000
-        if before_ms != UNLIMITED and (found.record.timestamp_us or 0) < oldest_us:
+        oldest_us, _ = config.times_us(self._clock.now_us(), stored=True)
+        if (found.record.timestamp_us or 0) < oldest_us:
             return found.record._replace(timestamp_us=None)
         return found.record
 

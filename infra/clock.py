@@ -13,6 +13,7 @@ TIME_MAX_US = 253_402_300_799_999_999
 """Years 1 to 9999: what RFC 3339, and every reader of the tables, can name."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_FINER = "; it looks like microseconds or nanoseconds: send milliseconds"
 _MILLISECONDS = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
@@ -64,15 +65,18 @@ def parse_us(text: str) -> int:
     """
     if _MILLISECONDS.fullmatch(text):
         micros = int(text) * 1000
+        if not TIME_MIN_US <= micros <= TIME_MAX_US:
+            raise ValueError(f"{text!r} is beyond the years 1 to 9999{_FINER}")
     else:
         moment = None
         if _RFC_3339.fullmatch(upper := text.upper()):
             with suppress(ValueError):
                 moment = datetime.fromisoformat(upper)
         if moment is None:
+            finer = _FINER if text.strip("-").isdigit() else ""
             raise ValueError(
                 f"{text[:60]!r} is not a time: use RFC 3339 with an offset, such as 2026-11-21T07:36:00Z "
-                "(a '+' in a query is written %2B), or integer milliseconds"
+                f"(a '+' in a query is written %2B), or integer milliseconds{finer}"
             )
         delta = moment - _EPOCH
         micros = (delta.days * 86_400 + delta.seconds) * MICROS_PER_SECOND + delta.microseconds

@@ -54,6 +54,9 @@ class SiltlogError(Exception):
         self.retry_after_ms = retry_after_ms
         self.members: dict[str, Any] = dict(members or {})
 
+    def __str__(self) -> str:
+        return self.detail
+
 
 class ConfigError(SiltlogError):
     error_code = "invalid_config"
@@ -200,6 +203,16 @@ def problem(
         retry_after_ms=retry_after_ms,
         members=members,
     )
+
+
+def of_the_record(error: SiltlogError) -> str:
+    """What is wrong with a record that was refused, without its index: that counts the records of a request, which is
+    not what somebody counts who has sent them one by one, or in a file."""
+    head = f"record {error.members.get('index')}"
+    rest = error.detail.removeprefix(head)
+    if rest == error.detail:
+        return error.detail
+    return rest.removeprefix(": ") if rest.startswith(": ") else f"it{rest}"
 
 
 def on_one_line(error: BaseException) -> str:

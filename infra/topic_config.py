@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from siltlog.infra import names
+from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.errors import problem
 from siltlog.infra.suggestion import did_you_mean
 
@@ -16,6 +17,8 @@ UNLIMITED = -1
 PARTITIONS_MAX = 10_000
 FLUSH_WAIT_MS_MAX = 300_000
 """How long `flush.files.per.hour` may keep a record from its table (`flush.ms`, where that is longer)."""
+TIMESTAMP_BEFORE_MAX_MS = 20_089 * 86_400_000
+"""55 years: what is a time in seconds is one of January or February 1970 in milliseconds, and longer ago."""
 _INTEGER = re.compile(r"-?[0-9]+")
 
 
@@ -41,7 +44,7 @@ SETTINGS: dict[str, Setting] = {
     "flush.files.per.hour": Setting(3_600, "int", UNLIMITED),
     "timestamp.type": Setting("create", "choice", choices=("create", "append")),
     "timestamp.after.max.ms": Setting(3_600_000, "int", UNLIMITED),
-    "timestamp.before.max.ms": Setting(UNLIMITED, "int", UNLIMITED),
+    "timestamp.before.max.ms": Setting(TIMESTAMP_BEFORE_MAX_MS, "int", UNLIMITED),
     "producer.expiration.ms": Setting(86_400_000, "int", 1),
     "idempotency.expiration.ms": Setting(600_000, "int", 1),
 }
@@ -75,6 +78,17 @@ class TopicConfig:
         if name in self._server:
             return ConfigValue(self._server[name], "server")
         return ConfigValue(SETTINGS[name].default, "default")
+
+    def times_us(self, now_us: int, *, stored: bool = False) -> tuple[int, int]:
+        """The earliest and the latest timestamp that a record may have; for `stored` ones the defaults do not hold."""
+        before_ms, after_ms = self.integer("timestamp.before.max.ms"), self.integer("timestamp.after.max.ms")
+        if stored:
+            before_ms = UNLIMITED if self.entry("timestamp.before.max.ms").source == "default" else before_ms
+            after_ms = UNLIMITED if self.entry("timestamp.after.max.ms").source == "default" else after_ms
+        return (
+            TIME_MIN_US if before_ms == UNLIMITED else now_us - before_ms * 1000,
+            TIME_MAX_US if after_ms == UNLIMITED else now_us + after_ms * 1000,
+        )
 
     def describe(self) -> Mapping[str, Mapping[str, Value]]:
         """`{"retention.ms": {"value", "source"}, ...}` of every setting."""

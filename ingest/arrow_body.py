@@ -250,7 +250,10 @@ def _timestamps(column: Any) -> pa.Array | None:
     numbers = column.view(pa.int64()) if pa.types.is_timestamp(column.type) else _int64(column)
     index = _outside(numbers, TIME_MIN_US // _UNIT_US[unit], TIME_MAX_US // _UNIT_US[unit])
     if index >= 0:
-        raise problem("invalid_record", f"record {index}: its timestamp is beyond the years 1 to 9999", index=index)
+        looks = "; it looks like microseconds: send milliseconds" if pa.types.is_integer(column.type) else ""
+        raise problem(
+            "invalid_record", f"record {index}: its timestamp is beyond the years 1 to 9999{looks}", index=index
+        )
     return numbers.view(TIMESTAMP) if unit == "us" else numbers.view(pa.timestamp(unit, tz="UTC")).cast(TIMESTAMP)
 
 

@@ -44,6 +44,8 @@ class Body:
     sequence: npt.NDArray[np.int64] | None = None
     positions: bool = True
     """Whether the reply lists every record's partition and offset."""
+    stored: bool = False
+    """Whether these are records that were stored before, whose times are what they are."""
 
 
 @dataclass(slots=True)

@@ -121,6 +121,13 @@ def _refused_record(index: int, what: str) -> SiltlogError:
     return problem("invalid_record", f"record {index}: {what}", index=index)
 
 
+def _time(given: int | str) -> int:
+    try:
+        return timestamp_us(given)
+    except ValueError as error:
+        raise ValueError(f"timestamp: {error}") from None
+
+
 def _read(record: JsonRecord, key_from: JsonPointer | None, rows: Rows) -> int:
     """Adds one record; about how many bytes it takes. Raises ValueError."""
     raw = bytes(record.value)
@@ -140,7 +147,7 @@ def _read(record: JsonRecord, key_from: JsonPointer | None, rows: Rows) -> int:
         raise ValueError("a null value is a tombstone and needs a key")
     rows.values.append(value)
     rows.keys.append(key)
-    rows.timestamps.append(None if record.timestamp is None else timestamp_us(record.timestamp))
+    rows.timestamps.append(None if record.timestamp is None else _time(record.timestamp))
     rows.partitions.append(-1 if record.partition is None else _whole(record.partition, "partition", PARTITION_MAX))
     rows.sequences.append(None if record.sequence is None else _whole(record.sequence, "sequence", INTEGER_MAX))
     headers = _headers(record.headers) if record.headers else None

@@ -66,6 +66,18 @@ def publisher(
     return Producer(producer_id, epoch or 0, mode == INCREASING)
 
 
+def are_stored(headers: Headers) -> bool:
+    """Whether the records were stored before. Raises Refused `invalid_parameter`."""
+    text = headers.get(names.HEADER_TIMESTAMPS.lower(), "")
+    if text not in ("", names.TIMESTAMPS_STORED):
+        raise problem(
+            "invalid_parameter",
+            f"{names.HEADER_TIMESTAMPS} must be {names.TIMESTAMPS_STORED}, or be left out, not {text[:40]!r}",
+            parameter=names.HEADER_TIMESTAMPS,
+        )
+    return text == names.TIMESTAMPS_STORED
+
+
 def header_integer(headers: Headers, name: str, maximum: int) -> int | None:
     """None when it is not given. Raises Refused `invalid_parameter`."""
     text = headers.get(name.lower())

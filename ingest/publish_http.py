@@ -14,7 +14,7 @@ from siltlog.ingest.body import Body, fix_partition
 from siltlog.ingest.idempotency import IdempotencyKey
 from siltlog.ingest.log import Appended, Log
 from siltlog.ingest.producer_check import Producer
-from siltlog.ingest.producer_headers import header_integer, publisher
+from siltlog.ingest.producer_headers import are_stored, header_integer, publisher
 from siltlog.ingest.publish_reply import count, publish_reply
 from siltlog.ingest.topic_log import TopicLog
 from siltlog.ingest.topics import AutoCreate
@@ -70,6 +70,7 @@ class Publish:
         body = await self._parser.parsed(media, content, request.scope["headers"], query)
         if "partition" in query:
             fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
+        body.stored = are_stored(headers)
         by = publisher(headers, body, content, media, query.items())
         partition_count = header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
         if asked == "none" and by is not None:

@@ -9,18 +9,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra.clock import format_us
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.partitioner import partition_of, partitions_of
 from siltlog.infra.schema import TIMESTAMP
-from siltlog.infra.topic_config import UNLIMITED, TopicConfig
+from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.body import Body, Rows
 from siltlog.ingest.log_batch import record_batch
 
 SECONDS_LOOK_MAX_MS = 100_000_000_000
 """Milliseconds below this are before 1973-03-03: whoever sent them meant seconds."""
-
-MICROS_LOOK_TIMES_MIN = 100
-"""Milliseconds that are so many times the present: whoever sent them meant microseconds."""
 
 
 @dataclass(slots=True)
@@ -59,7 +57,7 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
     """Raises Refused that names the index of the first bad record; `keyless` is the partition of keyless records."""
     limit = min(record_bytes_max, config.integer("max.record.bytes"))
     if body.rows is not None:
-        _finish_rows(body.rows, config, limit, now_us)
+        _finish_rows(body.rows, config, limit, now_us, body.stored)
         return _split_rows(body.rows, partitions, keyless)
     assert body.value is not None
     _check_sizes(body, limit)
@@ -92,13 +90,16 @@ def _by_partition(
     return columns.take(pa.array(order)), None if sequences is None else sequences[order]
 
 
-def _finish_rows(rows: Rows, config: TopicConfig, limit: int, now_us: int) -> None:
+def _finish_rows(rows: Rows, config: TopicConfig, limit: int, now_us: int, stored: bool) -> None:
     append_time = config["timestamp.type"] == "append"
+    bounds: tuple[int, int] | None = None
     for index, given in enumerate(rows.timestamps):
         if given is None or append_time:
             rows.timestamps[index] = now_us
-        else:
-            _check_timestamp(given, index, config, now_us)
+            continue
+        bounds = bounds or config.times_us(now_us, stored=stored)
+        if not bounds[0] <= given <= bounds[1]:
+            raise _wrong_time(given, index, config, now_us)
     for index, value in enumerate(rows.values):
         size = len(value or b"") + len(rows.keys[index] or b"")
         if rows.headers[index]:
@@ -161,30 +162,29 @@ def _finish_timestamps(body: Body, config: TopicConfig, now_us: int) -> pa.Array
         return pa.array(np.full(body.count, now_us, np.int64)).view(TIMESTAMP)
     micros: Any = body.timestamp.view(pa.int64())
     low_high = pc.min_max(micros)
+    earliest_us, latest_us = config.times_us(now_us, stored=body.stored)
     for extreme in (low_high["max"].as_py(), low_high["min"].as_py()):
-        if extreme is not None and _timestamp_problem(extreme, config, now_us) is not None:
-            _check_timestamp(extreme, pc.index(micros, extreme).as_py(), config, now_us)
+        if extreme is not None and not earliest_us <= extreme <= latest_us:
+            raise _wrong_time(extreme, pc.index(micros, extreme).as_py(), config, now_us)
     if body.timestamp.null_count:
         return micros.fill_null(now_us).view(TIMESTAMP)
     return body.timestamp
 
 
-def _check_timestamp(given_us: int, index: int, config: TopicConfig, now_us: int) -> None:
-    found = _timestamp_problem(given_us, config, now_us)
-    if found is not None:
-        raise problem("invalid_record", f"record {index}: {found}", index=index)
-
-
-def _timestamp_problem(given_us: int, config: TopicConfig, now_us: int) -> str | None:
-    after_ms = config.integer("timestamp.after.max.ms")
-    before_ms = config.integer("timestamp.before.max.ms")
-    if after_ms != UNLIMITED and given_us > now_us + after_ms * 1000:
-        micros = " (it looks like microseconds; send milliseconds)" if given_us > now_us * MICROS_LOOK_TIMES_MIN else ""
-        return f"its timestamp is more than timestamp.after.max.ms ({after_ms}) ahead of the server's clock{micros}"
-    if before_ms != UNLIMITED and given_us < now_us - before_ms * 1000:
-        seconds = " (it looks like seconds; send milliseconds)" if 0 < given_us // 1000 < SECONDS_LOOK_MAX_MS else ""
-        return f"its timestamp is more than timestamp.before.max.ms ({before_ms}) behind the server's clock{seconds}"
-    return None
+def _wrong_time(given_us: int, index: int, config: TopicConfig, now_us: int) -> SiltlogError:
+    looks = "send milliseconds since 1970, or RFC 3339"
+    if given_us > now_us:
+        name, where = "timestamp.after.max.ms", "ahead of"
+    else:
+        name, where = "timestamp.before.max.ms", "behind"
+        if 0 < given_us // 1000 < SECONDS_LOOK_MAX_MS:
+            looks = "it looks like seconds: send milliseconds"
+    return problem(
+        "invalid_record",
+        f"record {index}: its timestamp, {format_us(given_us)}, is more than {name} ({config.integer(name)}) {where} "
+        f"the server's clock; {looks}. The topic's setting {name} allows other times, -1 all",
+        index=index,
+    )
 
 
 def _check_sizes(body: Body, limit: int) -> None:

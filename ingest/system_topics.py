@@ -80,4 +80,6 @@ def _body(partition: int, records: Sequence[NewRecord], sequences: Sequence[int]
         list(sequences) or [None] * len(records),
     )
     nbytes = sum(record_bytes(record.value, record.key, list(record.headers)) for record in records)
-    return from_rows(rows, nbytes)
+    body = from_rows(rows, nbytes)
+    body.stored = True
+    return body

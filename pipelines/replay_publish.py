@@ -16,7 +16,7 @@ from siltlog.infra.client.arrow_body import Compression, place
 from siltlog.infra.client.increasing import IncreasingProducer, fitting
 from siltlog.infra.client.pace import Pace
 from siltlog.infra.client.transport import Caller
-from siltlog.infra.errors import SiltlogError
+from siltlog.infra.errors import SiltlogError, of_the_record
 from siltlog.pipelines.replay_headers import with_origin
 from siltlog.pipelines.replay_plan import BLOCK_OFFSETS, ReplayPlan
 
@@ -51,6 +51,7 @@ class PartitionReplay:
             plan.into.topic,
             names.replay_run_producer(run, partition),
             compression=sending.compression,
+            stored=True,
         )
         self._last: Mapping[int, int] = {}
 
@@ -114,7 +115,7 @@ class PartitionReplay:
                     offset = records["sequence"][index].as_py()
                     error.detail = (
                         f"the record at offset {offset} of partition {self._partition} of {self._plan.topic} was "
-                        f"refused: {error.detail}; all before it is published"
+                        f"refused: {of_the_record(error)}; all before it is published"
                     )
                 raise
             return rows

@@ -23,6 +23,7 @@ _NAMED = (
     names.HEADER_SEQUENCE_MODE,
     names.HEADER_IDEMPOTENCY_KEY,
     names.HEADER_PARTITION_COUNT,
+    names.HEADER_TIMESTAMPS,
 )
 SINGLE = {name.lower().encode(): name for name in _NAMED}
 """Of each a request has one."""

@@ -24,14 +24,23 @@ _reply = msgspec.json.Decoder(Reply)
 
 class IncreasingProducer:
     def __init__(
-        self, caller: Caller, topic: str, producer_id: str, *, compression: Compression, acks: str | None = None
+        self,
+        caller: Caller,
+        topic: str,
+        producer_id: str,
+        *,
+        compression: Compression,
+        acks: str | None = None,
+        stored: bool = False,
     ) -> None:
+        """`stored`: its records were stored before, and keep their times however old these are."""
         self._caller = caller
         self._topic = path_part(topic)
         self._producer_id = producer_id
         self._path = f"/v1/topics/{self._topic}/producers/{producer_id}"
         self._compression: Compression = compression
         self._acks = f"&acks={acks}" if acks else ""
+        self._stored = {names.HEADER_TIMESTAMPS: names.TIMESTAMPS_STORED} if stored else {}
         self._epoch = 0
 
     def claim(self) -> dict[int, int]:
@@ -55,6 +64,7 @@ class IncreasingProducer:
             names.HEADER_PRODUCER_ID: self._producer_id,
             names.HEADER_PRODUCER_EPOCH: str(self._epoch),
             names.HEADER_SEQUENCE_MODE: "increasing",
+            **self._stored,
         }
         if partition_count is not None:
             headers[names.HEADER_PARTITION_COUNT] = str(partition_count)

@@ -21,7 +21,7 @@ from siltlog.infra.client.core import Request, Response, backoff_ms, json_reques
 from siltlog.infra.client.flight import Claimed, Flight, Identity, Limits, flight_of
 from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.client.placer import Placer
-from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable, of_the_record
 
 IN_FLIGHT_MAX = 4
 """Requests of one topic at a time."""
@@ -381,9 +381,12 @@ class Lane:
         elif error.error_code in BAD_RECORD_CODES and isinstance(index, int) and 0 <= index < count and count > 1:
             order = flight.placement.order
             row = start + (index if order is None else int(order[index]))
+            error.detail = of_the_record(error)
             batch.failed(row, row + 1, error)
             self._give_back(flight, (start, row), (row + 1, stop))
         else:
+            if count == 1:
+                error.detail = of_the_record(error)
             self._give_back(flight)
             batch.failed(start, stop, error)
 

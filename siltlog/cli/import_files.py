@@ -189,10 +189,10 @@ def _publish(
     if by_key:
         source = replace(source, runs=_without_partitions(source.runs))
     again = f"`silt publish {topic} --file {one.location}` and "
-    with publication_of(session, topic, acks, pace, producer_id, begun=begun) as publication:
+    with publication_of(session, topic, acks, pace, producer_id, begun=begun, stored=one.exported) as publication:
         try:
             with publish_progress(label, source.total) as show:
-                send(publication, source, 0, pace, show, gather=mark is None, again=again)
+                send(publication, source, 0, pace, show, gather=mark is None, shape=wanted, again=again)
         finally:
             entry.count, entry.already_published = publication.count, publication.already
             entry.rows = entry.count + entry.already_published

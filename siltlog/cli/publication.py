@@ -52,6 +52,8 @@ class Options:
     request_bytes: int
     records_max: int
     """In one request."""
+    stored: bool = False
+    """Whether the records come from a log, and keep their times however old these are."""
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ class Publication:
         self._producer_id = producer_id or str(uuid4())
         self._keyless = xxhash.xxh3_64_intdigest(self._producer_id.encode())
         self._producer = IncreasingProducer(
-            caller, topic, self._producer_id, compression=options.compression, acks=options.acks
+            caller, topic, self._producer_id, compression=options.compression, acks=options.acks, stored=options.stored
         )
         self._resumed = Resumed()
         if producer_id is not None and self._made:

@@ -16,7 +16,7 @@ from siltlog.cli.record_shape import RecordShape
 from siltlog.cli.session import RETRY_MS, Session, client_options, pass_session
 from siltlog.infra.client.pace import Pace
 from siltlog.infra.clock import SystemClock, parse_us
-from siltlog.infra.errors import SiltlogError
+from siltlog.infra.errors import SiltlogError, of_the_record
 from siltlog.rows import pointer_parts
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def publish(
     with publication_of(session, topic, acks, pace, producer_id) as publication:
         try:
             with publish_progress(topic, source.total) as show:
-                send(publication, source, skip, pace, show, gather=mark is None)
+                send(publication, source, skip, pace, show, gather=mark is None, shape=wanted)
         except KeyboardInterrupt:
             if mark is not None:
                 before = publication.count + publication.already
@@ -173,9 +173,17 @@ def producer_of(mark: str, *made: Any) -> str:
 
 @contextmanager
 def publication_of(
-    session: Session, topic: str, acks: str | None, pace: Pace, producer_id: str | None, *, begun: bool = False
+    session: Session,
+    topic: str,
+    acks: str | None,
+    pace: Pace,
+    producer_id: str | None,
+    *,
+    begun: bool = False,
+    stored: bool = False,
 ) -> "Iterator[Publication]":
-    """`begun`: the server was there before, so it is waited for from the beginning."""
+    """`begun`: the server was there before, so it is waited for from the beginning. `stored`: the records come from a
+    log, whose times are what they are."""
     from siltlog.cli import publication as files
     from siltlog.infra.client.core import Endpoints
     from siltlog.infra.client.options import compression_for
@@ -190,6 +198,7 @@ def publication_of(
         compression_for(endpoints, "auto"),
         request_bytes=int(limits["request_bytes"] * 0.9),
         records_max=pace.records_max,
+        stored=stored,
     )
     with closing(HttpTransport()) as transport:
         yield files.Publication(
@@ -205,6 +214,7 @@ def send(
     show: Callable[[int, int, int], None],
     *,
     gather: bool,
+    shape: RecordShape,
     again: str = "",
 ) -> None:
     """All of the source. Raises the error of the record that was refused, which says what became of the others.
@@ -225,7 +235,11 @@ def send(
                     show(publication.count, publication.already, chunk.position)
             except Stopped as stopped:
                 number = chunk.table[NUMBER][stopped.row].as_py()
-                refused = refusal(source, BadRecord(number, stopped.error.detail), _rest(publication, skip, again))
+                refused = refusal(
+                    source,
+                    BadRecord(number, shape.in_words(of_the_record(stopped.error))),
+                    _rest(publication, skip, again),
+                )
                 refused.error_code, refused.request_id = stopped.error.error_code, stopped.error.request_id
                 raise refused from stopped
             show(publication.count, publication.already, chunk.position)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from siltlog.cli.record_csv import bytes_column, check_columns, headers_column
 from siltlog.cli.record_lines import record_columns
 from siltlog.infra.client.record import time_us
+from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, parse_us
 from siltlog.infra.schema import HEADERS, TIMESTAMP
 from siltlog.rows import json_column, text_column, texts_of
 
@@ -47,6 +48,12 @@ class RecordShape:
     partition: int | None = None
     lines: Literal["value", "record"] = "value"
 
+    def in_words(self, why: str) -> str:
+        """What the server says is wrong with a record, with the name that its time has here."""
+        if self.timestamp_from is None:
+            return why
+        return why.replace("its timestamp", f"its timestamp, {_named(self.timestamp_from)}", 1)
+
     def of_lines(self, values: pa.Array, *, json: bool) -> Shaped:
         """One record a line; with `json` each must be a JSON text."""
         found = _Columns(len(values))
@@ -63,7 +70,9 @@ class RecordShape:
                 if self.key_from is not None:
                     found.columns["key"] = pa.array(found.taken(texts_of(lines, self.key_from)), pa.string())
                 if self.timestamp_from is not None:
-                    found.columns["timestamp"] = _times(found.taken(_parsed(texts_of(lines, self.timestamp_from))))
+                    found.columns["timestamp"] = _times(
+                        found.taken(_parsed(texts_of(lines, self.timestamp_from), self.timestamp_from))
+                    )
         return self._finished(found)
 
     def of_rows(self, rows: pa.RecordBatch) -> Shaped:
@@ -80,7 +89,7 @@ class RecordShape:
             found.columns["value"] = _text(_column(rows, [self.value_from]), [self.value_from])
         if self.key_from is not None:
             keys = _text(_column(rows, self.key_from), self.key_from)
-            found.stop(_first_null(keys, f"there is no key: {'/'.join(self.key_from)!r} is empty"))
+            found.stop(_first_null(keys, f"there is no key: {_named(self.key_from)} is empty"))
             found.columns["key"] = keys
         elif self.key is None:
             found.stop(_first_null(found.columns["value"], "a null value is a tombstone and needs a key"))
@@ -168,7 +177,7 @@ def _column(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.Array:
     column = rows.column(parts[0])
     for part in parts[1:]:
         if not pa.types.is_struct(column.type) or column.type.get_field_index(part) < 0:
-            raise ValueError(f"there is no {'/'.join(parts)!r}: {part!r} is not a member of {column.type}")
+            raise ValueError(f"there is no {_named(parts)}: {part!r} is not a member of {column.type}")
         column = pc.struct_field(column, part)
     return column
 
@@ -176,12 +185,21 @@ def _column(rows: pa.RecordBatch, parts: Sequence[str]) -> pa.Array:
 def _text(column: pa.Array, parts: Sequence[str]) -> pa.Array:
     texts = text_column(column)
     if texts is None:
-        raise ValueError(f"the column {'/'.join(parts)!r} is {column.type}, which has no text; choose another")
+        raise ValueError(f"the column {_named(parts)} is {column.type}, which has no text; choose another")
     return texts
 
 
-def _parsed(texts: Iterable[str]) -> Iterator[int]:
-    return map(time_us, texts)
+def _named(parts: Sequence[str]) -> str:
+    return repr("/".join(parts))
+
+
+def _parsed(texts: Iterable[str | None], parts: Sequence[str]) -> Iterator[int | None]:
+    """Null has no time of its own. Raises ValueError that names where the time stands."""
+    for text in texts:
+        try:
+            yield None if text is None else time_us(text)
+        except ValueError as error:
+            raise ValueError(f"{_named(parts)}: {error}") from None
 
 
 def _times(micros: Sequence[object]) -> pa.Array:
@@ -193,12 +211,23 @@ def _time_column(column: pa.Array, parts: Sequence[str], found: _Columns) -> pa.
     kind = column.type
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
-            raise ValueError(f"the times of the column {'/'.join(parts)!r} have no time zone")
+            raise ValueError(f"the times of the column {_named(parts)} have no time zone")
         return column.cast(TIMESTAMP, safe=False)
     if pa.types.is_integer(kind):
-        return pc.multiply(column.cast(pa.int64()), _MILLISECOND_US).cast(TIMESTAMP)
+        return _milliseconds(column.cast(pa.int64()), parts, found)
     texts = _text(column, parts).cast(pa.string()).to_pylist()
-    return _times(found.taken(None if text is None else time_us(text) for text in texts))
+    return _times(found.taken(_parsed(texts, parts)))
+
+
+def _milliseconds(millis: pa.Array, parts: Sequence[str], found: _Columns) -> pa.Array:
+    beyond = pc.or_(pc.less(millis, TIME_MIN_US // _MILLISECOND_US), pc.greater(millis, TIME_MAX_US // _MILLISECOND_US))
+    first = pc.index(beyond, True).as_py()
+    if first >= 0:
+        try:
+            parse_us(str(millis[first].as_py()))
+        except ValueError as error:
+            found.stop(Wrong(first, f"{_named(parts)}: {error}"))
+    return pc.multiply(millis, _MILLISECOND_US).cast(TIMESTAMP)
 
 
 def table_of(columns: Mapping[str, pa.Array]) -> pa.Table:

@@ -132,6 +132,11 @@ OPERATIONS = (
                 "The count by which keys were hashed; refused when it is not the topic's.",
                 whole(0, PARTITION_MAX),
             ),
+            header(
+                names.HEADER_TIMESTAMPS,
+                "`stored`: the records were stored before; only limits that the topic was given hold for their times.",
+                choice(names.TIMESTAMPS_STORED),
+            ),
         ),
         {
             names.MEDIA_JSON: Content(

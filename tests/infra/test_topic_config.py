@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Value] = {
     "flush.files.per.hour": 3_600,
     "timestamp.type": "create",
     "timestamp.after.max.ms": 3_600_000,
-    "timestamp.before.max.ms": -1,
+    "timestamp.before.max.ms": 1_735_689_600_000,
     "producer.expiration.ms": 86_400_000,
     "idempotency.expiration.ms": 600_000,
 }

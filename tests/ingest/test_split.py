@@ -146,7 +146,9 @@ def test_a_record_that_is_too_large_is_named_with_the_limit(columns: bool) -> No
     [
         ({}, [0, 3_600_000_001], "ahead"),
         ({"timestamp.after.max.ms": 5}, [5_000, 5_001], "timestamp.after.max.ms (5)"),
-        ({}, [0, NOW_US * 999], "looks like microseconds"),
+        ({}, [0, NOW_US // 1_000_000 * 1_000 - NOW_US], "looks like seconds"),
+        ({}, [-50 * 365 * 86_400_000_000, -56 * 365 * 86_400_000_000], "timestamp.before.max.ms"),
+        ({"timestamp.after.max.ms": -1}, [10**15, -NOW_US], "1970-01-01T00:00:00.000000Z"),
         ({"timestamp.before.max.ms": 5}, [-5_000, -5_001], "timestamp.before.max.ms (5)"),
         ({"timestamp.before.max.ms": 5}, [0, NOW_US // 1_000 - NOW_US], "looks like seconds"),
     ],
@@ -166,8 +168,23 @@ def test_append_time_and_no_limits(columns: bool) -> None:
     [part] = split(given_body, 4, 2, TopicConfig({"timestamp.type": "append"}), LIMIT, NOW_US).slices
     assert [row[0] for row in rows_of(part)] == [NOW_US] * 3
     given_body = body([b"a"] * 3, timestamps=times, columns=columns)
-    [part] = split(given_body, 4, 2, TopicConfig({"timestamp.after.max.ms": -1}), LIMIT, NOW_US).slices
+    config = TopicConfig({"timestamp.after.max.ms": -1, "timestamp.before.max.ms": -1})
+    [part] = split(given_body, 4, 2, config, LIMIT, NOW_US).slices
     assert [row[0] for row in rows_of(part)] == [0, NOW_US, NOW_US * 10]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_was_stored_before_is_held_to_the_topics_own_limits_alone(columns: bool) -> None:
+    times: list[int | None] = [0, NOW_US * 10]
+    for own, taken in (({}, True), ({"timestamp.before.max.ms": 5}, False), ({"timestamp.after.max.ms": 5}, False)):
+        stored = body([b"a", b"b"], timestamps=times, columns=columns)
+        stored.stored = True
+        if taken:
+            [part] = split(stored, 4, 2, TopicConfig(own), LIMIT, NOW_US).slices
+            assert [row[0] for row in rows_of(part)] == times
+        else:
+            with pytest.raises(Refused, match=next(iter(own))):
+                split(stored, 4, 2, TopicConfig(own), LIMIT, NOW_US)
 
 
 @pytest.mark.parametrize("columns", [False, True])

@@ -81,7 +81,7 @@ def test_every_member_of_a_record(http: Http, topic: str) -> None:
             "partition": 1,
         },
         {"value": 1, "headers": [], "timestamp": "2026-11-21T07:36:00.123456+02:00", "partition": 1},
-        {"value": 1, "timestamp": 1_000, "topic": "another", "offset": 99, "partition": 1},
+        {"value": 1, "timestamp": 631_152_001_000, "topic": "another", "offset": 99, "partition": 1},
     ]
     assert http.publish(topic, *records).status == 200
     found = http.read(topic, 1)
@@ -100,7 +100,7 @@ def test_every_member_of_a_record(http: Http, topic: str) -> None:
     assert headers[4:7] == [[("a", "é".encode()), ("b", None)], [("a", b"1"), ("a", b"\xff")], []]
     assert [record["timestamp"] for record in found[6:]] == [
         "2026-11-21T05:36:00.123456Z",
-        "1970-01-01T00:00:01.000000Z",
+        "1990-01-01T00:00:01.000000Z",
     ]
 
 
@@ -153,7 +153,7 @@ def test_one_blob(http: Http, topic: str) -> None:
     path = f"/v1/topics/{topic}/records"
     reply = http.call(
         "POST",
-        path + "?key=a%20b%2F%C3%A9&partition=1&timestamp=1970-01-01T00:00:01Z",
+        path + "?key=a%20b%2F%C3%A9&partition=1&timestamp=1990-01-01T00:00:01Z",
         b"\0\xff",
         Content_Type=OCTETS,
         Silt_Header_Content_Type="image/png",
@@ -163,7 +163,7 @@ def test_one_blob(http: Http, topic: str) -> None:
     first, second = http.read(topic, 1)
     assert (_decoded(first, "value"), _decoded(first, "key")) == (b"\0\xff", "a b/é".encode())
     assert [(h["key"], _decoded(h, "value")) for h in first["headers"]] == [("content-type", b"image/png")]
-    assert first["timestamp"] == "1970-01-01T00:00:01.000000Z"
+    assert first["timestamp"] == "1990-01-01T00:00:01.000000Z"
     assert (_decoded(second, "value"), _decoded(second, "key")) == (b"", b"\0\xff"), "empty is no tombstone"
 
 

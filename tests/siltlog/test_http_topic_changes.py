@@ -152,7 +152,7 @@ def test_limits_of_records_act_at_once(http: Http, name: str) -> None:
 
 
 def test_bounds_of_timestamps_act_at_once(http: Http, name: str) -> None:
-    http.create(name)
+    http.create(name, timestamp_before_max_ms=-1)
     now_ms = SystemClock().now_us() // 1000
     seconds = {"value": 1, "timestamp": now_ms // 1000}
     ahead = {"value": 1, "timestamp": now_ms + 7_200_000}

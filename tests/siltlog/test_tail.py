@@ -122,11 +122,11 @@ def test_filters(http: Http, topic: str, query: str, wanted: str, ends: int) -> 
 
 
 def test_values_isolation_and_times(http: Http, topic: str) -> None:
-    http.publish(topic, {"value": {"x": 1}, "timestamp": 1_000, "partition": 0})
-    http.publish(topic, {"value": "late", "timestamp": 5_000, "partition": 0})
+    http.publish(topic, {"value": {"x": 1}, "timestamp": 631_152_001_000, "partition": 0})
+    http.publish(topic, {"value": "late", "timestamp": 631_152_005_000, "partition": 0})
     with tailing(http.url, tail(topic, "offset=earliest&values=json")) as stream:
         assert [record["value"] for record in stream.records(2)] == [{"x": 1}, "late"]
-    with tailing(http.url, tail(topic, "timestamp=1970-01-01T00:00:02Z&isolation=table&values=base64")) as stream:
+    with tailing(http.url, tail(topic, "timestamp=1990-01-01T00:00:02Z&isolation=table&values=base64")) as stream:
         assert [record["value_base64"] for record in stream.records(1)] == ["bGF0ZQ=="]
 
 
