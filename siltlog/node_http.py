@@ -18,6 +18,7 @@ from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log import Log
 from siltlog.ingest.store_watch import StoreWatch
 from siltlog.ingest.topic_log import TopicLog
+from siltlog.openapi.http import DOCS_PATH, OPENAPI_PATH
 
 FEATURES = (
     "acks.none",
@@ -34,6 +35,19 @@ FEATURES = (
     "idempotency-key",
 )
 
+
+_HTML = "text/html"
+PLACES = {
+    "docs": DOCS_PATH,
+    "openapi": OPENAPI_PATH,
+    "topics": "/v1/topics",
+    "groups": "/v1/groups",
+    "cluster": "/v1/cluster",
+    "health": "/healthz",
+    "readiness": "/readyz",
+    "metrics": "/metrics",
+}
+"""What `/` names."""
 
 _OF_TOPICS: tuple[tuple[str, str, Callable[[TopicLog], int]], ...] = (
     (names.METRIC_RECORDS, "Records acknowledged", lambda topic: topic.records_total),
@@ -102,11 +116,20 @@ class NodeHttp:
 
     def routes(self) -> list[Route]:
         return [
+            Route("/", self.index, methods=["GET"]),
             Route("/healthz", self.health, methods=["GET"]),
             Route("/readyz", self.ready, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/v1/cluster", self.cluster, methods=["GET"]),
         ]
+
+    async def index(self, request: Request) -> Response:
+        """Where to go on: people to the page of the interface, programs by the paths in the document."""
+        Query(request, ())
+        headers = {"Vary": "Accept"}
+        if _HTML in request.headers.get("accept", "").lower():
+            return Response(status_code=307, headers={**headers, "Location": DOCS_PATH})
+        return json_reply({"name": "siltlog", "version": version("siltlog"), **PLACES}, headers=headers)
 
     async def health(self, request: Request) -> Response:
         return json_reply({"status": "up"})

@@ -6,6 +6,15 @@ from siltlog.openapi.operation import ANYTHING, TEXT, Content, Operation, Reply,
 OPERATIONS = (
     Operation(
         "GET",
+        "/",
+        "index",
+        "Node",
+        "Where to go on",
+        "Whoever takes HTML is sent to `/docs`.",
+        {200: json_reply("The paths to begin with.", shapes.Index), 307: Reply("The page is elsewhere.")},
+    ),
+    Operation(
+        "GET",
         "/healthz",
         "health",
         "Node",

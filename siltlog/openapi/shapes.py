@@ -275,6 +275,19 @@ class OffsetsMoved(msgspec.Struct):
     offsets: list[OffsetMoved]
 
 
+class Index(msgspec.Struct):
+    name: Literal["siltlog"]
+    version: str
+    docs: str
+    openapi: str
+    topics: str
+    groups: str
+    cluster: str
+    health: str
+    readiness: str
+    metrics: str
+
+
 class Health(msgspec.Struct):
     status: Literal["up"]
 

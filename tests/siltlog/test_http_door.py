@@ -129,11 +129,20 @@ def test_a_method_that_is_not_for_a_path(http: Http, method: str, path: str, all
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/topics/", "/healthz/", "/v2/topics", "/v1/topics/a/b/records", "//healthz"]
+    "path", ["/v1", "/v1/topics/", "/healthz/", "/v2/topics", "/v1/topics/a/b/records", "//healthz"]
 )
 def test_what_is_not_there_is_no_redirect(http: Http, path: str) -> None:
     reply = http.get(path)
     assert (reply.status, reply.error_code) == (404, "not_found")
+
+
+def test_the_root_leads_on(http: Http) -> None:
+    document = http.get("/").json
+    assert document.pop("name") == "siltlog" and document.pop("version")
+    for path in document.values():
+        assert http.get(path).status in (200, 503), path  # groups are away here
+    browser = http.call("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+    assert (browser.status, browser.headers["location"]) == (307, "/docs")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/cluster", "/v1/topics", "/v1/topics/absent"])

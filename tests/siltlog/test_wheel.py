@@ -1,5 +1,7 @@
 """The wheel as a user gets it: what is in it, what it asks for, and that a repository of their own cannot shadow it."""
 
+import re
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +19,7 @@ from packaging.utils import canonicalize_name
 pytestmark = pytest.mark.slow
 
 TOP = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(([^)]*)\)")
 ROOMS = ("infra", "ingest", "consumers", "pipelines")
 
 
@@ -121,6 +124,23 @@ def test_a_wheel_built_from_the_source_distribution_is_the_same(files: list[Pure
         archive.extractall(tmp_path, filter="data")
     [source] = tmp_path.glob("siltlog-*")
     assert set(files_of(build("wheel", source, tmp_path / "wheel"))) == set(files)
+
+
+def test_the_readme_of_a_package_index_links_to_nothing_that_is_not_there(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_string(archive.read(name).decode("utf-8"))
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    links = LINK.findall(metadata.get_payload())
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def test_links_lead_below_the_home_once_there_is_one() -> None:
+    names = runpy.run_path(str(TOP / "hatch_build.py"))
+    text = "[a](docs/a.md#b), [docs/](docs/), [c](https://c.example), [d](#d)"
+    whole = "[a](https://h/main/docs/a.md#b), [docs/](https://h/main/docs/), [c](https://c.example), [d](#d)"
+    assert names["self_sufficient"](text, "https://h/main") == whole
+    assert names["self_sufficient"](text, "") == "`docs/a.md#b`, `docs/`, [c](https://c.example), [d](#d)"
 
 
 def test_the_base_install_asks_for_no_server_and_no_spark(wanted: list[Requirement]) -> None:
