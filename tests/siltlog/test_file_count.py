@@ -12,8 +12,8 @@ from siltlog.infra.table import TopicTable
 from siltlog.testing import running_server
 
 WAIT_SECONDS = 60.0
-PER_HOUR = 60
-BURST = 5
+PER_HOUR = 24
+BURST = 2
 """What this budget allows at once."""
 
 
