@@ -8,7 +8,7 @@
     │   ├── RecordTooLarge
     │   └── OffsetOutOfRange
     ├── Fenced                   another producer, member or owner has taken over
-    ├── Unavailable              nothing happened; the same may succeed later (retry_after_ms)
+    ├── Unavailable              nothing happened; the same may succeed later (retry_after_ms), or once it is allowed
     ├── OutcomeUnknown           it may have happened
     ├── CorruptData              stored bytes failed their checksum; names where
     ├── BufferFull               the producer's buffer stayed full for max_block_ms
@@ -169,6 +169,7 @@ KINDS: dict[str, ErrorKind] = {
     "rate_limited": ErrorKind(429, "Too many requests", "yes", Unavailable),
     "internal": ErrorKind(500, "Internal error", "unknown", OutcomeUnknown),
     "corrupt_data": ErrorKind(500, "Stored data is damaged", "no", CorruptData),
+    "store_denied": ErrorKind(500, "The object store does not allow it", "no", Unavailable),
     "wal_full": ErrorKind(503, "The write-ahead log's budget is used", "yes", Unavailable),
     "overloaded": ErrorKind(503, "The server is overloaded", "yes", Unavailable),
     "coordinator_unavailable": ErrorKind(503, "Groups are not available", "yes", Unavailable),

@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
+from siltlog.infra import s3_denied
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.store import COPY_BYTES, ByteStream, ObjectInfo
 
@@ -34,14 +35,18 @@ _EXISTS = ("PreconditionFailed", "412")
 
 
 @contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Foreign errors of S3 become FileNotFoundError (no such object) or Unavailable."""
+def translated(path: str, uri: str = "") -> Iterator[None]:
+    """Foreign errors of S3 become FileNotFoundError (no such object) or Unavailable (`store_denied` where nobody allows
+    it)."""
     try:
         yield
     except ClientError as error:
         code = error_code(error)
         if code in _ABSENT:
             raise FileNotFoundError(path) from error
+        if code in s3_denied.CODES:
+            message = f"{code} {error.response['Error'].get('Message', '')}".strip()
+            raise s3_denied.denied(error.operation_name, uri or path, message) from error
         raise problem(
             "topic_unavailable", f"S3 refused {path}: {code} {error.response['Error'].get('Message', '')}"
         ) from error
@@ -52,6 +57,8 @@ def translated(path: str) -> Iterator[None]:
             "this machine a role; and SILT_S3_ENDPOINT for another server than AWS",
         ) from error
     except (BotoCoreError, S3UploadFailedError) as error:
+        if s3_denied.says_denied(str(error)):
+            raise s3_denied.denied("PutObject", uri or path, str(error)) from error
         raise problem("topic_unavailable", f"S3 cannot be reached for {path}: {error}") from error
 
 
@@ -107,21 +114,21 @@ class S3Store:
         return options
 
     def get(self, path: str) -> bytes:
-        with translated(path):
+        with translated(path, self.uri(path)):
             content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path))["Body"].read()
             return content
 
     def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
-        with translated(path):
+        with translated(path, self.uri(path)):
             self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data))
 
     def put_from(self, path: str, source: ByteStream) -> None:
-        with translated(path):
+        with translated(path, self.uri(path)):
             stream: Any = source
             self._client.upload_fileobj(stream, self._bucket, self._key(path), Config=_TRANSFER)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        with translated(path):
+        with translated(path, self.uri(path)):
             try:
                 self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
             except ClientError as error:
@@ -133,7 +140,7 @@ class S3Store:
 
     def info(self, path: str) -> ObjectInfo | None:
         try:
-            with translated(path):
+            with translated(path, self.uri(path)):
                 head = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
         except FileNotFoundError:
             return None
@@ -151,7 +158,7 @@ class S3Store:
 
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         found: list[ObjectInfo] = []
-        with translated(prefix):
+        with translated(prefix, self.uri(prefix)):
             for page in self._pages(prefix, delimiter=""):
                 found += [
                     ObjectInfo(
@@ -166,7 +173,7 @@ class S3Store:
     def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
         """Uploads in parts that were begun and not ended: nobody sees them, and they are paid for."""
         lister = self._client.get_paginator("list_multipart_uploads")
-        with translated(prefix):
+        with translated(prefix, self.uri(prefix)):
             try:
                 pages = list(lister.paginate(Bucket=self._bucket, Prefix=self._folder(prefix)))
             except ClientError as error:
@@ -189,7 +196,7 @@ class S3Store:
         return int(parsedate_to_datetime(reply["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1000)
 
     def folders(self, prefix: str) -> builtins.list[str]:
-        with translated(prefix):
+        with translated(prefix, self.uri(prefix)):
             return sorted(
                 common["Prefix"].rstrip("/").rpartition("/")[2]
                 for page in self._pages(prefix, delimiter="/")
@@ -207,11 +214,11 @@ class S3Store:
 
     def delete(self, path: str) -> None:
         path, _, upload = path.partition(_UPLOAD)
-        with translated(path):
+        with translated(path, self.uri(path)):
             if not upload:
                 self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
                 return
-            with suppress(FileNotFoundError), translated(path):
+            with suppress(FileNotFoundError), translated(path, self.uri(path)):
                 self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key(path), UploadId=upload)
 
     def prune(self, folder: str) -> None:
@@ -231,7 +238,7 @@ class S3Store:
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Bytes [start, end), at least one."""
-        with translated(path):
+        with translated(path, self.uri(path)):
             span = f"bytes={start}-{end - 1}"
             content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path), Range=span)[
                 "Body"

@@ -47,7 +47,7 @@ class ByteStream(Protocol):
 class ObjectStore(Protocol):
     """Objects under one root. Paths are relative to the root and separated by "/".
 
-    Every method raises Unavailable (`topic_unavailable`, or `disk_full`) when the store cannot do it now.
+    Every method raises Unavailable (`topic_unavailable`, `disk_full`, `store_denied`) when the store cannot do it now.
     """
 
     root_uri: str

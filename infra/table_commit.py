@@ -17,6 +17,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.full_disk import says_full
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.private_folder import scratch_folder
+from siltlog.infra.s3_denied import missing_permission, says_denied
 from siltlog.infra.schema import TABLE_SCHEMA
 from siltlog.infra.store import ObjectStore
 
@@ -51,6 +52,8 @@ def foreign_error(error: Exception, place: str, **members: Any) -> SiltlogError:
     text = str(error)
     if says_full(text):
         return problem("disk_full", f"no space is left for {place}; free space on its disk", **members)
+    if says_denied(text):
+        return missing_permission(text, place, **members)
     reason = " ".join(_TREE.sub(" ", text).split())[:_REASON_CHARS_MAX]
     return problem("topic_unavailable", f"{place} cannot be used now: {reason}", **members)
 

@@ -34,6 +34,7 @@ from siltlog.infra.delta_log import (
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.log_clean_up import clean_up, remove_strays
+from siltlog.infra.s3_denied import write_was_denied
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table_checkpoints import Checkpoints
 from siltlog.infra.table_commit import commit_actions, open_handle, translated
@@ -130,6 +131,9 @@ class TableLog:
                 if self._counts(commit_id, version):
                     return self.snapshot
             except Exception as error:
+                # Of an attempt before it a request may still be under way.
+                if not failures and write_was_denied(error):
+                    raise translated(self._store, self.topic, error) from error
                 if self._after_failure(commit_id, version, error):
                     return self.snapshot
                 if self.snapshot.version == version:
@@ -196,6 +200,8 @@ class TableLog:
         try:
             commit_actions(handle, actions, transactions, commit_id, retries=None)
         except Exception as error:
+            if write_was_denied(error):
+                raise translated(self._store, self.topic, error) from error
             outcome = self.outcome(commit_id, plan_version)
             if outcome == "unknown":
                 raise self._unknown(commit_id, plan_version, error) from error

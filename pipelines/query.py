@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.s3_denied import missing_permission
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable, topic_names
-from siltlog.pipelines.session import reason_of, spark_errors, spark_session
+from siltlog.pipelines.session import is_denied, reason_of, spark_errors, spark_session
 from siltlog.pipelines.topics import select_of, store_of, unknown_topic
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ def translated(passing: str = "") -> Iterator[None]:
             raise _NoSuchView((error.getMessageParameters() or {})["relationName"]) from error
         if isinstance(error, AnalysisException | ParseException):
             raise problem("invalid_request", reason_of(error)) from error
+        if is_denied(error):
+            raise missing_permission(reason_of(error), "the tables of the query") from error
         raise problem("topic_unavailable", f"the query failed: {reason_of(error)}") from error
 
 

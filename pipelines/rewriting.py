@@ -23,13 +23,14 @@ from siltlog.infra.data_file import (
 )
 from siltlog.infra.delta_log import JOB_MS_MAX
 from siltlog.infra.errors import Fenced, problem
+from siltlog.infra.s3_denied import missing_permission
 from siltlog.infra.schema import FILE_SCHEMA
 from siltlog.infra.store import ObjectStore
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_totals import Kept
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction_plan import CHUNK_SCANS_MAX, Chunk, Merge
-from siltlog.pipelines.session import lacks_space, reason_of, spark_errors
+from siltlog.pipelines.session import is_denied, lacks_space, reason_of, spark_errors
 from siltlog.pipelines.topics import spark_uri
 
 if TYPE_CHECKING:
@@ -251,6 +252,8 @@ def failures_named(store: ObjectStore, topic: str, files: Sequence[DataFile]) ->
                 f"no space is left to merge files of topic {topic}; free space on the disk of the tables, and on that "
                 "of temporary files (TMPDIR)",
             ) from error
+        if is_denied(error):
+            raise missing_permission(reason_of(error), f"files of topic {topic}", topic=topic) from error
         raise problem(
             "topic_unavailable", f"Spark could not merge files of topic {topic}: {reason_of(error)}", topic=topic
         ) from error

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.full_disk import says_full
 from siltlog.infra.private_folder import scratch_folder
+from siltlog.infra.s3_denied import says_denied
 from siltlog.infra.settings import variable
 from siltlog.infra.store import ObjectStore
 from siltlog.pipelines.jars import DELTA, S3A, cache_folder, jars_of, resolve, spark_home
@@ -182,10 +183,19 @@ def has_ended(spark: "SparkSession") -> bool:
 
 def lacks_space(error: Exception) -> bool:
     """Whether a full disk is why Spark failed: what it says itself is only that a task did."""
+    return _has_cause(error, says_full)
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether a permission of S3 is missing."""
+    return _has_cause(error, says_denied)
+
+
+def _has_cause(error: Exception, says: Callable[[str], bool]) -> bool:
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with suppress(*spark_errors()):  # its JVM may be gone by now
         while cause is not None:
-            if says_full(str(cause.toString())):
+            if says(str(cause.toString())):
                 return True
             cause = cause.getCause()
     return False

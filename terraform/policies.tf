@@ -6,12 +6,6 @@ locals {
 # What both may do: find and read what is under the root, and nothing beside it.
 data "aws_iam_policy_document" "read" {
   statement {
-    sid       = "FindTheBucket"
-    actions   = ["s3:GetBucketLocation"]
-    resources = [aws_s3_bucket.lake.arn]
-  }
-
-  statement {
     sid       = "ListUnderTheRoot"
     actions   = ["s3:ListBucket"]
     resources = [aws_s3_bucket.lake.arn]
@@ -47,39 +41,94 @@ data "aws_iam_policy_document" "server" {
   source_policy_documents = [data.aws_iam_policy_document.read.json]
 
   statement {
-    sid       = "WriteTablesAndClusterState"
-    actions   = ["s3:PutObject", "s3:AbortMultipartUpload"]
-    resources = ["${local.topics}/*", "${local.root}/cluster/*"]
+    sid     = "WriteTablesAndTheId"
+    actions = ["s3:PutObject"]
+    resources = [
+      "${local.topics}/*/partition=*",
+      "${local.topics}/*/_delta_log/*",
+      "${local.topics}/*/_cleaned/*",
+      "${local.topics}/*/_state/*",
+      "${local.root}/cluster/id",
+    ]
+  }
+
+  statement {
+    sid       = "EndUploadsInParts"
+    actions   = ["s3:AbortMultipartUpload"]
+    resources = ["${local.topics}/*/_delta_log/*"]
   }
 
   statement {
     sid       = "CleanUpLogAndProducerState"
     actions   = ["s3:DeleteObject"]
-    resources = ["${local.topics}/*/_delta_log/*", "${local.topics}/*/_state/*", "${local.root}/cluster/schedule/*"]
+    resources = ["${local.topics}/*/_delta_log/*", "${local.topics}/*/_cleaned/*", "${local.topics}/*/_state/*"]
   }
 }
 
-# A job writes into the folder of its own run, commits, and deletes data files that no live version names. It can
-# touch no commit: `_delta_log` is written, never deleted.
+# A job writes into the folder of its own run and commits; a replay keeps its plan and Spark's sink its batches. Vacuum
+# deletes what no live version names, of log entries those behind a checkpoint, and what finished runs left.
 data "aws_iam_policy_document" "jobs" {
   source_policy_documents = [data.aws_iam_policy_document.read.json]
 
   statement {
-    sid       = "WriteRewritesAndCommits"
-    actions   = ["s3:PutObject", "s3:AbortMultipartUpload"]
+    sid     = "WriteRewritesCommitsAndRuns"
+    actions = ["s3:PutObject"]
+    resources = [
+      "${local.topics}/*/rewrite-*",
+      "${local.topics}/*/_delta_log/*",
+      "${local.topics}/*/_cleaned/*",
+      "${local.root}/cluster/replay/*",
+      "${local.root}/cluster/schedule/*",
+      "${local.root}/staging/*",
+    ]
+  }
+
+  statement {
+    sid       = "EndUploadsInParts"
+    actions   = ["s3:AbortMultipartUpload"]
     resources = ["${local.topics}/*/rewrite-*", "${local.topics}/*/_delta_log/*"]
   }
 
   statement {
-    sid       = "RemoveDataFiles"
-    actions   = ["s3:DeleteObject"]
-    resources = ["${local.topics}/*/partition=*", "${local.topics}/*/rewrite-*"]
+    sid     = "RemoveWhatNobodyNeeds"
+    actions = ["s3:DeleteObject"]
+    resources = [
+      "${local.topics}/*/partition=*",
+      "${local.topics}/*/rewrite-*",
+      "${local.topics}/*/_delta_log/*",
+      "${local.topics}/*/_cleaned/*",
+      "${local.topics}/*/_state/*",
+      "${local.root}/cluster/replay/*",
+      "${local.root}/cluster/schedule/*",
+      "${local.root}/staging/*",
+    ]
   }
 
-  statement {
-    sid       = "RunTheSchedule"
-    actions   = ["s3:PutObject", "s3:DeleteObject"]
-    resources = ["${local.root}/cluster/schedule/*"]
+  # Backups and exports lie elsewhere.
+  dynamic "statement" {
+    for_each = var.places
+
+    content {
+      sid       = "ListPlace${statement.key}"
+      actions   = ["s3:ListBucket"]
+      resources = [statement.value.bucket_arn]
+
+      condition {
+        test     = "StringLike"
+        variable = "s3:prefix"
+        values   = [statement.value.prefix, "${statement.value.prefix}/*"]
+      }
+    }
+  }
+
+  dynamic "statement" {
+    for_each = var.places
+
+    content {
+      sid       = "UsePlace${statement.key}"
+      actions   = ["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject"]
+      resources = ["${statement.value.bucket_arn}/${statement.value.prefix}/*"]
+    }
   }
 }
 
@@ -92,7 +141,7 @@ resource "aws_iam_policy" "server" {
 
 resource "aws_iam_policy" "jobs" {
   name        = "${var.name}-jobs"
-  description = "What Siltlog's jobs (compact, retain, vacuum) need of ${var.bucket_name}/${var.prefix}"
+  description = "What Siltlog's jobs need of ${var.bucket_name}/${var.prefix}"
   policy      = data.aws_iam_policy_document.jobs.json
   tags        = var.tags
 }

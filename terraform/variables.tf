@@ -52,6 +52,24 @@ variable "kms_key_arn" {
   }
 }
 
+variable "places" {
+  description = "Where else the jobs may read and write: backups and exports. Each with the ARN of a bucket and a folder of it."
+  type = list(object({
+    bucket_arn = string
+    prefix     = string
+  }))
+  default = []
+
+  validation {
+    condition = alltrue([
+      for place in var.places :
+      can(regex("^arn:aws[a-z-]*:s3:::[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", place.bucket_arn)) &&
+      can(regex("^[a-zA-Z0-9_-]+(/[a-zA-Z0-9_-]+)*$", place.prefix))
+    ])
+    error_message = "places must each have the ARN of a bucket (arn:aws:s3:::name) and a prefix without '/' at either end."
+  }
+}
+
 variable "tags" {
   description = "Tags of everything that is created."
   type        = map(string)

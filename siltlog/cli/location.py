@@ -12,6 +12,7 @@ import xxhash
 
 from siltlog.cli.session import needs
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.s3_denied import denied
 
 SAMPLE_BYTES = 1024 * 1024
 _PATTERN = re.compile(r"[*?\[]")
@@ -130,9 +131,13 @@ def _options(location: str) -> dict[str, Any]:
 
 @contextmanager
 def _readable(location: str) -> Iterator[None]:
-    """Each file system of fsspec has errors of its own: all but OSError become a sentence."""
+    """Each file system of fsspec has errors of its own: all but OSError become a sentence, denials of S3 too."""
     try:
         yield
+    except PermissionError as error:
+        if not location.startswith("s3://"):
+            raise
+        raise denied(getattr(error.__cause__, "operation_name", "GetObject"), location, str(error)) from error
     except OSError:
         raise
     except Exception as error:

@@ -6,7 +6,15 @@ from siltlog.openapi import shapes
 from siltlog.openapi.operation import GROUP, TOPIC, Operation, json_body, json_reply
 
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request", "not_acceptable")
-_AWAY = ("coordinator_unavailable", "shutting_down", "topic_unavailable", "overloaded", "wal_full", "disk_full")
+_AWAY = (
+    "coordinator_unavailable",
+    "shutting_down",
+    "topic_unavailable",
+    "store_denied",
+    "overloaded",
+    "wal_full",
+    "disk_full",
+)
 _RECORD_ERRORS = ("fenced_member", "unknown_topic", "unknown_partition", "offset_out_of_range")
 _READ_ERRORS = ("corrupt_data", "ack_timeout")
 _RECORD = {"member_id": "a", "generation": 1763710560000, "topic": "flights", "partition": 0, "offset": 7}
@@ -52,7 +60,7 @@ OPERATIONS = (
         (TOPIC,),
         json_body(ReplayRequest, {"replay_id": "2026-11-21", "offsets": [{"partition": 0, "offset": 3}]}),
         errors=(
-            *("shutting_down", "topic_unavailable", "overloaded", "wal_full", "disk_full"),
+            *("shutting_down", "topic_unavailable", "store_denied", "overloaded", "wal_full", "disk_full"),
             *_BODY_ERRORS,
             *("unknown_topic", "unknown_partition", "offset_out_of_range", *_READ_ERRORS),
             *("not_found", "idempotency_key_reused", "record_too_large", "invalid_record"),

@@ -145,6 +145,7 @@ OPERATIONS = (
             "not_acceptable",
             "corrupt_data",
             "topic_unavailable",
+            "store_denied",
         ),
     ),
 )

@@ -33,7 +33,7 @@ OPERATIONS = (
             ),
             query("limit", "How many at most; more than 1,000 is cut.", cut(1, 100)),
         ),
-        errors=("not_acceptable", "corrupt_data", "topic_unavailable"),
+        errors=("not_acceptable", "corrupt_data", "topic_unavailable", "store_denied"),
     ),
     Operation(
         "POST",
@@ -47,7 +47,15 @@ OPERATIONS = (
         body=json_body(JobRunRequest, _EXAMPLE),
         errors=(
             *("malformed_body", "request_timeout", "request_too_large", "invalid_request", "not_acceptable"),
-            *("shutting_down", "topic_unavailable", "overloaded", "wal_full", "disk_full", "ack_timeout"),
+            *(
+                "shutting_down",
+                "topic_unavailable",
+                "store_denied",
+                "overloaded",
+                "wal_full",
+                "disk_full",
+                "ack_timeout",
+            ),
         ),
     ),
     Operation(
@@ -58,6 +66,6 @@ OPERATIONS = (
         "When jobs run next",
         "As the process that runs the schedule of this log last said: this server, another one, or `silt schedule`.",
         {200: json_reply("The schedule.", shapes.Schedule)},
-        errors=("not_acceptable", "topic_unavailable"),
+        errors=("not_acceptable", "topic_unavailable", "store_denied"),
     ),
 )

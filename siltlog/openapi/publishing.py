@@ -90,6 +90,7 @@ _ERRORS = (
     "wal_full",
     "shutting_down",
     "topic_unavailable",
+    "store_denied",
     "disk_full",
     "ack_timeout",
 )
@@ -157,7 +158,7 @@ OPERATIONS = (
         f"Changes nothing. {_PRODUCER_TEXT}",
         {200: json_reply("What is known of it.", shapes.ProducerState)},
         (TOPIC, _PRODUCER),
-        errors=("unknown_topic", "topic_unavailable"),
+        errors=("unknown_topic", "topic_unavailable", "store_denied"),
     ),
     Operation(
         "POST",
@@ -178,7 +179,7 @@ OPERATIONS = (
                 "request_timeout",
                 "request_too_large",
             ),
-            *("wal_full", "shutting_down", "topic_unavailable", "disk_full", "ack_timeout"),
+            *("wal_full", "shutting_down", "topic_unavailable", "store_denied", "disk_full", "ack_timeout"),
         ),
     ),
 )

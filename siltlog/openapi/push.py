@@ -41,7 +41,7 @@ _TAIL = (
 )
 _ERRORS = (
     *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
-    *("topic_unavailable", "shutting_down"),
+    *("topic_unavailable", "store_denied", "shutting_down"),
 )
 _EVENTS = """\
 retry: 1000

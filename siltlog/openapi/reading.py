@@ -34,8 +34,8 @@ _BOUNDS = (
     names.HEADER_TABLE_OFFSET,
     names.HEADER_HIGH_WATERMARK,
 )
-_WRITE_ERRORS = ("topic_unavailable", "disk_full", "corrupt_data", "internal")
-_ERRORS = ("unknown_topic", "unknown_partition", "not_acceptable", "corrupt_data", "topic_unavailable")
+_WRITE_ERRORS = ("topic_unavailable", "store_denied", "disk_full", "corrupt_data", "internal")
+_ERRORS = ("unknown_topic", "unknown_partition", "not_acceptable", "corrupt_data", "topic_unavailable", "store_denied")
 
 
 def _cut(name: str, text: str, default: int, minimum: int, maximum: int) -> Parameter:

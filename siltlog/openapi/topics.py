@@ -18,7 +18,7 @@ from siltlog.openapi.operation import (
 )
 
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request", "invalid_config")
-_WRITE_ERRORS = ("shutting_down", "topic_unavailable", "wal_full", "disk_full")
+_WRITE_ERRORS = ("shutting_down", "topic_unavailable", "store_denied", "wal_full", "disk_full")
 _SAMPLE = {"partitions": 4, "config": {"retention.ms": 86_400_000}}
 
 

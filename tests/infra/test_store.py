@@ -225,11 +225,16 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S3Store, Stubber
 
 def test_refusals_of_s3_are_unavailable(refusing: tuple[S3Store, Stubber]) -> None:
     store, stubber = refusing
-    for code, status in (("SlowDown", 503), ("InternalError", 500), ("AccessDenied", 403), ("NoSuchBucket", 404)):
+    for code, status in (("SlowDown", 503), ("InternalError", 500), ("NoSuchBucket", 404)):
         stubber.add_client_error("get_object", code, "a reason", status)
         with pytest.raises(Unavailable, match=f"topics/t: {code} a reason") as caught:
             store.get("topics/t")
         assert caught.value.error_code == "topic_unavailable"
+    stubber.add_client_error("get_object", "AccessDenied", "a reason", 403)
+    denied = r"s3:GetObject on s3://bucket/prefix/topics/t \(AccessDenied a reason\)"
+    with pytest.raises(Unavailable, match=denied) as caught:
+        store.get("topics/t")
+    assert (caught.value.error_code, caught.value.retryable) == ("store_denied", "no")
     stubber.add_client_error("put_object", "SlowDown", http_status_code=503)
     with pytest.raises(Unavailable):
         store.put_if_absent("a", b"")
