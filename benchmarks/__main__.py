@@ -49,6 +49,7 @@ from benchmarks.spark_source import spark_source
 from benchmarks.stages import stages
 from benchmarks.starting import starting
 from benchmarks.sustained import sustained
+from benchmarks.week import week
 
 TOP = Path(__file__).parents[1]
 SECONDS = 4.0
@@ -64,7 +65,14 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "freshness": (freshness, "seconds from a publish until its record is in a new Delta snapshot"),
     "small_files": (small_files, "files an hour of a topic that gets little, and how fresh its table is"),
     "growth": (growth, "the same rate of single publishes, on more and more partitions"),
-    "commits": (commits, "one commit to a table of up to 2,000 files, with the refresh that follows"),
+    "commits": (
+        commits,
+        "one commit to a table of up to 2,000 files, or that removed up to 600,000 in a day, and its checkpoints",
+    ),
+    "week": (
+        week,
+        "the log of a topic that makes 3,600 files an hour, merged every hour, for a week at an hour a second",
+    ),
     "compaction": (compaction, "Spark merges files of records of 100 B, and keeps the last of each key"),
     "starting": (starting, "a Spark job until it is at work, with each option that hastens it left out"),
     "commands": (commands, "a program that imports Siltlog, a command line until it has answered"),

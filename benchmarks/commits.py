@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from benchmarks.bench import Bench
 from benchmarks.figure import Figure, Point
+from benchmarks.log_only import LogOnly
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.data_file import DataFile, write_data_file
@@ -22,6 +23,10 @@ from siltlog.infra.topic_config import TopicConfig
 COMMITS = (100, 1_000, 10_000)
 QUICK_COMMITS = (100, 300)
 LIVE_FILES = 2_000
+REMOVED = (0, 86_400, 600_000)
+"""None; by the budget of files; by flushing four partitions twice a second without one."""
+QUICK_REMOVED = (0, 20_000)
+FLUSHED_FILES = 4
 APPENDS = 40
 """Measured at each number of commits."""
 FILE_RECORDS = 50
@@ -56,7 +61,38 @@ def commits(bench: Bench) -> Iterator[Figure]:
         )
     p50 = float(np.median(maintained)) * 1000
     yield Figure("a checkpoint and the clean-up after it, off that path", p50, "ms")
+    for removed in QUICK_REMOVED if bench.quick else REMOVED:
+        yield from _after_removals(store, removed)
     yield _synced(bench.scratch)
+
+
+def _after_removals(store: ObjectStore, removed: int) -> Iterator[Figure]:
+    """What checkpoints cost a table that has removed so many files in the period for which they are kept."""
+    column = f"{removed:,} files removed in a day"
+    topic = LogOnly(store, f"removed-{removed}")
+    topic.add_and_remove(removed)
+    started = time.perf_counter()
+    topic.door.checkpoint()
+    yield Figure("a checkpoint", (time.perf_counter() - started) * 1000, "ms", column=column)
+    yield Figure("its length", topic.checkpoint_bytes() / 1e6, "MB", column=column)
+    started = time.perf_counter()
+    TopicTable.open(store, topic.topic, _clock)
+    yield Figure("open the table", (time.perf_counter() - started) * 1000, "ms", column=column)
+    committed = maintained = 0.0
+    commits, newest = 0, topic.checkpoint_bytes()
+    while topic.checkpoint_bytes() == newest:
+        started = time.perf_counter()
+        topic.commit(topic.files(FLUSHED_FILES))
+        between = time.perf_counter()
+        topic.door.maintain()
+        maintained += time.perf_counter() - between
+        committed += between - started
+        commits += 1
+    yield Figure("commits until the next", commits, "", column=column)
+    yield Figure("of a core, at two commits a second: commits", 200 * committed / commits, "%", column=column)
+    yield Figure("and checkpoints", 200 * maintained / commits, "%", column=column)
+    each = topic.checkpoint_bytes() / 1e3 / commits
+    yield Figure("written for checkpoints, at two commits a second", 2 * each, "kB/s", column=column)
 
 
 class _Table:

@@ -6,6 +6,7 @@ a lost answer came to is only in the entries themselves. Protocol: https://githu
 
 import io
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, NamedTuple
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from siltlog.infra import names
 from siltlog.infra.data_file import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, DataFile, bounded_timestamps
 from siltlog.infra.errors import problem
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store import REQUESTS_AT_ONCE, ObjectStore
 
 HOUR_MS = 3_600_000
 JOB_MS_MAX = 6 * HOUR_MS
@@ -105,6 +106,7 @@ class Entry:
     transactions: Mapping[str, int]
     properties: Mapping[str, str] | None
     """All table properties after it; None when it does not touch them."""
+    size_bytes: int = 0
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -135,6 +137,16 @@ def read_entry(store: ObjectStore, topic: str, version: int) -> Entry:
     return parse_entry(topic, path, version, store.get(path))
 
 
+def read_entries(store: ObjectStore, topic: str, versions: range) -> list[Entry]:
+    """As `read_entry` of each, some at a time: on S3 each is a request."""
+    if len(versions) < REQUESTS_AT_ONCE:
+        return [read_entry(store, topic, version) for version in versions]
+    paths = [entry_path(topic, version) for version in versions]
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        contents = pool.map(store.get, paths)
+        return [parse_entry(topic, *found) for found in zip(paths, versions, contents, strict=True)]
+
+
 def parse_entry(topic: str, path: str, version: int, content: bytes) -> Entry:
     """Raises Torn for an entry that is cut short, CorruptData for one that is damaged in another way."""
     info = _CommitInfo()
@@ -156,7 +168,7 @@ def parse_entry(topic: str, path: str, version: int, content: bytes) -> Entry:
     # App transactions come last: with all of them, nothing before them is cut off.
     if info.transactions is not None and len(transactions) < info.transactions:
         raise Torn(path)
-    return Entry(version, info.commit_id, tuple(adds), tuple(removes), transactions, properties)
+    return Entry(version, info.commit_id, tuple(adds), tuple(removes), transactions, properties, len(content))
 
 
 def _actions(topic: str, path: str, content: bytes) -> list[_Action]:
@@ -282,6 +294,7 @@ class State(NamedTuple):
     """By path."""
     checkpoint_version: int
     """-1 when there is no checkpoint."""
+    checkpoint_bytes: int
     entries: list[Entry]
     """Those after the checkpoint."""
 
@@ -294,12 +307,13 @@ def replay(store: ObjectStore, topic: str, version: int) -> State:
     checkpoint = standing_checkpoint(store, topic)
     if checkpoint is None or checkpoint.version > version:
         checkpoint = newest_checkpoint(store, topic, version)
-    state = State({}, {}, checkpoint.version if checkpoint else -1, [])
-    for path in checkpoint.paths if checkpoint else ():
-        _read_checkpoint(topic, path, store.get(path), state)
-    for later in range(state.checkpoint_version + 1, version + 1):
-        entry = read_entry(store, topic, later)
-        state.entries.append(entry)
+    at = checkpoint.version if checkpoint else -1
+    parts = [(path, store.get(path)) for path in (checkpoint.paths if checkpoint else ())]
+    entries = read_entries(store, topic, range(at + 1, version + 1))
+    state = State({}, {}, at, sum(len(content) for _, content in parts), entries)
+    for path, content in parts:
+        _read_checkpoint(topic, path, content, state)
+    for entry in entries:
         for path in entry.removes:
             state.files.pop(path, None)
         state.files.update((file.path, file) for file in entry.adds)

@@ -20,6 +20,7 @@ from siltlog.infra.environment import is_link, misspelt
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import http_url, named_hosts, page_origins, redis_url, region_name, root_parts
 from siltlog.infra.suggestion import nearest
+from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 from siltlog.infra.units import duration_ms, size_bytes
 
 MIB = 1024 * 1024
@@ -74,6 +75,8 @@ class ServerSettings(BaseSettings):
     flush_files_per_hour: int = Field(3_600, ge=-1)
     """How many small files a topic may make; past that partitions with little wait longer, up to five minutes.
     -1: without limit."""
+    removed_files_retention_ms: Millis = Field(REMOVED_FILES_MS_MAX, ge=REMOVED_FILES_MS_MIN, le=REMOVED_FILES_MS_MAX)
+    """How long a file that was compacted or expired stays for those who read an older version of a topic's table."""
     wal_bytes_max: Bytes = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
     """Disk the write-ahead log may use; publishing gets 503 above it."""
     head_bytes_max: Bytes = Field(256 * MIB, ge=MIB)

@@ -35,7 +35,7 @@ from siltlog.infra.table_commit import (
 from siltlog.infra.table_handle import Make
 from siltlog.infra.table_load import load, recover
 from siltlog.infra.table_log import TableLog
-from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.table_snapshot import TableSnapshot, removed_files_property
 from siltlog.infra.table_totals import Kept, check_cover, check_kept, compare_totals
 from siltlog.infra.topic_config import TopicConfig
 
@@ -113,16 +113,18 @@ class TopicTable(TableLog):
         *,
         offsets: Mapping[int, int] | None = None,
         former: Mapping[int, int] | None = None,
+        removed_files_ms: int | None = None,
     ) -> TableSnapshot:
         """Takes partitions over: `epochs` by partition, each above the table's, else Fenced.
 
         With `former` the table's epochs must also still be those: what the claim was decided on.
-        `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit.
+        `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit, and
+        so is how long removed files stay from now on.
         """
 
         def checked(snapshot: TableSnapshot) -> Make:
             transactions: dict[str, int] = {}
-            gaps: dict[str, str] = {}
+            changed: dict[str, str] = {}
             for partition, epoch in epochs.items():
                 if snapshot.epochs[partition] >= epoch:
                     raise self._fenced(partition, f"its epoch is {snapshot.epochs[partition]}, not below {epoch}")
@@ -136,11 +138,13 @@ class TopicTable(TableLog):
                     raise self._fenced(partition, f"its table offset is {table_offset}, above {offset}")
                 if offset > table_offset:
                     jumped = [*snapshot.gaps(partition), (table_offset, offset)]
-                    gaps[f"{names.PROPERTY_GAPS_PREFIX}{partition}"] = json.dumps(jumped)
+                    changed[f"{names.PROPERTY_GAPS_PREFIX}{partition}"] = json.dumps(jumped)
                 transactions[names.txn_epoch(partition)] = epoch
                 transactions[names.txn_offset(partition)] = offset
-            if gaps:
-                return lambda delta: commit_properties(delta, gaps, transactions, commit_id)
+            if removed_files_ms is not None and snapshot.removed_files_ms != removed_files_ms:
+                changed |= removed_files_property(removed_files_ms)
+            if changed:
+                return lambda delta: commit_properties(delta, changed, transactions, commit_id)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
         return self.commit(commit_id, checked)
@@ -189,13 +193,24 @@ class TopicTable(TableLog):
 
         return self.commit(commit_id, checked)
 
-    def set_config(self, config: TopicConfig, commit_id: str, *, unset: Collection[str] = ()) -> TableSnapshot:
-        """Sets the topic's own settings and puts those in `unset` back; what neither names stays as it is."""
+    def set_config(
+        self,
+        config: TopicConfig,
+        commit_id: str,
+        *,
+        unset: Collection[str] = (),
+        removed_files_ms: int | None = None,
+    ) -> TableSnapshot:
+        """Sets the topic's own settings and puts those in `unset` back; what neither names stays as it is.
+
+        `removed_files_ms` is what then holds, be it the topic's or the server's.
+        """
 
         def checked(snapshot: TableSnapshot) -> Make:
             # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
             transactions = {names.txn_offset(0): snapshot.offsets[0]}
-            return lambda delta: commit_properties(delta, config.properties(unset), transactions, commit_id)
+            properties = config.properties(unset) | _removed_files(removed_files_ms)
+            return lambda delta: commit_properties(delta, properties, transactions, commit_id)
 
         return self.commit(commit_id, checked)
 
@@ -208,6 +223,7 @@ class TopicTable(TableLog):
         *,
         config: TopicConfig,
         unset: Collection[str] = (),
+        removed_files_ms: int | None = None,
     ) -> TableSnapshot:
         """More partitions, owned under `epoch` as the others are, and `set_config` in the same commit.
 
@@ -226,7 +242,11 @@ class TopicTable(TableLog):
                 former = snapshot.transactions.get(names.txn_epoch(partition), 0)
                 if former >= epoch:
                     raise self._fenced(partition, f"its epoch is {former}, not below {epoch}")
-            properties = config.properties(unset) | grown_properties(snapshot, partitions, first_offsets)
+            properties = (
+                config.properties(unset)
+                | _removed_files(removed_files_ms)
+                | grown_properties(snapshot, partitions, first_offsets)
+            )
             return lambda delta: commit_properties(delta, properties, transactions, commit_id)
 
         return self.commit(commit_id, checked)
@@ -329,6 +349,10 @@ def topic_names(store: ObjectStore) -> list[str]:
         for name in store.folders(names.TOPICS_FOLDER)
         if names.DELTA_LOG_FOLDER in store.folders(names.topic_path(name))
     ]
+
+
+def _removed_files(period_ms: int | None) -> dict[str, str]:
+    return {} if period_ms is None else removed_files_property(period_ms)
 
 
 def _topic_exists(topic: str) -> SiltlogError:

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 
 from siltlog.infra import names
 from siltlog.infra.clock import format_us
-from siltlog.infra.delta_log import HOUR_MS, RETENTION_MS
+from siltlog.infra.delta_log import RETENTION_MS
 from siltlog.infra.errors import problem
-from siltlog.infra.table_snapshot import FALSE, TRUE, TableSnapshot
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.table_snapshot import FALSE, TRUE, TableSnapshot, interval, removed_files_property
+from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
 
-_PERIOD = f"interval {RETENTION_MS // HOUR_MS} hours"
-_RETENTION_PROPERTIES = {"delta.logRetentionDuration": _PERIOD, "delta.deletedFileRetentionDuration": _PERIOD}
+_LOG_PROPERTIES = {"delta.logRetentionDuration": interval(RETENTION_MS)}
 
 
 def new_properties(topic_id: str, partitions: int, config: TopicConfig, created_us: int) -> dict[str, str]:
     """Table properties of a new topic; the history says which partition count holds from which offsets on."""
     return {
-        **_RETENTION_PROPERTIES,
+        **_LOG_PROPERTIES,
+        **removed_files_property(config.integer("removed.files.retention.ms")),
         **config.properties(),
         names.PROPERTY_TOPIC_ID: topic_id,
         names.PROPERTY_DELETED: FALSE,
@@ -73,7 +73,8 @@ def grown_transactions(snapshot: TableSnapshot, partitions: int, epoch: int) -> 
 def deleted_properties(snapshot: TableSnapshot) -> dict[str, str]:
     """All that stays of a topic: nothing of its configuration may reach its successor."""
     return {
-        **_RETENTION_PROPERTIES,
+        **_LOG_PROPERTIES,
+        **removed_files_property(REMOVED_FILES_MS_MAX),
         names.PROPERTY_TOPIC_ID: snapshot.topic_id,
         names.PROPERTY_DELETED: TRUE,
         names.PROPERTY_PARTITIONS: str(snapshot.partitions),

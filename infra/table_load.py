@@ -21,6 +21,7 @@ class Loaded(NamedTuple):
     snapshot: TableSnapshot
     checkpoint_version: int
     """-1 when there is no checkpoint."""
+    checkpoint_bytes: int
     entries: Sequence[Entry]
     """Those after the checkpoint."""
 
@@ -50,7 +51,7 @@ def load(store: ObjectStore, topic: str) -> Loaded:
             snapshot = TableSnapshot.build(version, properties, state.transactions, state.files.values())
         except ValueError as error:
             raise damaged(topic, log_folder(topic), f"a property of version {version}: {error}") from error
-        return Loaded(handle, snapshot, state.checkpoint_version, state.entries)
+        return Loaded(handle, snapshot, state.checkpoint_version, state.checkpoint_bytes, state.entries)
     raise damaged(topic, log_folder(topic), f"an entry is missing: {missing}")
 
 

@@ -29,6 +29,7 @@ from siltlog.infra.delta_log import (
     entry_path,
     goes_on,
     log_folder,
+    read_entries,
     read_entry,
 )
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, Unavailable, problem
@@ -36,7 +37,7 @@ from siltlog.infra.local_store import LocalStore
 from siltlog.infra.log_clean_up import clean_up, remove_strays
 from siltlog.infra.s3_denied import write_was_denied
 from siltlog.infra.store import ObjectStore
-from siltlog.infra.table_checkpoints import Checkpoints
+from siltlog.infra.table_checkpoints import Checkpoints, checkpoint_is_due
 from siltlog.infra.table_commit import commit_actions, open_handle, translated
 from siltlog.infra.table_handle import Make
 from siltlog.infra.table_load import Loaded, load
@@ -45,7 +46,6 @@ from siltlog.infra.table_snapshot import TRUE, TableSnapshot
 Outcome = Literal["landed", "not_landed", "past", "unknown"]
 """The first three are for good: "past" is a commit of which the log, cleaned since, does not tell any more whether it
 landed. It cannot land now; the table's own numbers say what came of it."""
-CHECKPOINT_COMMITS = 20
 CLEAN_UP_S = 1_800.0
 COMMIT_ATTEMPTS_MAX = 20
 """Races that one commit may lose before it is given up for now."""
@@ -64,6 +64,10 @@ class TableLog:
         self._clock = clock
         self._handle = loaded.handle
         self._checkpoint_version = loaded.checkpoint_version
+        self._checkpoint_bytes = loaded.checkpoint_bytes
+        self._checkpoint_s = clock.monotonic()
+        self._entry_bytes = _bytes_of(loaded.entries)
+        """Of the log after the newest checkpoint."""
         self._checkpoints = Checkpoints()
         self._clean_again_s = -math.inf
 
@@ -90,7 +94,7 @@ class TableLog:
     def _take_in(self, version: int) -> Sequence[Entry]:
         before = self.snapshot.version
         try:
-            entries = [read_entry(self._store, self.topic, later) for later in range(before + 1, version + 1)]
+            entries = read_entries(self._store, self.topic, range(before + 1, version + 1))
             whole = goes_on(self._store, self.topic, before)
         except FileNotFoundError:
             whole = False
@@ -102,12 +106,16 @@ class TableLog:
         # Whatever is built on these entries must not outlive them, whoever wrote them.
         self._store.sync(entry_path(self.topic, entry.version) for entry in entries)
         self.snapshot = self.snapshot.after(entries)
+        self._entry_bytes += _bytes_of(entries)
         return entries
 
     def _reopen(self) -> Sequence[Entry]:
         """The entries after the newest checkpoint."""
         loaded = load(self._store, self.topic)
-        self._handle, self.snapshot, self._checkpoint_version = loaded[:3]
+        if loaded.checkpoint_version != self._checkpoint_version:
+            self._checkpoint_s = self._clock.monotonic()
+        self._handle, self.snapshot, self._checkpoint_version, self._checkpoint_bytes = loaded[:4]
+        self._entry_bytes = _bytes_of(loaded.entries)
         return loaded.entries
 
     def commit(
@@ -255,9 +263,19 @@ class TableLog:
 
     def maintain(self) -> None:
         """A checkpoint when one is due; then, and only then, log entries past their period go."""
-        version = self._handle.version
-        if version - self._checkpoint_version < CHECKPOINT_COMMITS:
+        commits = self._handle.version - self._checkpoint_version
+        now_s = self._clock.monotonic()
+        if not checkpoint_is_due(commits, self._entry_bytes, now_s - self._checkpoint_s, self._checkpoint_bytes):
             return
+        self.checkpoint()
+        # A log of a day is long to look through for the few entries that expired since the last checkpoint.
+        if now_s >= self._clean_again_s:
+            self._clean_again_s = now_s + CLEAN_UP_S
+            self.clean_log(self._clock.now_us() // 1000)
+
+    def checkpoint(self) -> None:
+        """Writes one of the newest version that was read, unless others have gone far beyond it."""
+        version = self._handle.version
         if not goes_on(self._store, self.topic, version):
             self._reopen()
             return
@@ -268,11 +286,6 @@ class TableLog:
         self._reopen()
         for older in self._checkpoints.written(version):
             self._store.delete(checkpoint_path(self.topic, older))
-        # A log of a day is long to look through for the few entries that expired since the last checkpoint.
-        now_s = self._clock.monotonic()
-        if now_s >= self._clean_again_s:
-            self._clean_again_s = now_s + CLEAN_UP_S
-            self.clean_log(self._clock.now_us() // 1000)
 
     def clean_log(self, now_ms: int) -> None:
         """Removes log entries that are past their period then and lie below a checkpoint."""
@@ -294,3 +307,7 @@ class TableLog:
             f"whether commit {commit_id} after version {version} of topic {self.topic} landed is not known: {error}",
             members={"topic": self.topic, "commit_id": commit_id, "after_version": version},
         )
+
+
+def _bytes_of(entries: Sequence[Entry]) -> int:
+    return sum(entry.size_bytes for entry in entries)

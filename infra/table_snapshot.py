@@ -1,18 +1,31 @@
 """What a topic table holds at one version. Immutable: a new version is a new snapshot."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from siltlog.infra import names
 from siltlog.infra.clock import parse_us
 from siltlog.infra.data_file import DataFile
-from siltlog.infra.delta_log import Entry
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.delta_log import HOUR_MS, Entry
+from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
 
 NOT_RELEASED = -1
 TRUE = "true"
 FALSE = "false"
+_REMOVED_FILES = "delta.deletedFileRetentionDuration"
+_INTERVAL = re.compile(r"interval (\d+) (second|hour)s?", re.IGNORECASE)
+
+
+def interval(period_ms: int) -> str:
+    """As Delta writes periods; part of a second counts as one."""
+    hours, rest = divmod(period_ms, HOUR_MS)
+    return f"interval {hours} hours" if rest == 0 else f"interval {-(-period_ms // 1_000)} seconds"
+
+
+def removed_files_property(period_ms: int) -> dict[str, str]:
+    return {_REMOVED_FILES: interval(period_ms)}
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,14 @@ class TableSnapshot:
     def config(self) -> TopicConfig:
         """The topic's own settings over the defaults."""
         return TopicConfig.from_properties(self.properties)
+
+    @property
+    def removed_files_ms(self) -> int:
+        """How long removed files stay: of the topic's own setting, or of the server that claimed it last."""
+        found = _INTERVAL.fullmatch(self.properties.get(_REMOVED_FILES, ""))
+        if found is None:
+            return REMOVED_FILES_MS_MAX
+        return int(found[1]) * (HOUR_MS if found[2].lower() == "hour" else 1_000)
 
     def gaps(self, partition: int) -> list[tuple[int, int]]:
         """Ranges of offsets [from, to) that were jumped and name no record."""

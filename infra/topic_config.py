@@ -19,6 +19,11 @@ FLUSH_WAIT_MS_MAX = 300_000
 """How long `flush.files.per.hour` may keep a record from its table (`flush.ms`, where that is longer)."""
 TIMESTAMP_BEFORE_MAX_MS = 20_089 * 86_400_000
 """55 years: what is a time in seconds is one of January or February 1970 in milliseconds, and longer ago."""
+REMOVED_FILES_MS_MIN = 21_600_000
+"""Jobs read the files of one version for so long."""
+REMOVED_FILES_MS_MAX = 86_400_000
+"""The log forgets then which files it removed when."""
+_INTEGER_MAX = 2**53 - 1
 _INTEGER = re.compile(r"-?[0-9]+")
 
 
@@ -27,6 +32,7 @@ class Setting(NamedTuple):
     kind: Literal["int", "choice"]
     minimum: int = 0
     choices: tuple[str, ...] = ()
+    maximum: int = _INTEGER_MAX
 
 
 SETTINGS: dict[str, Setting] = {
@@ -42,6 +48,9 @@ SETTINGS: dict[str, Setting] = {
     "flush.ms": Setting(1_000, "int", 1),
     "flush.bytes": Setting(16_777_216, "int", 1),
     "flush.files.per.hour": Setting(3_600, "int", UNLIMITED),
+    "removed.files.retention.ms": Setting(
+        REMOVED_FILES_MS_MAX, "int", REMOVED_FILES_MS_MIN, maximum=REMOVED_FILES_MS_MAX
+    ),
     "timestamp.type": Setting("create", "choice", choices=("create", "append")),
     "timestamp.after.max.ms": Setting(3_600_000, "int", UNLIMITED),
     "timestamp.before.max.ms": Setting(TIMESTAMP_BEFORE_MAX_MS, "int", UNLIMITED),
@@ -135,11 +144,12 @@ def validated(name: str, value: Any) -> Value:
     """`value` when it may be the setting `name`; raises Refused `invalid_config` that says what would be valid."""
     setting = _setting(name)
     if setting.kind == "int":
-        if not isinstance(value, int) or isinstance(value, bool) or not setting.minimum <= value <= 2**53 - 1:
+        if not isinstance(value, int) or isinstance(value, bool) or not setting.minimum <= value <= setting.maximum:
             unlimited = " (-1 is unlimited)" if setting.minimum == UNLIMITED else ""
+            most = "" if setting.maximum == _INTEGER_MAX else f" to {setting.maximum}"
             raise problem(
                 "invalid_config",
-                f"{name} must be a whole number from {setting.minimum}{unlimited}, not {value!r}",
+                f"{name} must be a whole number from {setting.minimum}{most}{unlimited}, not {value!r}",
             )
         return value
     if value not in setting.choices:

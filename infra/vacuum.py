@@ -26,11 +26,14 @@ from siltlog.infra.errors import problem
 from siltlog.infra.state_objects import superseded_objects
 from siltlog.infra.store import REQUESTS_AT_ONCE, ObjectInfo, ObjectStore, delete_all
 from siltlog.infra.table import TopicTable
+from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 
 PERIOD_MS_MIN = JOB_MS_MAX + OUTAGE_MS_MAX
 PERIOD_MS_MAX = RETENTION_MS
 """The log forgets then which files it removed when."""
 assert PERIOD_MS_MIN <= PERIOD_MS_MAX
+assert JOB_MS_MAX <= REMOVED_FILES_MS_MIN, "a job reads the files of the version it began with"
+assert REMOVED_FILES_MS_MAX <= RETENTION_MS, "which file was removed when is in the log"
 _ENTRY = re.compile(r"(\d{20})\.json")
 
 
@@ -69,14 +72,18 @@ def vacuum(
     snapshot = table.snapshot
     topic_path = names.topic_path(topic)
     listed = store.list(topic_path)
-    kept = snapshot.files.keys() | _removed_since(store, topic, listed, cutoff_ms)
-    needless = {
+    # Of a file that was removed the log says when. What it never had may be on its way into it: that has longer.
+    removed_cutoff_ms = now_ms - min(retention_ms, snapshot.removed_files_ms)
+    young, old = _removed(store, topic, listed, (now_ms - RETENTION_MS, removed_cutoff_ms))
+    kept = snapshot.files.keys() | young
+    beside = {
         info
         for info in listed
         if not (path := info.path.removeprefix(f"{topic_path}/")).startswith("_") and path not in kept
     }
+    needless = {info for info in beside if info.path.removeprefix(f"{topic_path}/") not in old}
     needless.update(superseded_objects(listed, topic, snapshot), store.unfinished(topic_path))
-    doomed = sorted(info for info in needless if info.modified_ms < cutoff_ms)
+    doomed = sorted((beside - needless) | {info for info in needless if info.modified_ms < cutoff_ms})
     if not dry_run:
         delete_all(store, doomed, progress)
         for folder in dict.fromkeys(info.path.rpartition("/")[0] for info in doomed):
@@ -91,23 +98,33 @@ def vacuum(
     return doomed
 
 
-def _removed_since(store: ObjectStore, topic: str, listed: list[ObjectInfo], cutoff_ms: int) -> set[str]:
-    """Paths, relative to the topic's, of files that commits since `cutoff_ms` removed."""
+def _removed(
+    store: ObjectStore, topic: str, listed: list[ObjectInfo], times_ms: tuple[int, int]
+) -> tuple[set[str], set[str]]:
+    """Paths, relative to the topic's, of files that commits removed since the later of `times_ms`, and of those that
+    they removed before it, since the earlier one."""
     floor = cleaned_below(store, topic)
-    young = [
-        int(entry[1])
+    found = [
+        (int(entry[1]), info.modified_ms)
         for info in listed
-        if info.modified_ms >= cutoff_ms
+        if info.modified_ms >= times_ms[0]
         and (entry := _ENTRY.fullmatch(info.path.removeprefix(f"{log_folder(topic)}/"))) is not None
         and int(entry[1]) >= floor
     ]
 
-    def removes(version: int) -> tuple[str, ...]:
+    def removes(entry: tuple[int, int]) -> tuple[str, ...]:
+        version, modified_ms = entry
         try:
             return read_entry(store, topic, version).removes
         except (FileNotFoundError, Torn) as error:
+            if modified_ms < times_ms[1] and version < cleaned_below(store, topic):
+                return ()  # cleaned since it was listed
             raise damaged(topic, entry_path(topic, version), "it is cut short or gone") from error
 
+    young: set[str] = set()
+    old: set[str] = set()
     # A topic that is flushed each second has 86,400 of them, and on S3 each is a request.
     with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-        return {path for found in pool.map(removes, young) for path in found}
+        for (_, modified_ms), paths in zip(found, pool.map(removes, found), strict=True):
+            (young if modified_ms >= times_ms[1] else old).update(paths)
+    return young, old - young

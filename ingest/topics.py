@@ -186,19 +186,24 @@ class Topics:
             config = topic.config.patched(changes)
             unset = topic.config.own.keys() - config.own.keys()
             changed = TopicConfig({setting: config.own[setting] for setting in changes if setting in config.own})
+            removed_files_ms = config.integer("removed.files.retention.ms")
             count = len(topic.partitions) if partitions is None else partitions
             check_growth(name, snapshot, count, changed)
             if count > len(topic.partitions):
-                await self._grow(topic, count, changed, unset)
+                await self._grow(topic, count, changed, unset, removed_files_ms)
             elif config.own != topic.config.own:
-                snapshot = await asyncio.to_thread(topic.table.set_config, changed, str(uuid.uuid4()), unset=unset)
+                snapshot = await asyncio.to_thread(
+                    topic.table.set_config, changed, str(uuid.uuid4()), unset=unset, removed_files_ms=removed_files_ms
+                )
                 self._log.see_table(topic, snapshot)
             else:
                 return topic
         self._logger.info("topic changed", topic=name, partitions=count, config=dict(changes))
         return topic
 
-    async def _grow(self, topic: TopicLog, partitions: int, config: TopicConfig, unset: Collection[str]) -> None:
+    async def _grow(
+        self, topic: TopicLog, partitions: int, config: TopicConfig, unset: Collection[str], removed_files_ms: int
+    ) -> None:
         commit_id = str(uuid.uuid4())
         with topic.pause():
             # The history says where the new count begins: what was sequenced by the old one must survive a crash.
@@ -214,6 +219,7 @@ class Topics:
                     commit_id,
                     config=config,
                     unset=unset,
+                    removed_files_ms=removed_files_ms,
                 )
             except OutcomeUnknown as error:
                 self._logger.warning("growing a topic: no answer yet", topic=topic.name, reason=error.detail)
@@ -312,7 +318,14 @@ async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = N
     log.group_commit.add_control(wal_state.encode(claiming))
     await log.group_commit.commit()
     epochs = {partition.partition: epoch for partition in topic.partitions}
-    snapshot = await asyncio.to_thread(topic.table.claim, epochs, str(uuid.uuid4()), offsets=offsets, former=former)
+    snapshot = await asyncio.to_thread(
+        topic.table.claim,
+        epochs,
+        str(uuid.uuid4()),
+        offsets=offsets,
+        former=former,
+        removed_files_ms=topic.config.integer("removed.files.retention.ms"),
+    )
     # Who claimed it since has it.
     topic.check_claimed(snapshot, epochs)
     topic.see(snapshot)

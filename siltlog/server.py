@@ -374,6 +374,7 @@ def _server_config(settings: ServerSettings) -> dict[str, Value]:
         "flush.ms": settings.flush_ms,
         "flush.bytes": settings.flush_bytes,
         "flush.files.per.hour": settings.flush_files_per_hour,
+        "removed.files.retention.ms": settings.removed_files_retention_ms,
     }
     return {name: value for name, value in given.items() if name.replace(".", "_") in settings.model_fields_set}
 

@@ -24,7 +24,7 @@ _SAMPLE = {"partitions": 4, "config": {"retention.ms": 86_400_000}}
 
 def _setting(setting: Setting, *, nullable: bool) -> Schema:
     if setting.kind == "int":
-        schema = whole(setting.minimum)
+        schema = whole(setting.minimum, setting.maximum)
         return {**schema, "type": ["integer", "null"]} if nullable else schema
     choices: list[Any] = [*setting.choices, *([None] if nullable else [])]
     return {"enum": choices}

@@ -43,6 +43,7 @@ OTHER: dict[str, Any] = {
     "flush_ms": 7,
     "flush_bytes": 7,
     "flush_files_per_hour": -1,
+    "removed_files_retention_ms": 7 * 3_600_000,
     "wal_bytes_max": 64 * MIB,
     "head_bytes_max": 2 * MIB,
     "request_bytes_max": 2_048,

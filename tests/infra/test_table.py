@@ -26,7 +26,7 @@ from siltlog.infra.errors import (
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable, topic_names
-from siltlog.infra.table_log import CHECKPOINT_COMMITS
+from siltlog.infra.table_checkpoints import COMMITS_MIN
 from siltlog.infra.topic_config import TopicConfig
 
 
@@ -471,7 +471,7 @@ def test_files_of_another_writer_are_committed_by_their_footers(disk: LocalStore
 
 def test_a_checkpoint_is_made_when_due_and_the_log_cleaned_after(store: ObjectStore) -> None:
     table, other = claimed(store), TopicTable.open(store, "t", CLOCK)
-    while table.snapshot.version < CHECKPOINT_COMMITS + 5:
+    while table.snapshot.version < COMMITS_MIN + 5:
         append(store, table, {0: 1})
         table.maintain()
     checkpoints = [info.path for info in store.list("topics/t/_delta_log") if info.path.endswith(".checkpoint.parquet")]
@@ -488,7 +488,7 @@ def test_entries_past_their_period_go_and_stale_handles_go_on(disk: LocalStore, 
     table = claimed(disk)
     stale = TopicTable.open(disk, "t", CLOCK)
     log = tmp_path / "topics/t/_delta_log"
-    while table.snapshot.version < CHECKPOINT_COMMITS:
+    while table.snapshot.version < COMMITS_MIN:
         append(disk, table, {0: 1})
     past_s = CLOCK.now_us() / 1e6 - RETENTION_MS / 1000 - 3_600
     for entry in log.glob("*.json"):

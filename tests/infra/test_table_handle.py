@@ -14,8 +14,8 @@ from siltlog.infra.delta_log import Checkpoint, entry_path, log_folder, newest_c
 from siltlog.infra.errors import CorruptData, OutcomeUnknown
 from siltlog.infra.local_store import LocalStore
 from siltlog.infra.table import TopicTable
+from siltlog.infra.table_checkpoints import COMMITS_MIN
 from siltlog.infra.table_handle import TableHandle, WindowHandle
-from siltlog.infra.table_log import CHECKPOINT_COMMITS
 
 LOG = log_folder("t")
 
@@ -40,11 +40,11 @@ def shown(disk: LocalStore) -> set[str]:
 
 def test_a_commit_looks_at_the_newest_checkpoint_and_what_follows_it_only(disk: LocalStore) -> None:
     table = claimed(disk)
-    while table.snapshot.version < CHECKPOINT_COMMITS + 2:
+    while table.snapshot.version < COMMITS_MIN + 2:
         append(disk, table, {0: 1})
         table.maintain()
-    first = CHECKPOINT_COMMITS - 1
-    entries = {f"{version:020d}.json" for version in range(first, CHECKPOINT_COMMITS + 3)}
+    first = COMMITS_MIN - 1
+    entries = {f"{version:020d}.json" for version in range(first, COMMITS_MIN + 3)}
     assert shown(disk) == entries | {"_last_checkpoint", f"{first:020d}.checkpoint.parquet"}
     assert disk.path(entry_path("t", 0)).exists()
     assert reopened(disk).snapshot == table.snapshot
@@ -119,16 +119,16 @@ def test_a_version_that_another_took_is_committed_after(disk: LocalStore, monkey
 def test_a_handle_that_slept_past_a_clean_up_does_not_take_a_version_anew(disk: LocalStore) -> None:
     table = claimed(disk)
     asleep = reopened(disk)
-    while table.snapshot.version < CHECKPOINT_COMMITS + 1:
+    while table.snapshot.version < COMMITS_MIN + 1:
         append(disk, table, {0: 1})
         table.maintain()
-    for version in range(CHECKPOINT_COMMITS):
+    for version in range(COMMITS_MIN):
         disk.path(entry_path("t", version)).unlink()
     with pytest.raises(OutcomeUnknown):
         asleep.claim({1: 9}, new_id())
     asleep.claim({1: 9}, new_id())
     assert not disk.path(entry_path("t", 2)).exists()
-    assert asleep.snapshot.version == table.refresh().version == CHECKPOINT_COMMITS + 2
+    assert asleep.snapshot.version == table.refresh().version == COMMITS_MIN + 2
 
 
 @pytest.mark.parametrize("version", [0, 2])

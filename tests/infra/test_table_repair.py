@@ -118,13 +118,11 @@ def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> LocalStore:
     """The root of a table with an older checkpoint, entries, a newer checkpoint, and one more entry."""
     disk = LocalStore(str(tmp_path_factory.mktemp("checkpointed")))
     table = claimed(disk)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("siltlog.infra.table_log.CHECKPOINT_COMMITS", 1)
-        append(disk, table, {0: 3})
-        table.maintain()
-        append(disk, table, {0: 3, 1: 1})
-        append(disk, table, {0: 3})
-        table.maintain()
+    append(disk, table, {0: 3})
+    table.checkpoint()
+    append(disk, table, {0: 3, 1: 1})
+    append(disk, table, {0: 3})
+    table.checkpoint()
     append(disk, table, {0: 3})
     return disk
 

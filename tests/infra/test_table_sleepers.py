@@ -28,14 +28,9 @@ SPAWN = multiprocessing.get_context("spawn")
 Queue = "multiprocessing.queues.Queue[str]"
 Act = Callable[[ObjectStore, TopicTable], object]
 COMMITS = 6
-"""From one checkpoint to the next."""
+"""Of those who go on, before they write a checkpoint."""
 EPOCH = 2
 """Of who takes the partitions over meanwhile."""
-
-
-@pytest.fixture(autouse=True)
-def _checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("siltlog.infra.table_log.CHECKPOINT_COMMITS", COMMITS)
 
 
 class Tomorrow(SystemClock):
@@ -88,7 +83,8 @@ def pass_by(store: ObjectStore) -> TopicTable:
     table.claim(dict.fromkeys(range(2), EPOCH), new_id())
     for _ in range(COMMITS):
         append(store, table, {1: 1}, epoch=EPOCH)
-    table.maintain()
+    table.checkpoint()
+    table.clean_log(Tomorrow().now_us() // 1000)
     append(store, table, {1: 1}, epoch=EPOCH)
     return table
 
@@ -299,7 +295,7 @@ def test_a_checkpoint_that_somebody_names_late_is_not_gone_by(store: ObjectStore
     late = filled(store)
     while late.snapshot.version < COMMITS:
         append(store, late, {0: 1})
-    late.maintain()
+    late.checkpoint()
     named = store.get(last_checkpoint_path("t"))
     table = pass_by(store)
     assert cleaned_below(store, "t") > COMMITS + 1

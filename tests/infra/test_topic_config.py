@@ -23,6 +23,7 @@ DEFAULTS: dict[str, Value] = {
     "flush.ms": 1_000,
     "flush.bytes": 16_777_216,
     "flush.files.per.hour": 3_600,
+    "removed.files.retention.ms": 86_400_000,
     "timestamp.type": "create",
     "timestamp.after.max.ms": 3_600_000,
     "timestamp.before.max.ms": 1_735_689_600_000,
@@ -34,7 +35,7 @@ DEFAULTS: dict[str, Value] = {
 
 def values_of(name: str) -> st.SearchStrategy[Value]:
     setting = SETTINGS[name]
-    return st.integers(setting.minimum, 2**53 - 1) if setting.kind == "int" else st.sampled_from(setting.choices)
+    return st.integers(setting.minimum, setting.maximum) if setting.kind == "int" else st.sampled_from(setting.choices)
 
 
 CONFIGS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in SETTINGS})
@@ -103,6 +104,8 @@ def test_a_property_that_is_not_valid_is_named() -> None:
         ({"flush.ms": None}, "whole number"),
         ({"flush.ms": 2**53}, "whole number"),
         ({"retention.ms": -2}, "(-1 is unlimited)"),
+        ({"removed.files.retention.ms": 3_600_000}, "must be a whole number from 21600000 to 86400000, not 3600000"),
+        ({"removed.files.retention.ms": 90_000_000}, "to 86400000, not 90000000"),
         ({"acks": "all"}, "acks must be one of none, wal, table"),
         ({"acks": 1}, "acks must be one of"),
         ({"cleanup.policy": ["delete"]}, "one of delete, compact"),

@@ -13,6 +13,7 @@ from siltlog.infra.errors import CorruptData, Refused, UnknownTopic
 from siltlog.infra.store import ObjectStore, open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_retention import move_starts, start_move
+from siltlog.infra.topic_config import REMOVED_FILES_MS_MIN, TopicConfig
 from siltlog.infra.vacuum import PERIOD_MS_MAX, PERIOD_MS_MIN, vacuum
 
 TOPIC = "t"
@@ -273,3 +274,17 @@ def test_the_same_on_s3(s3_server: S3Server) -> None:
     assert vacuumed(store, later_ms=DAY_MS - HOUR_MS) == set()
     assert vacuumed(store) == {file.path for file in small}
     assert read_data_file(store, TOPIC, merged, columns=["offset"]).num_rows == 15
+
+
+def test_removed_files_go_when_their_topic_says_and_what_was_never_in_the_table_stays(store: ObjectStore) -> None:
+    table = claimed(store, TOPIC)
+    table.set_config(TopicConfig({}), new_id(), removed_files_ms=REMOVED_FILES_MS_MIN)
+    first = append(store, table, {0: 5})[0]
+    second = append(store, table, {0: 5})[0]
+    merged = written(store, TOPIC, 0, 0, 10)
+    pending = written(store, TOPIC, 1, 0, 5)
+    table.rewrite(table.snapshot.version, [first, second], [merged], new_id())
+    assert vacuumed(store, later_ms=REMOVED_FILES_MS_MIN - HOUR_MS) == set()
+    assert vacuumed(store, later_ms=REMOVED_FILES_MS_MIN + HOUR_MS) == {first.path, second.path}
+    table.append([pending], {1: (0, 5)}, {1: 1}, new_id())
+    assert vacuumed(store) == set()

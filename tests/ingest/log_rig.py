@@ -10,6 +10,7 @@ from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.in_flight import InFlight
 from siltlog.infra.store import open_store
 from siltlog.infra.telemetry import logger
+from siltlog.infra.topic_config import Value
 from siltlog.ingest.body import Body, Rows
 from siltlog.ingest.log import Log
 from siltlog.ingest.start import start_log
@@ -47,7 +48,13 @@ class GatedDisk(Disk):
 
 @asynccontextmanager
 async def running_log(
-    folder: Path, disk: Disk, clock: Clock = CLOCK, *, lake: Path | None = None, take_over: bool = False
+    folder: Path,
+    disk: Disk,
+    clock: Clock = CLOCK,
+    *,
+    lake: Path | None = None,
+    take_over: bool = False,
+    server_config: dict[str, Value] | None = None,
 ) -> AsyncIterator[tuple[Log, Topics]]:
     """Recovers what `folder` holds; leaves it as a clean stop without a flush does."""
     store = open_store((lake or folder / "lake").as_uri())
@@ -69,7 +76,7 @@ async def running_log(
         store,
         wal,
         clock,
-        server_config={},
+        server_config=server_config or {},
         record_bytes_max=MIB,
         group_bytes_max=MIB // 8,
         head_bytes_max=MIB,

@@ -1,0 +1,82 @@
+"""A table of which only the log is real: what commits cost depends on what the log says of files, not on the files."""
+
+import dataclasses
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.data_file import DataFile
+from siltlog.infra.delta_log import checkpoint_path, last_checkpoint, log_folder
+from siltlog.infra.store import ObjectStore
+from siltlog.infra.table import TopicTable
+from siltlog.infra.table_commit import add_action, commit_actions, remove_action
+from siltlog.infra.topic_config import TopicConfig
+
+ACTIONS_MAX = 5_000
+"""Of one commit."""
+_clock = SystemClock()
+
+
+class LogOnly:
+    """A topic with one partition."""
+
+    def __init__(self, store: ObjectStore, topic: str) -> None:
+        self.store = store
+        self.topic = topic
+        self.door = TopicTable.create(
+            store,
+            topic,
+            topic_id=str(uuid.uuid4()),
+            partitions=1,
+            config=TopicConfig({}),
+            created_us=_clock.now_us(),
+            clock=_clock,
+        )
+
+    def files(self, count: int) -> list[DataFile]:
+        model = DataFile(
+            path="",
+            partition=0,
+            rows=1,
+            size_bytes=1_500,
+            first_offset=0,
+            last_offset=0,
+            min_timestamp_us=_clock.now_us(),
+            max_timestamp_us=_clock.now_us(),
+            modified_ms=_clock.now_us() // 1000,
+            footer_crc=1,
+        )
+        return [dataclasses.replace(model, path=f"partition=0/{uuid.uuid4()}-0.parquet") for _ in range(count)]
+
+    def commit(self, added: Sequence[DataFile], removed: Sequence[DataFile] = ()) -> None:
+        now_ms = _clock.now_us() // 1000
+        actions = [
+            *(remove_action(file, data_change=False, now_ms=now_ms) for file in removed),
+            *(add_action(file, data_change=False) for file in added),
+        ]
+        commit_id = str(uuid.uuid4())
+        transactions = {names.txn_offset(0): self.door.snapshot.version}
+        self.door.commit(commit_id, lambda _: lambda delta: commit_actions(delta, actions, transactions, commit_id))
+
+    def add_and_remove(self, count: int) -> None:
+        """Leaves so many removals in the log, and no file."""
+        while count > 0:
+            files = self.files(min(count, ACTIONS_MAX))
+            self.commit(files)
+            self.commit([], files)
+            count -= len(files)
+
+    def checkpoint_bytes(self) -> int:
+        """Of the newest one."""
+        checkpoint = last_checkpoint(self.store, self.topic)
+        if checkpoint is None:
+            return 0
+        return self.store.size(checkpoint_path(self.topic, checkpoint.version)) or 0
+
+    def log_bytes(self) -> int:
+        """On the disk; local roots only."""
+        folder = Path(unquote(urlsplit(self.store.uri(log_folder(self.topic))).path))
+        return sum(path.stat().st_size for path in folder.iterdir())
