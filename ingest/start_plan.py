@@ -140,12 +140,15 @@ def _owned_by_another(standing: Standing, taken: list[int]) -> str:
             f"{where} another server, or another data dir, owns them. Stop that server cleanly, or start with its data "
             "dir; if both are lost, `silt serve --take-over` goes on"
         )
-    told = [partition for partition in copied if partition in standing.ahead]
-    detail = "".join(
-        f" Partition {partition} has offsets up to {topic.snapshot.offsets[partition] - 1} in its table, and this data "
-        f"dir brought it those up to {standing.ahead[partition] - 1}."
-        for partition in told[:1]
-    )
+    told = next((partition for partition in copied if partition in standing.ahead), None)
+    detail = ""
+    if told is not None:
+        came = standing.ahead[told]
+        wrote = f"those up to {came - 1}" if came else "none of them"
+        detail = (
+            f" Partition {told} has offsets up to {topic.snapshot.offsets[told] - 1} in its table, and this data dir "
+            f"brought it {wrote}."
+        )
     return (
         f"{where} this data dir is an older copy of the one that owns them, which went on.{detail} Start with that "
         "one; if it is lost, `silt serve --take-over` goes on"

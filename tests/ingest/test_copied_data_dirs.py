@@ -23,7 +23,7 @@ from siltlog.infra.store import open_store
 from siltlog.infra.stranded import stranded_files
 from siltlog.infra.table import TopicTable
 from siltlog.infra.telemetry import Metrics
-from siltlog.ingest import flusher, start, stranded
+from siltlog.ingest import flusher, landed, start, stranded
 from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.group_commit import GroupCommit
 from siltlog.ingest.log import Log
@@ -316,5 +316,25 @@ def test_a_claim_right_behind_a_flush_is_not_taken_for_its_own(tmp_path: Path) -
         assert place.set_aside() == {(0, 1, "acknowledged meanwhile")}
         await place.stop()
         assert in_table(tmp_path / "lake") == [(0, 0, "flushed")]
+
+    asyncio.run(run())
+
+
+def test_a_flush_that_landed_unheard_is_known_by_its_records_once_the_log_of_the_table_was_cleaned(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        await place.start(tmp_path / "lake")
+        await place.publish(["a", "b"], 0)
+        with killed_at(TopicTable, "append", after=True):
+            await place.flush()
+        await place.kill()
+        with mock.patch.object(landed, "read_entry", side_effect=FileNotFoundError):
+            await place.start(tmp_path / "lake")
+        await place.publish(["c"], 0)
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "a"), (0, 1, "b"), (0, 2, "c")]
+        assert place.set_aside() == set()
 
     asyncio.run(run())
