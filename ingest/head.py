@@ -4,7 +4,9 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from siltlog.ingest.frames import Frames
 from siltlog.ingest.log_batch import LogBatch, concat
@@ -13,8 +15,12 @@ from siltlog.ingest.wal import Location, Wal
 COALESCE_CHUNKS = 32
 COALESCE_LEVELS = 2
 COALESCE_BYTES_MAX = 512 * 1024
-CHUNK_OVERHEAD_BYTES = 1_000
+CHUNK_OVERHEAD_BYTES = 2_500
 """What one chunk costs beside its Arrow buffers; counted, so that a head of tiny chunks stays within its budget."""
+RUN_BYTES = 230
+"""What one of a batch's runs takes, with the id and the sequence it names."""
+FRAME_BYTES = 48
+"""Of a joined chunk: the place of one frame, and when it was appended."""
 
 
 @dataclass(slots=True)
@@ -26,6 +32,7 @@ class Chunk:
     batch: LogBatch | None
     frames: Sequence[tuple[int, Location]]
     nbytes: int
+    """What it takes in memory; without a batch, in the WAL."""
     times: Sequence[float]
     """When each of `frames` was appended."""
     level: int = 0
@@ -54,7 +61,7 @@ class Head:
         return self._end
 
     def append(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
-        nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
+        nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES + RUN_BYTES * len(batch.runs)
         frames = ((batch.first_offset, frame),)
         chunk = Chunk(batch.first_offset, batch.next_offset, batch, frames, nbytes, (now_seconds,))
         self.chunks.append(chunk)
@@ -98,7 +105,7 @@ class Head:
             if chunk.next_offset <= table_offset:
                 if not chunk.frames:
                     return
-                chunk.frames = chunk.times = ()
+                self._settle(chunk)
                 continue
             if chunk.first_offset < table_offset:
                 # Joined while a flush was under way: what that flushed may be recycled from now on.
@@ -136,6 +143,17 @@ class Head:
             if chunk.next_offset > offset:
                 yield chunk
 
+    def _settle(self, chunk: Chunk) -> None:
+        """The table has all of the chunk: what only a flush asks for goes."""
+        chunk.frames = chunk.times = ()
+        if chunk.batch is None:
+            return
+        nbytes = chunk.nbytes
+        if chunk.batch.runs:
+            chunk.batch = replace(chunk.batch, runs=())
+        chunk.nbytes = _joined_bytes(chunk.batch, 0) if chunk.level else chunk.batch.nbytes + CHUNK_OVERHEAD_BYTES
+        self.resident_bytes += chunk.nbytes - nbytes
+
     def _coalesce(self) -> None:
         self._appended_since_merge += 1
         if self._appended_since_merge < COALESCE_CHUNKS:
@@ -170,13 +188,20 @@ def _frames_above(chunk: Chunk, table_offset: int) -> Iterator[tuple[int, Locati
 
 def _merge(tail: Sequence[Chunk]) -> Chunk:
     batches = [chunk.batch for chunk in tail if chunk.batch is not None]
-    batch = concat(batches)
+    # What stays is kept apart from what comes and goes: the allocator of all else rounds up by a third.
+    batch = concat(batches, pa.system_memory_pool())
     frames, times = Frames(), array("d")
     for chunk in tail:
         frames.join(chunk.frames)
         times.extend(chunk.times)
-    nbytes = batch.nbytes + CHUNK_OVERHEAD_BYTES
+    nbytes = _joined_bytes(batch, len(frames))
     return Chunk(tail[0].first_offset, batch.next_offset, batch, frames, nbytes, times, tail[0].level + 1)
+
+
+def _joined_bytes(batch: LogBatch, frames: int) -> int:
+    """What a chunk takes whose batch was joined, and so has buffers of its own."""
+    buffers: int = batch.columns.get_total_buffer_size()
+    return buffers + CHUNK_OVERHEAD_BYTES + RUN_BYTES * len(batch.runs) + FRAME_BYTES * frames
 
 
 def load(chunk: Chunk, wal: Wal) -> LogBatch:

@@ -20,6 +20,7 @@ from siltlog.infra.topic_config import TopicConfig, Value
 from siltlog.ingest import wal_state
 from siltlog.ingest.body import Body
 from siltlog.ingest.group_commit import GroupCommit
+from siltlog.ingest.head import CHUNK_OVERHEAD_BYTES
 from siltlog.ingest.idempotency import IdempotencyKey
 from siltlog.ingest.partition_log import PartitionLog, Piece
 from siltlog.ingest.producer_check import Part, Producer, checked, checked_keyed, refuse_sequences
@@ -401,7 +402,7 @@ class Log:
 
     def _on_group(self, partitions: Sequence[PartitionLog], nbytes: int, seconds: float) -> None:
         self._observe_group(seconds)
-        self._head_bytes_since_check += nbytes
+        self._head_bytes_since_check += nbytes + CHUNK_OVERHEAD_BYTES * len(partitions)
         if self._head_bytes_since_check > self._head_bytes_max // HEAD_CHECKS_PER_BUDGET:
             self._head_bytes_since_check = 0
             self._evict()

@@ -132,15 +132,18 @@ def record_batch(
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[mask])
 
 
-def concat(batches: Sequence[LogBatch]) -> LogBatch:
-    """One batch of contiguous batches (at least one); a column that only some have is null in the others."""
+def concat(batches: Sequence[LogBatch], memory_pool: pa.MemoryPool | None = None) -> LogBatch:
+    """One batch of contiguous batches (at least one); a column that only some have is null in the others.
+
+    Its columns are in `memory_pool`, or Arrow's default.
+    """
     if len(batches) == 1:
         return batches[0]
     mask = 0
     for batch in batches:
         mask |= _MASKS[tuple(batch.columns.schema.names)]
     schema = _SCHEMAS[mask]
-    table = pa.concat_batches([_with_columns(batch.columns, schema) for batch in batches])
+    table = pa.concat_batches([_with_columns(batch.columns, schema) for batch in batches], memory_pool)
     nbytes = sum(batch.nbytes for batch in batches)
     return LogBatch(batches[0].first_offset, table, nbytes, _concat_runs(batches))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from siltlog.infra.arrow_arrays import binary_array
 from siltlog.infra.bounds import Bounds
 from siltlog.infra.schema import TIMESTAMP
 from siltlog.ingest.body import Rows, headers_array
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 JOIN_BYTES_MAX = 64 * 1024
 """Batches above it are frames of their own: joining would copy them."""
+EXACT_BYTES_MIN = 16 * 1024
+"""Batches from it on may stay in the head as they are, and Arrow's builder leaves up to half of its memory unused."""
 
 
 class Piece(NamedTuple):
@@ -245,14 +248,15 @@ def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:
             rows.headers += piece.records.headers
             rows.sequences += piece.records.sequences
     with_gaps = any(piece.producer is not None and piece.producer.skipped for piece in pieces)
+    nbytes = sum(piece.nbytes for piece in pieces)
     columns = record_batch(
         pa.array(rows.timestamps, TIMESTAMP),
-        pa.array(rows.values, pa.binary()),
+        binary_array(rows.values) if nbytes >= EXACT_BYTES_MIN else pa.array(rows.values, pa.binary()),
         pa.array(rows.keys, pa.binary()) if any(key is not None for key in rows.keys) else None,
         headers_array(rows.headers),
         pa.array(rows.sequences, pa.int64()) if with_gaps else None,
     )
-    return LogBatch(first_offset, columns, sum(piece.nbytes for piece in pieces), _runs(pieces))
+    return LogBatch(first_offset, columns, nbytes, _runs(pieces))
 
 
 def _runs(pieces: list[Piece]) -> Runs:

@@ -1,6 +1,9 @@
 """The head under random appends, flushes, evictions and recycling: what it covers it gives."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -119,3 +122,71 @@ def test_what_is_flushed_makes_the_rest_no_older(flushed: int, joined_before: bo
     assert head.oldest_unflushed_seconds == pytest.approx(flushed, abs=2)
     head.flushed(count)
     assert head.oldest_unflushed_seconds is None
+
+
+SLACK_BYTES = 500_000
+TAKEN = """
+import sys
+from pathlib import Path
+
+from siltlog.ingest.body import Rows
+from siltlog.ingest.head import Head
+from siltlog.ingest.partition_log import Piece, _batches_of
+from siltlog.ingest.sequencer import ProducerBatch
+from siltlog.ingest.wal import Location
+
+records, value_bytes, batches, by_producers, flushed = map(int, sys.argv[1:])
+
+
+def taken_bytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+def append(number):
+    keys = [b"key-%d" % number] * records
+    values = [(b"%d " % number) * value_bytes for _ in range(records)]
+    values = [value[:value_bytes] for value in values]
+    rows = Rows([number] * records, keys, values, [None] * records, [-1] * records, [None] * records)
+    nbytes = sum(len(key) + len(value) + 20 for key, value in zip(keys, values))
+    # The id is another object in each request.
+    name = f"producer-{number % 3}" + "x" * 24
+    by = ProducerBatch(name, 0, 1_000_000 + number * records, records, 0) if by_producers else None
+    [batch] = _batches_of(head.end, [Piece(records, rows, nbytes, by)])
+    payload = batch.payload()
+    head.append(batch, Location(1, 4096 * number, len(payload[0]), number), 1.0 + number)
+    if flushed and number % 100 == 0:
+        head.flushed(head.end)
+
+
+head = Head(0)
+# As many as warm the allocators first.
+for number in range(batches // 4):
+    append(number)
+taken, said = taken_bytes(), head.resident_bytes
+for number in range(batches // 4, batches):
+    append(number)
+print(taken_bytes() - taken, head.resident_bytes - said)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks the kernel what a process takes")
+@pytest.mark.parametrize(
+    ("records", "value_bytes", "batches", "by_producers", "flushed"),
+    [
+        (5, 100, 8_000, True, True),
+        (5, 100, 8_000, True, False),
+        (5, 100, 8_000, False, True),
+        (1, 10, 12_000, True, False),
+        (50, 1_000, 400, False, True),
+    ],
+)
+def test_it_takes_as_much_memory_as_it_says(
+    records: int, value_bytes: int, batches: int, by_producers: bool, flushed: bool
+) -> None:
+    """In a process of its own, which asks the kernel: what allocators add counts too."""
+    shape = [str(int(number)) for number in (records, value_bytes, batches, by_producers, flushed)]
+    run = subprocess.run([sys.executable, "-c", TAKEN, *shape], capture_output=True, text=True, check=True, timeout=120)
+    taken, said = map(int, run.stdout.split())
+    assert taken < said * 1.2 + SLACK_BYTES, f"it takes {taken / said:.2f} times as much"
+    assert said < taken * 1.4 + SLACK_BYTES, f"it takes only {taken / said:.2f} of it"
