@@ -101,7 +101,8 @@ def run(steps: list[tuple[object, ...]]) -> None:
                 at, producers = saved if from_older else (submitted, copied(sequencer.dump(submitted)))
                 log = [sent for sent in log if sent.end <= submitted]
                 sequencer = Sequencer(submitted)
-                sequencer.load(producers.items())
+                # Copies: what was saved is loaded again by the next crash.
+                sequencer.load(copied(producers).items())
                 for sent in log:
                     if sent.offset >= at or random.Random(sent.offset).random() < 0.5:
                         # Batches that the state knows of already may be replayed too.
