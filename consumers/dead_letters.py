@@ -67,9 +67,9 @@ class DeadLetters:
         self.buried: Counter[str] = Counter()
         """Records that became dead letters, by their topic, since the process started."""
 
-    async def attempt(self, group: str, request: AttemptRequest) -> int:
-        """Counts one attempt at a record, to be told before it is handled; how many there are with it."""
-        found = await self._groups.attempt(group, request, count=True)
+    async def attempt(self, group: str, request: AttemptRequest, suspect_max: int | None = None) -> Attempted:
+        """Counts one attempt at a record, to be told before it is handled; `suspect_max` as in `Groups.attempt`."""
+        found = await self._groups.attempt(group, request, count=True, suspect_max=suspect_max)
         if request.offset < found.committed:
             raise problem(
                 "invalid_request",
@@ -77,12 +77,12 @@ class DeadLetters:
                 f"the record at {request.offset} is done, and has no more attempts",
                 committed=found.committed,
             )
-        self.attempts[request.topic] += 1
-        return found.attempts
+        self.attempts[request.topic] += not found.spent
+        return found
 
     async def nack(self, group: str, request: DeadLetterRequest, attempts_max: int) -> Nacked:
         """The record's handling failed: counts an attempt, and buries the record where that was the last."""
-        attempts = await self.attempt(group, request)
+        attempts = (await self.attempt(group, request)).attempts
         if attempts < attempts_max:
             return Nacked(attempts, None)
         return Nacked(attempts, await self.bury(group, request))

@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from siltlog.consumers.dead_letter_replay import Replay, ReplayRequest
 from siltlog.consumers.dead_letters import DeadLetters
-from siltlog.consumers.group_requests import AttemptRequest, DeadLetterRequest
+from siltlog.consumers.group_requests import CountRequest, DeadLetterRequest
 from siltlog.consumers.media import chosen_media
 from siltlog.infra import names
 from siltlog.infra.errors import problem
@@ -15,7 +15,7 @@ from siltlog.infra.http import Query, body_of, decode, json_reply
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 
-_attempt_decoder = msgspec.json.Decoder(AttemptRequest)
+_attempt_decoder = msgspec.json.Decoder(CountRequest)
 _dead_letter_decoder = msgspec.json.Decoder(DeadLetterRequest)
 _replay_decoder = msgspec.json.Decoder(ReplayRequest)
 
@@ -35,7 +35,9 @@ class DeadLettersHttp:
     async def attempt(self, request: Request) -> Response:
         group = _asked(request, "group")
         body = decode(await body_of(request, BODY_BYTES_MAX), _attempt_decoder)
-        return json_reply({"attempts": await self._dead_letters.attempt(group, body)})
+        found = await self._dead_letters.attempt(group, body, body.attempts_max)
+        document = {"attempts": found.attempts}
+        return json_reply(document if body.attempts_max is None else {**document, "spent": found.spent})
 
     async def bury(self, request: Request) -> Response:
         group = _asked(request, "group")

@@ -100,6 +100,11 @@ class AttemptRequest(PolledOffset):
     generation: Whole
 
 
+class CountRequest(AttemptRequest):
+    attempts_max: Limit | None = None
+    """Given where the record may have ended a former holder, and is about to be handled: counted while it has fewer."""
+
+
 class DeadLetterRequest(AttemptRequest):
     error: str
     """Why the record was given up; what is past ERROR_CHARS_MAX is cut."""

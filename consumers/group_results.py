@@ -45,6 +45,8 @@ class Attempted(NamedTuple):
     """The group's offset in the partition; -1 when it has none yet."""
     lower: list[int]
     """Lower offsets that the same member has an attempt at, and did not commit."""
+    spent: bool = False
+    """It had all its attempts before, and was not counted."""
 
 
 class MemberState(NamedTuple):

@@ -184,8 +184,13 @@ class Groups:
             )
         self._raise_for(reply, group, request.member_id or "")
 
-    async def attempt(self, group: str, request: AttemptRequest, *, count: bool) -> Attempted:
+    async def attempt(
+        self, group: str, request: AttemptRequest, *, count: bool, suspect_max: int | None = None
+    ) -> Attempted:
         """What is known of handling a record, counting one more attempt with `count`; never of one that was committed.
+
+        With `suspect_max` the record may have ended a former holder, and is about to be handled: it is counted while
+        it has fewer attempts, the one by which it ended a consumer among them.
 
         Raises Fenced where the member does not hold the partition, what `GroupTopics.record` does, and Refused
         `invalid_request` where too many records of the partition have attempts and none is committed.
@@ -199,6 +204,8 @@ class Groups:
             "count": count,
             "open_max": OPEN_ATTEMPTS_MAX,
         }
+        if suspect_max is not None:
+            body["suspect_max"] = suspect_max
         reply = await self._runner.run("attempts", group, body)
         self._raise_for(reply, group, request.member_id)
         if reply["status"] == "too_many":
@@ -207,7 +214,7 @@ class Groups:
                 f"{OPEN_ATTEMPTS_MAX} records of {request.topic}/{request.partition} have attempts and are not "
                 f"committed by the group {group}: commit what is done before another one is begun",
             )
-        return Attempted(key, reply["attempts"], reply["committed"], list(reply["lower"]))
+        return Attempted(key, reply["attempts"], reply["committed"], list(reply["lower"]), reply["spent"])
 
     async def describe(self, group: str) -> GroupState:
         """Raises Refused `unknown_group`. Offsets of topics that are gone are left out."""

@@ -4,7 +4,8 @@ Each partition has one lane at a time, so its order is kept; a lane whose record
 often a record failed is counted by the group, not here, so that it is known to whoever has the partition next. A record
 that ends its consumer fails without a word: before records are handed out the group is told up to where (`delivered`),
 and whoever finds that a former holder was told beyond what it committed counts each of those before it is handled, and
-commits it before the next.
+commits it before the next. Where a record has one attempt only, nobody may find out by trying: then the group is told
+of each alone, and one that was told of and not committed has had it.
 """
 
 import logging
@@ -91,7 +92,7 @@ class Handling:
         for lane in (*first, *self._lanes.values()):
             if lane.step == "ready" and not lane.busy and lane.rests_until <= now and lane.at not in away:
                 lane.busy = True
-                lane.single = self._is_suspect(lane)
+                lane.single = self._one_by_one or self._is_suspect(lane)
                 lane.started = now
                 return lane
         return None
@@ -213,7 +214,7 @@ class Handling:
                 raise error
             if error is not None:
                 self._failed(lane, error)
-            elif lane.finished and lane is not self._suspect:
+            elif lane.finished and lane is not self._suspect and not self._one_by_one:
                 self._leave(lane)
             else:
                 lane.step = "begin"
@@ -235,7 +236,9 @@ class Handling:
             self._hold_back(lane, lane.state.runs > 0)
         now = self._clock.monotonic()
         active = sum(lane.rests_until <= now for lane in self._lanes.values())
-        while active < LANES_PER_WORKER * self._options.workers:
+        # What the group is told of alone is begun at once.
+        per_worker = 1 if self._one_by_one else LANES_PER_WORKER
+        while active < per_worker * self._options.workers:
             run = self._inbox.next_run(CHUNK_RECORDS)
             if run is None:
                 return
@@ -257,7 +260,7 @@ class Handling:
         beginning = [lane for lane in lanes if lane.step == "begin" and self._is_beyond(lane)]
         if len(beginning) > 1:
             offsets = {lane.at: readable(lane.state, lane.done) for lane in beginning}
-            told = {lane.at: max(offsets[lane.at], lane.after + AHEAD_OFFSETS) for lane in beginning}
+            told = {lane.at: max(offsets[lane.at], self._ahead(lane)) for lane in beginning}
             try:
                 yield from self._inbox.commit(offsets, 0, told)
             except SiltlogError as error:
@@ -267,7 +270,22 @@ class Handling:
 
     def _is_beyond(self, lane: Lane) -> bool:
         """Whether the group does not know yet that the lane's records are handed out."""
-        return not self._is_suspect(lane) and lane.after > self._told.get(lane.at, 0)
+        needed = self._ahead(lane) if self._one_by_one else lane.after
+        return not self._is_suspect(lane) and needed > self._told.get(lane.at, 0)
+
+    @property
+    def _one_by_one(self) -> bool:
+        return self._options.max_attempts == 1
+
+    def _begun(self, lane: Lane) -> int:
+        """Up to where records of the lane may be begun before the group hears of it again."""
+        return lane.done if self._one_by_one else lane.after
+
+    def _ahead(self, lane: Lane) -> int:
+        """Up to where the group is told that records are handed out."""
+        if self._one_by_one and not lane.finished:
+            return lane.record.offset + 1
+        return lane.after + AHEAD_OFFSETS
 
     def _is_due(self, lane: Lane) -> bool:
         """Whether there is something to tell the group before a worker may have it."""
@@ -297,19 +315,30 @@ class Handling:
     def _tell(self, lane: Lane) -> Program[None]:
         if lane.step == "begin":
             if self._suspect is lane:
-                yield from self._commit(lane, max(lane.after, lane.state.delivered or 0))
+                yield from self._commit(lane, max(self._begun(lane), lane.state.delivered or 0))
                 self._suspect = None
             elif lane.finished:
+                if self._one_by_one and lane.done != lane.state.committed:
+                    # It would pass for one that ended its consumer.
+                    yield from self._commit(lane, lane.done)
                 self._leave(lane)
             elif self._is_suspect(lane):
                 yield from self._count_before(lane)
             else:
                 if self._is_beyond(lane):
-                    yield from self._commit(lane, lane.after + AHEAD_OFFSETS)
+                    yield from self._commit(lane, self._ahead(lane))
+                if lane.attempts and not lane.counted:
+                    if self._inbox.is_ending:
+                        # It would be counted, and not be handled any more.
+                        lane.rests_until = self._clock.monotonic() + BACKOFF_MS_MAX / 1000
+                        return
+                    # Should it end the consumer now, its next one knows of this attempt too.
+                    lane.attempts, lane.counted = (yield from self._count(lane)), True
                 lane.step = "ready"
         elif lane.step == "failed":
-            if not self._is_suspect(lane):
+            if not lane.counted:
                 lane.attempts = yield from self._count(lane)
+            lane.counted = False
             if self._suspect is lane:
                 self._suspect = None
             if lane.attempts >= self._options.max_attempts:
@@ -324,9 +353,12 @@ class Handling:
     def _count_before(self, lane: Lane) -> Program[None]:
         """The record may have ended a consumer: it is counted, with nothing uncommitted before it."""
         if lane.done != lane.state.committed:
-            yield from self._commit(lane, max(lane.after, lane.state.delivered or 0))
-        lane.attempts = yield from self._count(lane)
-        if lane.attempts <= self._options.max_attempts:
+            yield from self._commit(lane, max(self._begun(lane), lane.state.delivered or 0))
+        reply = yield from calls.count_attempt(self._named(lane), self._options.max_attempts)
+        lane.attempts, lane.counted = reply["attempts"], True
+        # Told of alone, it was begun: its only attempt is what was counted now.
+        had_one = self._one_by_one and lane.record.offset + 1 == lane.state.delivered
+        if not (reply["spent"] or had_one):
             self._suspect, lane.step = lane, "ready"
         else:
             lane.error = lane.error or "its consumer ended, or lost the partition, while it was handled"
@@ -344,7 +376,7 @@ class Handling:
         record = lane.record
         if lane.done != lane.state.committed:
             # What was begun before it must not be open any more.
-            yield from self._commit(lane, max(lane.after, self._told.get(lane.at, 0)))
+            yield from self._commit(lane, max(self._begun(lane), self._told.get(lane.at, 0)))
         yield from calls.bury(self._named(lane), lane.error)
         _log.error("%s offset %d is a dead letter: %s", _place(lane), record.offset, lane.error)
         self._inbox.positions.committed({lane.at: record.offset + 1})

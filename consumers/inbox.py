@@ -130,6 +130,11 @@ class Inbox:
     def commit_due(self, now: float) -> bool:
         return now >= self.commit_at
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether `ended` is about to say so."""
+        return self.woken or self.closing
+
     def ended(self) -> bool:
         """Whether a poll or an iteration is to return now; being woken counts once."""
         woken, self.woken = self.woken, False

@@ -18,10 +18,23 @@ Step = Literal["begin", "ready", "failed", "bury"]
 
 
 class Lane:
-    """What a worker changes is `index`, `attempts` and `started`; all else is changed while none is `busy` with it."""
+    """What a worker changes is `index`, `attempts`, `counted` and `started`; all else is changed while none is `busy`
+    with it."""
 
     __slots__ = (
-        *("after", "at", "attempts", "busy", "error", "holds_back", "index", "records", "rests_until", "run"),
+        *(
+            "after",
+            "at",
+            "attempts",
+            "busy",
+            "counted",
+            "error",
+            "holds_back",
+            "index",
+            "records",
+            "rests_until",
+            "run",
+        ),
         *("single", "started", "state", "step", "stopping", "troubled_since"),
     )
 
@@ -44,6 +57,8 @@ class Lane:
         """When the record that is being handled was begun (monotonic seconds)."""
         self.attempts = 0
         """At the record that is next, as far as they were counted."""
+        self.counted = False
+        """The attempt that is next, or under way, is among them already."""
         self.error = ""
         self.rests_until = 0.0
         self.troubled_since: float | None = None
@@ -68,6 +83,7 @@ class Lane:
     def passed(self) -> None:
         """The record that was next is handled, or given up."""
         self.attempts = 0
+        self.counted = False
         self.index += 1
 
     def rest(self) -> Run:

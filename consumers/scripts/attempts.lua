@@ -1,9 +1,10 @@
 -- Counts an attempt to handle a record, or only tells what is known of it.
 --
 -- request: member, generation, partition, offset, count (false: only tell), open_max (records of a partition with
--- attempts, at most).
--- reply: status ok | fenced_commits (with partitions) | too_many; attempts, committed (-1: nothing yet), lower: offsets
--- below this one whose last attempt was this member's.
+-- attempts, at most), suspect_max (given: the record may have ended a former holder, and is about to be handled; it is
+-- counted only while it has fewer attempts).
+-- reply: status ok | fenced_commits (with partitions) | too_many; attempts, spent (true: not counted, it had suspect_max
+-- already), committed (-1: nothing yet), lower: offsets below this one whose last attempt was this member's.
 
 local partition, offset = request.partition, request.offset
 local fenced = fenced_commits(request.member, request.generation, { { partition } })
@@ -11,7 +12,7 @@ if #fenced > 0 then
   return finish({ status = 'fenced_commits', partitions = fenced })
 end
 
-local reply = { status = 'ok', attempts = 0, committed = offsets_of({ partition })[1], lower = {} }
+local reply = { status = 'ok', attempts = 0, spent = false, committed = offsets_of({ partition })[1], lower = {} }
 local attempts = attempts_of(partition)
 local found = nil
 for _, entry in ipairs(attempts.open) do
@@ -26,10 +27,21 @@ if request.count and offset >= reply.committed then
     if #attempts.open >= request.open_max then
       return finish({ status = 'too_many' })
     end
-    found = { offset, 0, request.member }
+    found = { offset, 0, request.member, request.suspect_max and SUSPECT or nil }
     attempts.open[#attempts.open + 1] = found
   end
-  found[2], found[3] = found[2] + 1, request.member
+  if request.suspect_max then
+    -- Whoever counted it as a suspect has ended as well: it was this record that ended the one before, who had begun it
+    -- without counting it.
+    if found[4] == SUSPECT and found[3] ~= request.member then
+      found[2], found[4] = found[2] + 1, GUILTY
+    end
+    reply.spent = found[2] >= request.suspect_max
+  end
+  found[3] = request.member
+  if not reply.spent then
+    found[2] = found[2] + 1
+  end
   put_attempts(partition, attempts)
 end
 if found then

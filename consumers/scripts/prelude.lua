@@ -234,7 +234,9 @@ local function offsets_of(partitions)
 end
 
 -- What is known of how records that the group has not passed were handled: `to`, below which they were handed out, and
--- `open`, records with an attempt that was counted, each {offset, attempts, the member that counted the last one}.
+-- `open`, records with an attempt that was counted, each {offset, attempts, the member that counted the last one, and
+-- SUSPECT where the first was counted because it may have ended its consumer, GUILTY once it is known to have}.
+local SUSPECT, GUILTY = 1, 2
 local function attempts_of(partition)
   local packed = redis.call('HGET', ATTEMPTS, partition)
   return packed and cmsgpack.unpack(packed) or { to = 0, open = {} }

@@ -125,10 +125,14 @@ class GroupRecord(NamedTuple):
         }
 
 
-def count_attempt(record: GroupRecord) -> Call[Document]:
-    """Once: who has to know whether it was counted asks again, and it counts twice."""
+def count_attempt(record: GroupRecord, attempts_max: int | None = None) -> Call[Document]:
+    """Once: who has to know whether it was counted asks again, and it counts twice.
+
+    `attempts_max` is for a record that may have ended its consumer.
+    """
     path = f"{group_path(record.group)}/attempts"
-    reply = yield json_request("POST", path, record.document(), retry_timeout_ms=0)
+    document = record.document() if attempts_max is None else {**record.document(), "attempts_max": attempts_max}
+    reply = yield json_request("POST", path, document, retry_timeout_ms=0)
     document: Document = reply.json()
     return document
 

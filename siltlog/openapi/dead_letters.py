@@ -1,7 +1,7 @@
 """Attempts, dead letters and their way back: what the document says of them."""
 
 from siltlog.consumers.dead_letter_replay import ReplayRequest
-from siltlog.consumers.group_requests import AttemptRequest, DeadLetterRequest
+from siltlog.consumers.group_requests import CountRequest, DeadLetterRequest
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import GROUP, TOPIC, Operation, json_body, json_reply
 
@@ -27,10 +27,12 @@ OPERATIONS = (
         "Groups",
         "Count an attempt at a record",
         "Before the record is handled, so that one that ends its consumer is counted too. Only by the member that "
-        "holds the partition. The count goes once the group has committed beyond the record.",
+        "holds the partition. The count goes once the group has committed beyond the record. `attempts_max` is for a "
+        "record that a former holder may have ended with: one that ends two holders has ended the first uncounted, and "
+        "that is counted too; with as many attempts as that it is `spent`, and not counted.",
         {200: json_reply("How many attempts there were, with this one.", shapes.Attempts)},
         (GROUP,),
-        json_body(AttemptRequest, _RECORD),
+        json_body(CountRequest, _RECORD),
         errors=("coordinator_unavailable", "shutting_down", *_BODY_ERRORS, *_RECORD_ERRORS),
     ),
     Operation(

@@ -182,8 +182,11 @@ class Assigned(msgspec.Struct):
     ] = msgspec.UNSET
 
 
-class Attempts(msgspec.Struct):
+class Attempts(msgspec.Struct, omit_defaults=True):
     attempts: Whole
+    spent: Annotated[bool | None, Meta(description="Only with `attempts_max`: it had as many before, give it up")] = (
+        None
+    )
 
 
 class DeadLetter(msgspec.Struct):

@@ -264,42 +264,71 @@ def test_only_a_group_has_retries(url: str, topic: str) -> None:
 
 
 WORKER = """
-import os, signal, sys
-from siltlog import Consumer
+import asyncio, os, signal, sys
+from siltlog import AsyncConsumer, Consumer
 
-url, topic, seen = sys.argv[1:]
+url, topic, seen, kind, workers, max_attempts, fails_first = sys.argv[1:]
+own = {"url": url, "group": topic, "topics": [topic], "idle_timeout_ms": 3_000, "session_timeout_ms": 500}
+how = {"workers": int(workers), "max_attempts": int(max_attempts), "backoff_ms": 1}
 
 def handle(record):
     with open(seen, "a") as out:
         out.write(f"{record.partition} {record.value.decode()}\\n")
     if record.value == b"251":
+        if fails_first == "yes" and open(seen).read().count(" 251\\n") == 1:
+            raise ValueError("this time it only fails")
         os.kill(os.getpid(), signal.SIGKILL)
 
-with Consumer(url, group=topic, topics=[topic], idle_timeout_ms=3_000, session_timeout_ms=500) as consumer:
-    consumer.run(handle, max_attempts=3)
+async def handle_soon(record):
+    await asyncio.sleep(0)
+    handle(record)
+
+async def run():
+    async with AsyncConsumer(own.pop("url"), **own) as consumer:
+        await consumer.run(handle_soon, **how)
+
+if kind == "async":
+    asyncio.run(run())
+else:
+    with Consumer(own.pop("url"), **own) as consumer:
+        consumer.run(handle, **how)
 """
 
 
-def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(url: str, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "workers", "max_attempts", "fails_first"),
+    [
+        ("sync", 1, 1, "no"),
+        ("sync", 1, 3, "no"),
+        ("sync", 3, 2, "no"),
+        ("sync", 1, 2, "yes"),
+        ("async", 1, 1, "no"),
+        ("async", 3, 2, "no"),
+    ],
+)
+def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(
+    url: str, topic: str, tmp_path: Path, kind: str, workers: int, max_attempts: int, fails_first: str
+) -> None:
     publish(url, topic, 500)
     seen = tmp_path / "seen"
+    shape = [kind, str(workers), str(max_attempts), fails_first]
     ends = []
     for _ in range(8):
         worker = subprocess.run(
-            [sys.executable, "-c", WORKER, url, topic, str(seen)], timeout=60, check=False, capture_output=True
+            [sys.executable, "-c", WORKER, url, topic, str(seen), *shape], timeout=60, check=False, capture_output=True
         )
         ends.append(worker.returncode)
         if worker.returncode != -signal.SIGKILL:
             assert worker.returncode == 0, worker.stderr.decode()
             break
     handled = Counter(int(line.split()[1]) for line in seen.read_text().splitlines())
-    # Once before anybody could know, then as often as it may be tried.
-    assert ends == [-signal.SIGKILL] * 4 + [0]
+    kills = max_attempts - (fails_first == "yes")
+    assert ends == [-signal.SIGKILL] * kills + [0]
     [(which, said)] = dead(url, topic)
-    assert which == 251
+    assert (which, said["silt.attempts"]) == (251, str(max_attempts))
     assert said["silt.error"].startswith("its consumer ended")
     assert handled.keys() == set(range(500))
-    assert handled[251] == 4
+    assert handled[251] == max_attempts
     # What was handled and not committed in the first life comes once more; no other is ever suspected twice.
     assert max(times for i, times in handled.items() if i != 251) <= 2
     assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 125)
