@@ -131,8 +131,8 @@ def count_attempt(record: GroupRecord, attempts_max: int | None = None) -> Call[
     `attempts_max` is for a record that may have ended its consumer.
     """
     path = f"{group_path(record.group)}/attempts"
-    document = record.document() if attempts_max is None else {**record.document(), "attempts_max": attempts_max}
-    reply = yield json_request("POST", path, document, retry_timeout_ms=0)
+    asked = record.document() if attempts_max is None else {**record.document(), "attempts_max": attempts_max}
+    reply = yield json_request("POST", path, asked, retry_timeout_ms=0)
     document: Document = reply.json()
     return document
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from siltlog.ingest import sequencer as sequencing
@@ -68,8 +68,17 @@ STEPS = st.lists(
 )
 
 
+SAVED_TWICE: list[tuple[object, ...]] = [
+    ("send", "a", 0, 1, 0),
+    *(("submit",), ("submit",), ("crash", True)),
+    *(("send", "a", 0, 1, 0), ("crash", True)),
+]
+"""What the second crash loads the first one has loaded, too."""
+
+
 @settings(max_examples=400, deadline=None)
 @given(STEPS, st.integers(2, 4))
+@example(SAVED_TWICE, 2)
 def test_no_sequence_is_lost_or_doubled(steps: list[tuple[object, ...]], remembered: int) -> None:
     """`submit` makes all durable; `crash` loses the rest, and starts from a dump, its later batches replayed."""
     with pytest.MonkeyPatch.context() as patch:
