@@ -22,7 +22,7 @@ from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.table_location import table_uri
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.errors import ConfigError, SiltlogError, of_the_record, problem
 from siltlog.infra.store import open_store
 from siltlog.spark.columns import TIMESTAMP_TYPE
 from siltlog.spark.options import WriteOptions
@@ -200,7 +200,8 @@ class Publisher:
                 f"{self._staging.place_of(batch)} to give up what is left of the batch"
             )
         error = stopped.error
-        return problem(error.error_code, f"{error.detail} (batch {batch} to topic {self._options.topic}; {then})")
+        what = f"a record was refused: {of_the_record(error)}"
+        return problem(error.error_code, f"{what} (batch {batch} to topic {self._options.topic}; {then})")
 
 
 def as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
