@@ -24,7 +24,6 @@ from siltlog.infra.private_folder import scratch_folder
 from siltlog.infra.schema import RECORD_SCHEMA
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store import ObjectInfo, ObjectStore, open_store
-from siltlog.infra.table import TopicTable
 from siltlog.infra.table_commit import foreign_error, live_paths
 from siltlog.infra.table_load import snapshot_at
 from siltlog.infra.table_snapshot import TableSnapshot
@@ -40,7 +39,7 @@ from siltlog.pipelines.export_plan import (
 )
 from siltlog.pipelines.record_query import matching, remove_matches
 from siltlog.pipelines.record_range import Selection, Slice, plan_slices, records_of, totals, version_named
-from siltlog.pipelines.topics import store_of
+from siltlog.pipelines.topics import opened, store_of
 
 FILE_COLUMNS = pa.schema([field for field in RECORD_SCHEMA if field.name != names.PARTITION_COLUMN])
 """Of a file of a Delta table that is partitioned by the partition."""
@@ -120,7 +119,7 @@ def export(
     started = clock.monotonic()
     store = store_of(settings)
     target = _target(settings, asked.to)
-    table = TopicTable.open(store, asked.topic, clock)
+    table = opened(store, asked.topic, clock)
     if table.snapshot.deleted:
         raise problem("unknown_topic", f"topic {asked.topic!r} was deleted", topic=asked.topic)
     snapshot = table.snapshot if asked.version is None else snapshot_at(store, asked.topic, asked.version)

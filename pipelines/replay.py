@@ -28,7 +28,7 @@ from siltlog.pipelines.record_range import Selection, plan_slices, totals
 from siltlog.pipelines.replay_plan import ReplayPlan, Target, checked_run, plan, read_plan, write_plan
 from siltlog.pipelines.replay_publish import Sending
 from siltlog.pipelines.replay_run import ReplayRun
-from siltlog.pipelines.topics import store_of
+from siltlog.pipelines.topics import opened, store_of
 
 RETRY_MS = 120_000
 """How long a server may be away before a run fails."""
@@ -139,7 +139,7 @@ def _planned(store: ObjectStore, admin: Admin, asked: Request, clock: Clock) -> 
         raise problem("invalid_request", f"{missing}a new run needs the topics to replay and to publish to")
     document = admin.topic(asked.into)
     into = Target(asked.into, document["topic_id"], document["partitions"])
-    table = TopicTable.open(store, asked.topic, clock)
+    table = opened(store, asked.topic, clock)
     if asked.version is None:
         if table.snapshot.deleted:
             raise problem(

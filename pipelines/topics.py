@@ -47,6 +47,14 @@ def no_tables(root_uri: str) -> ConfigError:
     return ConfigError(f"there are no tables at {root_uri}; name the server's --data-dir, or the tables' --root")
 
 
+def opened(store: ObjectStore, topic: str, clock: Clock) -> TopicTable:
+    """The table of a topic. Raises UnknownTopic that says which there are."""
+    try:
+        return TopicTable.open(store, topic, clock)
+    except UnknownTopic:
+        raise unknown_topic(store, topic, topic_names(store)) from None
+
+
 def unknown_topic(store: ObjectStore, topic: str, known: Sequence[str]) -> SiltlogError:
     there_are = f"there are: {', '.join(known)}" if known else f"{store.root_uri} has none yet"
     meant = did_you_mean(topic, known)

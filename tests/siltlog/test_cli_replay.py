@@ -329,7 +329,8 @@ def test_misuse(http: Http, topic: str, flights: str, capsys: Capture) -> None:
     assert "--until 2026 is an offset" in capsys.readouterr().err
     capsys.readouterr()
     for arguments, detail in (
-        (("--topic", "absent", "--into", topic), "absent"),
+        (("--topic", "absent", "--into", topic), "there is no topic 'absent'"),
+        (("--topic", "fligths", "--into", topic), "did you mean 'flights'?"),
         (("--topic", topic, "--into", "absent"), "absent"),
         (("--topic", topic, "--into", "_jobs"), "_jobs"),
         (("--run", "absent"), "there is no run absent"),
