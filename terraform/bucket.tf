@@ -38,7 +38,7 @@ resource "aws_s3_bucket_server_side_encryption_configuration" "lake" {
   }
 }
 
-# Siltlog never writes an object twice, save for `_last_checkpoint`: what versioning keeps is what was deleted.
+# Siltlog never writes an object twice, save for small marks such as `_last_checkpoint`: what versioning keeps is what was deleted.
 # Neither policy may delete a version, so for `undelete_days` no job's mistake and no stolen credential is final.
 resource "aws_s3_bucket_versioning" "lake" {
   bucket = aws_s3_bucket.lake.id

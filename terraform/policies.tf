@@ -41,7 +41,7 @@ data "aws_iam_policy_document" "server" {
   source_policy_documents = [data.aws_iam_policy_document.read.json]
 
   statement {
-    sid     = "WriteTablesAndTheId"
+    sid     = "WriteTablesAndWhoseTheyAre"
     actions = ["s3:PutObject"]
     resources = [
       "${local.topics}/*/partition=*",
@@ -49,6 +49,7 @@ data "aws_iam_policy_document" "server" {
       "${local.topics}/*/_cleaned/*",
       "${local.topics}/*/_state/*",
       "${local.root}/cluster/id",
+      "${local.root}/cluster/claimed",
     ]
   }
 

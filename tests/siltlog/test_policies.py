@@ -274,3 +274,21 @@ def test_a_permission_that_is_missing_is_named(
         refused(lambda: vacuum_topics(settings))
         monkeypatch.setenv(names.ENV_S3_ENDPOINT, jobs_policy.endpoint)
         refused(lambda: files_below(f"{place.elsewhere}/export"))
+
+
+def test_a_server_tells_of_a_permission_that_is_missing_and_goes_on_with_it(
+    server: ServerProcess, server_policy: Policed, place: Place
+) -> None:
+    http = Http(server.url)
+    http.create("logs", 1)
+    publish(http, "logs", 1)
+    server_policy.denied_actions = {"s3:PutObject"}
+    assert http.publish("logs", {"value": "kept in the log"}).status == 200
+    while "does not allow s3:PutObject on " not in str(http.get("/readyz").json["warnings"]):
+        assert server.running
+    reply = http.json("POST", "/v1/topics", {"name": "more", "partitions": 1})
+    assert (reply.error_code, reply.json["retryable"]) == ("store_denied", "no")
+    server_policy.denied_actions = set()
+    publish(http, "logs", 1, 7)
+    assert http.bounds("logs")["table_offset"] == 3
+    assert server.stop() == 0
