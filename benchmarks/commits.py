@@ -73,11 +73,11 @@ def _after_removals(store: ObjectStore, removed: int) -> Iterator[Figure]:
     topic.add_and_remove(removed)
     started = time.perf_counter()
     topic.door.checkpoint()
-    yield Figure("a checkpoint", (time.perf_counter() - started) * 1000, "ms", column=column)
-    yield Figure("its length", topic.checkpoint_bytes() / 1e6, "MB", column=column)
+    yield Figure("a checkpoint, ms", (time.perf_counter() - started) * 1000, "ms", column=column)
+    yield Figure("its length, MB", topic.checkpoint_bytes() / 1e6, "MB", column=column)
     started = time.perf_counter()
     TopicTable.open(store, topic.topic, _clock)
-    yield Figure("open the table", (time.perf_counter() - started) * 1000, "ms", column=column)
+    yield Figure("open the table, ms", (time.perf_counter() - started) * 1000, "ms", column=column)
     committed = maintained = 0.0
     commits, newest = 0, topic.checkpoint_bytes()
     while topic.checkpoint_bytes() == newest:
@@ -89,10 +89,10 @@ def _after_removals(store: ObjectStore, removed: int) -> Iterator[Figure]:
         committed += between - started
         commits += 1
     yield Figure("commits until the next", commits, "", column=column)
-    yield Figure("of a core, at two commits a second: commits", 200 * committed / commits, "%", column=column)
-    yield Figure("and checkpoints", 200 * maintained / commits, "%", column=column)
+    yield Figure("of a core, at two commits a second: commits, %", 200 * committed / commits, "%", column=column)
+    yield Figure("and checkpoints, %", 200 * maintained / commits, "%", column=column)
     each = topic.checkpoint_bytes() / 1e3 / commits
-    yield Figure("written for checkpoints, at two commits a second", 2 * each, "kB/s", column=column)
+    yield Figure("written for checkpoints then, kB a second", 2 * each, "kB/s", column=column)
 
 
 class _Table:

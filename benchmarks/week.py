@@ -47,14 +47,14 @@ def week(bench: Bench) -> Iterator[Figure]:
         TopicTable.open(topic.store, topic.topic, _clock)
         opened = time.perf_counter() - started
         column = f"day {day}"
-        yield Figure("commit and refresh, p50", float(np.median(committed)) * 1000, "ms", column=column)
+        yield Figure("commit and refresh, p50, ms", float(np.median(committed)) * 1000, "ms", column=column)
         share = sum(maintained) / (sum(maintained) + sum(committed)) * 100
-        yield Figure("of their time, checkpoints", share, "%", column=column)
-        yield Figure("the newest checkpoint", topic.checkpoint_bytes() / 1e6, "MB", column=column)
-        yield Figure("open the table", opened * 1000, "ms", column=column)
-        yield Figure("the log on the disk", topic.log_bytes() / 1e6, "MB", column=column)
+        yield Figure("of their time, checkpoints, %", share, "%", column=column)
+        yield Figure("the newest checkpoint, MB", topic.checkpoint_bytes() / 1e6, "MB", column=column)
+        yield Figure("open the table, ms", opened * 1000, "ms", column=column)
+        yield Figure("the log on the disk, MB", topic.log_bytes() / 1e6, "MB", column=column)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        yield Figure("memory of the process, at most", memory, "MiB", column=column)
+        yield Figure("memory of the process, at most, MiB", memory, "MiB", column=column)
 
 
 def _hour(topic: LogOnly, commits: int, committed: list[float], maintained: list[float]) -> None:
