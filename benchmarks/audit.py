@@ -17,12 +17,12 @@ from benchmarks.bench import Bench
 from benchmarks.figure import Figure
 from benchmarks.records import table as random_records
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import partitions_of
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.data_file import write_data_file
-from siltlog.infra.partitioner import partitions_of
-from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP, nulls
-from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.table import TopicTable
+from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.data_file import write_data_file
+from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
 
 RECORDS = 3_000_000

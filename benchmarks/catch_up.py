@@ -12,7 +12,7 @@ from benchmarks.figure import Figure
 from benchmarks.load import Load
 from benchmarks.posting import post
 from benchmarks.records import arrow_body, json_body, json_record, table
-from siltlog.consumers.table_reading import Read
+from siltlog.consumers.library.sources.choice import Read
 from siltlog.infra import names
 
 CONNECTIONS = 64

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from siltlog.infra.valkey import valkey_binary
+from siltlog.infra.redis.embedded import valkey_binary
 
 START_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 10.0

@@ -14,10 +14,10 @@ from benchmarks.figure import Figure, Point
 from benchmarks.log_only import LogOnly
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.data_file import DataFile, write_data_file
-from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP
-from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.table import TopicTable
+from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.data_file import DataFile, write_data_file
+from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
 
 COMMITS = (100, 1_000, 10_000)

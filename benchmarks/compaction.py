@@ -15,17 +15,17 @@ from benchmarks.figure import Figure
 from benchmarks.records import table as random_records
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.data_file import DataFile, write_data_file
-from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP, nulls
-from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.table import TopicTable
-from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.data_file import DataFile, write_data_file
+from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
-from siltlog.pipelines import key_compaction_plan
-from siltlog.pipelines.compact import compact
-from siltlog.pipelines.compaction_plan import plan
-from siltlog.pipelines.rewriting import WRITE_OPTIONS, records_of
-from siltlog.pipelines.session import spark_session
+from siltlog.pipelines.compaction import keys_plan as key_compaction_plan
+from siltlog.pipelines.compaction.compact import compact
+from siltlog.pipelines.compaction.plan import plan
+from siltlog.pipelines.compaction.rewriting import WRITE_OPTIONS, records_of
+from siltlog.pipelines.spark.session import spark_session
 from siltlog.pipelines.topics import spark_uri
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from benchmarks.figure import Figure, Kind, Point
 from benchmarks.load import Load
 from benchmarks.records import json_record
 from siltlog.infra import names
-from siltlog.ingest.batcher import FILES_PER_SECOND_BUDGET
+from siltlog.ingest.flush.due import FILES_PER_SECOND_BUDGET
 
 PARTITIONS = (1, 10, 100, 1_000)
 PER_SECOND = 1_000.0

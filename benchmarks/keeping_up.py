@@ -17,16 +17,16 @@ from benchmarks.child import ending
 from benchmarks.figure import Figure, Point
 from benchmarks.records import table as random_records
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.data_file import write_data_file
-from siltlog.infra.schema import FILE_SCHEMA, TIMESTAMP, nulls
-from siltlog.infra.store import open_store
-from siltlog.infra.table import TopicTable
+from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.store.store import open_store
+from siltlog.infra.table.data_file import write_data_file
+from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
 
 TOPIC = "busy"
 PARTITIONS = 50
 FILES_PER_SECOND = 100
-"""What the budget of a server allows (`ingest/batcher.py`)."""
+"""What the budget of a server allows (`ingest/flush/due.py`)."""
 FILE_RECORDS = 20
 RECORD_BYTES = 100
 SECONDS = 90.0

@@ -27,9 +27,12 @@ BODY_RECORDS = 10_000
 RECORDS = 500_000
 CLIENT_STAGES: dict[str, tuple[str, ...]] = {
     "ask, and wait for the reply": ("siltlog.infra.client.transport:HttpTransport.send",),
-    "take the reply apart": ("siltlog.consumers.row_source:fetched_of",),
-    "buffer and hand out": ("siltlog.consumers.positions:Positions.land", "siltlog.consumers.positions:Positions.take"),
-    "make records": ("siltlog.consumers.consumer:records_in",),
+    "take the reply apart": ("siltlog.consumers.library.sources.server:fetched_of",),
+    "buffer and hand out": (
+        "siltlog.consumers.library.positions:Positions.land",
+        "siltlog.consumers.library.positions:Positions.take",
+    ),
+    "make records": ("siltlog.consumers.library.consumer:records_in",),
 }
 Poll = Literal["poll(500)", "poll_arrow()"]
 

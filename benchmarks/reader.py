@@ -12,7 +12,7 @@ import time
 from typing import cast
 
 from siltlog import Consumer, TopicPartition
-from siltlog.consumers.table_reading import Read
+from siltlog.consumers.library.sources.choice import Read
 
 NICE = 19
 POLL_MS = 10_000

@@ -8,14 +8,14 @@ from benchmarks.bench import Bench
 from benchmarks.figure import Figure
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.data_file import DataFile
 from siltlog.infra.settings import ServerSettings
-from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.table import TopicTable
-from siltlog.infra.table_commit import add_action, commit_actions, open_handle
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.data_file import DataFile
+from siltlog.infra.table.delta import add_action, commit_actions, open_handle
+from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
-from siltlog.pipelines.retain import retain_topics
-from siltlog.pipelines.retention_plan import plan
+from siltlog.pipelines.retention.plan import plan
+from siltlog.pipelines.retention.retain import retain_topics
 
 FILES = 100_000
 QUICK_FILES = 5_000

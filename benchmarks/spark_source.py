@@ -12,8 +12,8 @@ from benchmarks.bench import TOPIC, Bench, Server
 from benchmarks.figure import Figure, Kind
 from benchmarks.records import table as random_records
 from siltlog import Producer
-from siltlog.infra.store import open_store
-from siltlog.pipelines.session import spark_session
+from siltlog.infra.store.store import open_store
+from siltlog.pipelines.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

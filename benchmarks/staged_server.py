@@ -18,41 +18,44 @@ from pathlib import Path
 from typing import Any
 
 from siltlog.infra.settings import ServerSettings
-from siltlog.no_pandas import hide_pandas
+from siltlog.server.process import hide_pandas
 
 CALIBRATION_CALLS = 50_000
 SYNC = "write-ahead log: sync"
 STAGES: dict[str, tuple[str, ...]] = {
-    "read the request": ("siltlog.connections:Connection.data_received",),
-    "parse the body": ("siltlog.ingest.body_formats:_parse", "siltlog.ingest.small_publish:parse_json"),
-    "check and split by partition": ("siltlog.ingest.log:split",),
-    "sequence and reserve": ("siltlog.ingest.log:Log.append",),
-    "gather a group into frames": ("siltlog.ingest.group_commit:GroupCommit._seal",),
+    "read the request": ("siltlog.server.connections:Connection.data_received",),
+    "parse the body": ("siltlog.ingest.records.formats:_parse", "siltlog.ingest.publish.fast:parse_json"),
+    "check and split by partition": ("siltlog.ingest.log.log:split",),
+    "sequence and reserve": ("siltlog.ingest.log.log:Log.append",),
+    "gather a group into frames": ("siltlog.ingest.log.group_commit:GroupCommit._seal",),
     "write-ahead log: entry and checksums": (
         "siltlog.ingest.wal.wal:Wal.submit",
         "siltlog.ingest.wal.wal:encode_entry",
     ),
     "write-ahead log: write": ("siltlog.ingest.wal.disk:Disk.write",),
     SYNC: ("siltlog.ingest.wal.disk:Disk.sync",),
-    "head, high watermark, wake": ("siltlog.ingest.group_commit:GroupCommit._durable",),
+    "head, high watermark, wake": ("siltlog.ingest.log.group_commit:GroupCommit._durable",),
     "make the reply": (
-        "siltlog.ingest.publish_http:publish_reply",
-        "siltlog.ingest.small_publish:publish_reply",
+        "siltlog.ingest.publish.http:publish_reply",
+        "siltlog.ingest.publish.fast:publish_reply",
     ),
-    "write the reply to its socket": ("siltlog.one_write:Gathering.flush",),
-    "flush: Parquet file": ("siltlog.ingest.flusher:Flusher._write",),
-    "flush: commit": ("siltlog.infra.table:TopicTable.append",),
-    "flush: checkpoint": ("siltlog.infra.table:TopicTable.maintain",),
+    "write the reply to its socket": ("siltlog.server.one_write:Gathering.flush",),
+    "flush: Parquet file": ("siltlog.ingest.flush.flusher:Flusher._write",),
+    "flush: commit": ("siltlog.infra.table.table:TopicTable.append",),
+    "flush: checkpoint": ("siltlog.infra.table.table:TopicTable.maintain",),
 }
 
 READ_STAGES: dict[str, tuple[str, ...]] = {
-    "read the request": ("siltlog.connections:Connection.data_received",),
-    "decode the request": ("siltlog.consumers.http:decode",),
-    "columns out of the head": ("siltlog.ingest.partition_log:PartitionLog._record_batches",),
-    "count what fits": ("siltlog.consumers.budget:Budget.take",),
-    "make the reply: Arrow": ("siltlog.consumers.fetch:FetchResult.arrow_buffers",),
-    "make the reply: JSON": ("siltlog.consumers.fetch:FetchResult.json_bytes",),
-    "write the reply to its socket": ("siltlog.one_write:Gathering.flush", "siltlog.one_write:Gathering.write"),
+    "read the request": ("siltlog.server.connections:Connection.data_received",),
+    "decode the request": ("siltlog.consumers.reading.http:decode",),
+    "columns out of the head": ("siltlog.ingest.log.partition:PartitionLog._record_batches",),
+    "count what fits": ("siltlog.consumers.reading.budget:Budget.take",),
+    "make the reply: Arrow": ("siltlog.consumers.reading.fetch:FetchResult.arrow_buffers",),
+    "make the reply: JSON": ("siltlog.consumers.reading.fetch:FetchResult.json_bytes",),
+    "write the reply to its socket": (
+        "siltlog.server.one_write:Gathering.flush",
+        "siltlog.server.one_write:Gathering.write",
+    ),
 }
 OF = {"publish": STAGES, "read": READ_STAGES}
 
@@ -173,7 +176,7 @@ def found(place: str) -> tuple[Any, str, Callable[..., Any]]:
 def main() -> int:
     hide_pandas()
     # The server's modules are imported only here: a name that one of them has taken over cannot be replaced any more.
-    from siltlog.server import serve
+    from siltlog.server.wiring import serve
 
     calibrate()
     made = install(OF[sys.argv[2]])

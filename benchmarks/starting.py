@@ -23,7 +23,7 @@ def as_it_is() -> None:
 
 
 def no_archive() -> None:
-    from siltlog.pipelines import session
+    from siltlog.pipelines.spark import session
 
     session.class_archive = lambda *_: Path("/nonexistent")
 
@@ -37,20 +37,20 @@ def default_collector() -> None:
 
 
 def _without_option(option: str) -> None:
-    from siltlog.pipelines import session
+    from siltlog.pipelines.spark import session
 
     kept = tuple(each for each in session.SHORT_JOB_OPTIONS if each != option)
     setattr(session, "SHORT_JOB_OPTIONS", kept)  # noqa: B010 (its type is a pair)
 
 
 def with_ui() -> None:
-    from siltlog.pipelines import session
+    from siltlog.pipelines.spark import session
 
     session.STARTING |= {"spark.ui.enabled": "true", "spark.ui.port": "0"}
 
 
 def default_snapshot_partitions() -> None:
-    from siltlog.pipelines import session
+    from siltlog.pipelines.spark import session
 
     del session.STARTING["spark.databricks.delta.snapshotPartitions"]
 
@@ -83,11 +83,11 @@ def main(label: str, spawned: str, folder: str) -> None:
     from pyspark import SparkContext, java_gateway
 
     from siltlog.infra.clock import SystemClock
-    from siltlog.infra.store import open_store
-    from siltlog.pipelines.class_archive import small_topic
-    from siltlog.pipelines.compact import compact
-    from siltlog.pipelines.query import run_query
-    from siltlog.pipelines.session import spark_session
+    from siltlog.infra.store.store import open_store
+    from siltlog.pipelines.compaction.compact import compact
+    from siltlog.pipelines.setup.class_archive import small_topic
+    from siltlog.pipelines.spark.query import run_query
+    from siltlog.pipelines.spark.session import spark_session
 
     CASES[label]()
     clock = SystemClock()

@@ -20,8 +20,8 @@ from benchmarks.flights import ARROW_RECORDS, BODY_RECORDS, arrow_flights, encod
 from benchmarks.posting import post
 from siltlog.demo.data import Flights, flights
 from siltlog.infra import names
-from siltlog.infra.store import open_store
-from tests.s3_server import start_s3_server
+from siltlog.infra.store.store import open_store
+from tests.rigs.s3_server import start_s3_server
 
 SECONDS = 60.0
 QUICK_SECONDS = 6.0

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from siltlog.infra.bounds import Bounds
+from siltlog.infra.records import Bounds
 
 _Whole = Annotated[int, Meta(ge=0)]
 

@@ -155,7 +155,7 @@ class ServerSettings(BaseSettings):
         if value:
             redis_url(value)
             with suppress(ModuleNotFoundError):  # who lacks the server's packages connects to no Redis either
-                from siltlog.infra.redis import connection_pool
+                from siltlog.infra.redis.connection import connection_pool
 
                 connection_pool(value)
         return value

@@ -13,7 +13,7 @@ import xxhash
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
-from siltlog.infra.store import COPY_BYTES, open_store
+from siltlog.infra.store.store import COPY_BYTES, open_store
 
 
 @dataclass(frozen=True, slots=True)

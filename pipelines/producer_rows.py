@@ -1,17 +1,17 @@
 """Records that alone tell of their producers: a server without the log's WAL reads them again, so they must not go.
 
-What else is known of producers is in objects beside the table (`infra/state_objects.py`), which a server writes as it
-goes on.
+What else is known of producers is in objects beside the table (`infra/table/producer_objects.py`), which a server writes
+as it goes on.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from siltlog.infra.data_file import read_data_file
 from siltlog.infra.errors import CorruptData
-from siltlog.infra.state_objects import covered_offsets
-from siltlog.infra.store import ObjectStore
-from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.data_file import read_data_file
+from siltlog.infra.table.producer_objects import covered_offsets
+from siltlog.infra.table.snapshot import TableSnapshot
 
 READS_AT_ONCE = 8
 

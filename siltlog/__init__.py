@@ -8,14 +8,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from siltlog.consumers.async_consumer import AsyncConsumer
-    from siltlog.consumers.consumer import Consumer
-    from siltlog.consumers.lag import Lag
-    from siltlog.consumers.record import ConsumerRecord
+    from siltlog.consumers.library.async_consumer import AsyncConsumer
+    from siltlog.consumers.library.consumer import Consumer
+    from siltlog.consumers.library.lag import Lag
+    from siltlog.consumers.library.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
     from siltlog.infra.client.async_admin import AsyncAdmin
-    from siltlog.infra.client.async_producer import AsyncProducer
-    from siltlog.infra.client.producer import Producer
     from siltlog.infra.client.record import PartitionMetadata, RecordMetadata, TopicPartition
     from siltlog.infra.client.table_location import table_uri
     from siltlog.infra.errors import (
@@ -33,37 +31,38 @@ if TYPE_CHECKING:
         Unavailable,
         UnknownTopic,
     )
+    from siltlog.ingest.library.async_producer import AsyncProducer
+    from siltlog.ingest.library.producer import Producer
 
     __version__: str
 
-_CLIENT = "siltlog.infra.client"
 _ERRORS = "siltlog.infra.errors"
 _HOMES = {
-    "Admin": f"{_CLIENT}.admin",
-    "AsyncAdmin": f"{_CLIENT}.async_admin",
-    "AsyncConsumer": "siltlog.consumers.async_consumer",
-    "AsyncProducer": f"{_CLIENT}.async_producer",
+    "Admin": "siltlog.infra.client.admin",
+    "AsyncAdmin": "siltlog.infra.client.async_admin",
+    "AsyncConsumer": "siltlog.consumers.library.async_consumer",
+    "AsyncProducer": "siltlog.ingest.library.async_producer",
     "BufferFull": _ERRORS,
     "ConfigError": _ERRORS,
-    "Consumer": "siltlog.consumers.consumer",
-    "ConsumerRecord": "siltlog.consumers.record",
+    "Consumer": "siltlog.consumers.library.consumer",
+    "ConsumerRecord": "siltlog.consumers.library.record",
     "CorruptData": _ERRORS,
     "DeliveryFailed": _ERRORS,
     "Fenced": _ERRORS,
-    "Lag": "siltlog.consumers.lag",
+    "Lag": "siltlog.consumers.library.lag",
     "OffsetOutOfRange": _ERRORS,
     "OutcomeUnknown": _ERRORS,
-    "PartitionMetadata": f"{_CLIENT}.record",
-    "Producer": f"{_CLIENT}.producer",
-    "RecordMetadata": f"{_CLIENT}.record",
+    "PartitionMetadata": "siltlog.infra.client.record",
+    "Producer": "siltlog.ingest.library.producer",
+    "RecordMetadata": "siltlog.infra.client.record",
     "RecordTooLarge": _ERRORS,
     "Refused": _ERRORS,
     "SiltlogError": _ERRORS,
     "TopicExists": _ERRORS,
-    "TopicPartition": f"{_CLIENT}.record",
+    "TopicPartition": "siltlog.infra.client.record",
     "Unavailable": _ERRORS,
     "UnknownTopic": _ERRORS,
-    "table_uri": f"{_CLIENT}.table_location",
+    "table_uri": "siltlog.infra.client.table_location",
 }
 
 __all__ = [

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from siltlog.pipelines.job_run import LANES
+from siltlog.pipelines.schedule.runs import LANES
 
 PR_SET_PDEATHSIG = 1
 SESSION_PART = 1 / 2

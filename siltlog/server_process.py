@@ -120,8 +120,8 @@ class ServerProcess:
         """The embedded Valkey outlives a server that was killed, for the next one to take over: none comes."""
         if not (self.data_dir / names.VALKEY_FOLDER).exists():
             return
+        from siltlog.infra.redis.embedded import EmbeddedValkey
         from siltlog.infra.telemetry import logger
-        from siltlog.infra.valkey import EmbeddedValkey
 
         valkey = EmbeddedValkey(self.data_dir, SystemClock(), logger("error", "console"))
         if valkey.alive():

@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from siltlog.consumers.consumer import Consumer
-from siltlog.infra.client.producer import Producer
+from siltlog.consumers.library.consumer import Consumer
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock, stopwatch
 from siltlog.infra.errors import problem
+from siltlog.ingest.library.producer import Producer
 
 MIB = 1024 * 1024
 BATCH_RECORDS = 10_000

@@ -1,12 +1,19 @@
-"""Fixtures that tests of several rooms share. What stands beside this file can be imported by every test."""
+"""Fixtures that tests of several rooms share. What stands in `rigs/` can be imported by every test."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from groups_rig import embedded
+from http_rig import NO_REDIS, Http
 from s3_server import S3Server, start_s3_server
+
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
 
 hypothesis.settings.register_profile("siltlog", deadline=None)
 hypothesis.settings.load_profile("siltlog")
@@ -35,3 +42,68 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
+
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def processes_in() -> Callable[[Path], list[str]]:
+    """Gives the command lines of the processes whose working directory is in a folder."""
+
+    def look(folder: Path) -> list[str]:
+        found = []
+        for process in Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and (process / "cwd").readlink().is_relative_to(folder):
+                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found
+
+    return look
+
+
+@pytest.fixture(scope="session")
+def small_server() -> Iterator[ServerProcess]:
+    """A server without groups whose limits are small; its topics are the tests' own by their names."""
+    with running_server(
+        redis_url=NO_REDIS,
+        flush_ms=50,
+        request_bytes_max=MIB,
+        record_bytes_max=100_000,
+        request_timeout_ms=400,
+        cors_origins="https://app.example, https://other.example",
+        hosts="silt.example, silt2.example",
+        log_level="info",
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def http(small_server: ServerProcess) -> Http:
+    return Http(small_server.url)
+
+
+@pytest.fixture(scope="session")
+def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One real Valkey for every test of groups; each empties it first."""
+    valkey = embedded(Path(tmp_path_factory.mktemp("groups")))
+    yield valkey.start()
+    valkey.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """On a disk; its root has what trips names of files: a space and a glob."""
+    return open_store((tmp_path / "the lake [1]").as_uri())
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from siltlog.pipelines.spark.jars import S3A, resolve
+    from siltlog.pipelines.spark.session import spark_session
+
+    resolve(S3A)
+    with spark_session(open_store(tmp_path_factory.mktemp("spark").as_uri())) as session:
+        yield session

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from siltlog.infra.arrow_arrays import fixed_array
-from siltlog.infra.arrow_pieces import Pieces
+from siltlog.infra.arrow.arrays import fixed_array
+from siltlog.infra.arrow.partitioner import partitions_of
+from siltlog.infra.arrow.pieces import Pieces
 from siltlog.infra.client.core import Buffer
+from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.errors import problem
-from siltlog.infra.partitioner import partitions_of
-from siltlog.infra.schema import HEADERS, TIMESTAMP
 
 Compression = Literal["none", "lz4", "zstd"]
 

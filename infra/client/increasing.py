@@ -8,12 +8,12 @@ import msgspec
 import pyarrow as pa
 
 from siltlog.infra import names
-from siltlog.infra.arrow_pieces import Pieces
+from siltlog.infra.arrow.pieces import Pieces
 from siltlog.infra.client.arrow_body import PIECE_BYTES_MIN, Compression
 from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import Buffer, Request, json_request
-from siltlog.infra.client.flight import Claimed, Reply
 from siltlog.infra.client.transport import Caller
+from siltlog.ingest.library.request import Claimed, Reply
 
 TIMEOUT_MS = 15_000
 GRACE_MS = 5_000

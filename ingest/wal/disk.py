@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from siltlog.infra import full_disk
+from siltlog.infra.store import disk_space as full_disk
 
 MIB = 1024 * 1024
 BLOCK_BYTES = 4096

@@ -17,7 +17,7 @@ from siltlog.infra.errors import SiltlogError
 
 if TYPE_CHECKING:
     from siltlog.infra.settings import ServerSettings
-    from siltlog.pipelines.job_run import Outcome, TopicRun
+    from siltlog.pipelines.schedule.runs import Outcome, TopicRun
 
 TELL_MS = 5_000
 """How long a server that was named, and is away, is waited for."""
@@ -34,7 +34,7 @@ class Recording:
 
     def took(self, topic: str, error: SiltlogError | None = None, /, **done: int) -> None:
         """What was done to a topic: `files`, `rows`, `size_bytes` and what else the job counts; why it failed."""
-        from siltlog.pipelines.job_run import topic_run
+        from siltlog.pipelines.schedule.runs import topic_run
 
         self.results.append(topic_run(topic, done, None if error is None else error.detail))
         if error is not None:
@@ -87,7 +87,7 @@ def _run_of(
     recording: Recording, job: str, topics: Sequence[str], dry_run: bool, started_us: int, ended_us: int
 ) -> dict[str, Any]:
     with needs("server", f"silt {job}"):
-        from siltlog.pipelines.job_run import ERROR_CHARS_MAX, TOPICS_MAX, summed
+        from siltlog.pipelines.schedule.runs import ERROR_CHARS_MAX, TOPICS_MAX, summed
     said = [result for result in recording.results if result.done or result.error is not None]
     return {
         "run_id": scheduled_run() or str(uuid.uuid4()),

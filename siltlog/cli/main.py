@@ -21,68 +21,86 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "serve": ("serve:serve", "Run a server until it is told to stop."),
-    "demo": ("demo:demo", "Send a year of real flights through the whole system, and kill the server in the middle."),
+    "serve": ("commands.node.serve:serve", "Run a server until it is told to stop."),
+    "demo": (
+        "commands.node.demo:demo",
+        "Send a year of real flights through the whole system, and kill the server in the middle.",
+    ),
     "health": (
-        "health:health",
+        "commands.node.health:health",
         "Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot.",
     ),
-    "topic": ("topic:topic", "Create, list, describe, change and delete topics."),
+    "topic": ("commands.topics.topic:topic", "Create, list, describe, change and delete topics."),
     "publish": (
-        "publish:publish",
+        "commands.records.publish:publish",
         "Publish records to TOPIC: VALUES one each, the lines of standard input with `-`, or a --file.",
     ),
-    "consume": ("consume:consume", "Print the records of TOPIC, in order within each partition."),
-    "group": ("group:group", "Consumer groups: who reads what, how far behind, and from where they go on."),
-    "dlq": ("dlq:dlq", "Dead letters: records that a group gave up on, each with where it was and why."),
+    "consume": ("commands.records.consume:consume", "Print the records of TOPIC, in order within each partition."),
+    "group": (
+        "commands.groups.group:group",
+        "Consumer groups: who reads what, how far behind, and from where they go on.",
+    ),
+    "dlq": (
+        "commands.records.dlq:dlq",
+        "Dead letters: records that a group gave up on, each with where it was and why.",
+    ),
     "stranded": (
-        "stranded:stranded",
+        "commands.records.stranded:stranded",
         "Acknowledged records that never came into a table, because another server went on with their partition.",
     ),
     "compact": (
-        "pipelines:compact",
+        "commands.jobs.pipelines:compact",
         "Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices.",
     ),
     "retain": (
-        "pipelines:retain",
+        "commands.jobs.pipelines:retain",
         "Remove what has expired: records past retention.ms, retention.bytes or retention.records of their topics.",
     ),
     "vacuum": (
-        "pipelines:vacuum",
+        "commands.jobs.pipelines:vacuum",
         "Delete the files that no table names any more, once they are old enough that nobody can be reading them.",
     ),
-    "replay": ("replay:replay", "Publish records of --topic again, to --into, each once."),
+    "replay": ("commands.records.replay:replay", "Publish records of --topic again, to --into, each once."),
     "export": (
-        "export:export",
+        "commands.records.export:export",
         "Write what the table of --topic has to files: Parquet, record objects as NDJSON, CSV, or a Delta table.",
     ),
     "import": (
-        "import_files:import_files",
+        "commands.records.import_files:import_files",
         "Publish the records of files: of folders all of them, in the order of their names.",
     ),
-    "audit": ("audit:audit", "Read everything that is stored, and prove that it is whole and true."),
+    "audit": ("commands.jobs.audit:audit", "Read everything that is stored, and prove that it is whole and true."),
     "backup": (
-        "backup:backup",
+        "commands.jobs.backup:backup",
         "Copy topics, their settings and the offsets of groups to another place, while servers and jobs go on.",
     ),
-    "restore": ("backup:restore", "Make the topics of a backup anew where they never were, and audit them."),
+    "restore": (
+        "commands.jobs.backup:restore",
+        "Make the topics of a backup anew where they never were, and audit them.",
+    ),
     "schedule": (
-        "schedule:schedule",
+        "commands.jobs.schedule:schedule",
         "Run the jobs at their times, until it is told to stop, for servers that have SILT_SCHEDULE=off.",
     ),
-    "jobs": ("jobs:jobs", "Show when jobs run next, and what their last runs did."),
+    "jobs": ("commands.jobs.jobs:jobs", "Show when jobs run next, and what their last runs did."),
     "query": (
-        "pipelines:query",
+        "commands.jobs.pipelines:query",
         "Run Spark SQL over the topics: each is a table of its name, as its last commit left it.",
     ),
-    "config": ("config:config", "The settings of a server started here: show them, check them, begin a file of them."),
-    "doctor": ("doctor:doctor", "Look for what is wrong, and say what mends it; exit status 3 when something is."),
+    "config": (
+        "commands.node.config:config",
+        "The settings of a server started here: show them, check them, begin a file of them.",
+    ),
+    "doctor": (
+        "commands.node.doctor:doctor",
+        "Look for what is wrong, and say what mends it; exit status 3 when something is.",
+    ),
     "top": (
-        "top:top",
+        "commands.node.top:top",
         "Watch what is published and consumed: rates, files, what tables do not have yet, how far groups are behind.",
     ),
     "bench": (
-        "bench:bench",
+        "commands.node.bench:bench",
         "Measure the server from here: how fast it is published to and read from, and how soon records arrive.",
     ),
     "completion": ("completion:completion", "Print what makes a shell complete commands, options and their values."),

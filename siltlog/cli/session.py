@@ -12,9 +12,9 @@ from siltlog.infra.errors import ConfigError
 
 if TYPE_CHECKING:
     from siltlog.cli.output import Output
-    from siltlog.consumers.consumer import Consumer
+    from siltlog.consumers.library.consumer import Consumer
     from siltlog.infra.client.admin import Admin
-    from siltlog.infra.client.producer import Producer
+    from siltlog.ingest.library.producer import Producer
 
 F = TypeVar("F", bound=Callable[..., Any])
 OutputFormat = Literal["table", "json", "value"]
@@ -58,12 +58,12 @@ class Session:
         return Admin(self.url, retry_timeout_ms=retry_timeout_ms)
 
     def producer(self) -> "Producer":
-        from siltlog.infra.client.producer import Producer
+        from siltlog.ingest.library.producer import Producer
 
         return Producer(self.url)
 
     def consumer(self, **arguments: Any) -> "Consumer":
-        from siltlog.consumers.consumer import Consumer
+        from siltlog.consumers.library.consumer import Consumer
 
         return Consumer(self.url, **arguments)
 

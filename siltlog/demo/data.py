@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
+from siltlog.infra.client.json_rows import json_values
 from siltlog.infra.errors import ConfigError
-from siltlog.rows import json_values
 
 FLIGHTS = 336_776
 KEY_COLUMN = "carrier"

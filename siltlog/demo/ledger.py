@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from siltlog.infra.partitioner import key_hash
+from siltlog.infra.arrow.partitioner import key_hash
 
 Integers = npt.NDArray[np.int64]
 _PARTITION_SHIFT = 48

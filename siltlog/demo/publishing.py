@@ -9,10 +9,10 @@ import numpy as np
 
 from siltlog.demo.data import Flights
 from siltlog.demo.ledger import Integers, Ledger, value_hashes
-from siltlog.infra.client.delivery import Delivery
-from siltlog.infra.client.producer import Producer
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
+from siltlog.ingest.library.delivery import Delivery
+from siltlog.ingest.library.producer import Producer
 
 TICK_S = 0.05
 """The steady stream is sent in slices of this long."""

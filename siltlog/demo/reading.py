@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from siltlog.consumers.consumer import Consumer
+from siltlog.consumers.library.consumer import Consumer
 from siltlog.demo.ledger import Ledger, value_hashes
 from siltlog.demo.publishing import Single
 from siltlog.infra.client.admin import Admin

@@ -8,10 +8,10 @@ from siltlog.demo.result import Carrier, Table
 from siltlog.demo.stage import Stage
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.store import open_store
-from siltlog.infra.table import TopicTable
-from siltlog.pipelines.compact import compact
-from siltlog.pipelines.session import spark_session
+from siltlog.infra.store.store import open_store
+from siltlog.infra.table.table import TopicTable
+from siltlog.pipelines.compaction.compact import compact
+from siltlog.pipelines.spark.session import spark_session
 from siltlog.pipelines.topics import select_of
 
 if TYPE_CHECKING:

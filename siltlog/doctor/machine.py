@@ -11,10 +11,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from siltlog.doctor.finding import Finding
-from siltlog.file_limit import RESERVE, raise_file_limit
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, stopwatch
 from siltlog.ingest.data_dir import FREE_BYTES_MIN, holder_of
+from siltlog.server.process import RESERVE, raise_file_limit
 
 if TYPE_CHECKING:
     from siltlog.infra.settings import ServerSettings

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from siltlog.doctor.finding import Finding
+from siltlog.doctor.readiness import readiness
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import ConnectionFailed, Endpoints
-from siltlog.infra.client.readiness import readiness
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, parse_us, stopwatch
 from siltlog.infra.errors import SiltlogError

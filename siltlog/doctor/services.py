@@ -12,10 +12,10 @@ from siltlog.doctor.finding import Finding
 from siltlog.doctor.machine import nearest_folder
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, stopwatch
-from siltlog.infra.redis import CONNECT_TIMEOUT_S
+from siltlog.infra.redis.connection import CONNECT_TIMEOUT_S
+from siltlog.infra.redis.embedded import valkey_binary
 from siltlog.infra.settings import ServerSettings
-from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.valkey import valkey_binary
+from siltlog.infra.store.store import ObjectStore, open_store
 
 CLOCKS_SECONDS_MAX = 30.0
 """Apart. Vacuum compares times of files with ours, and people those of records."""

@@ -1,7 +1,7 @@
 """Attempts, dead letters and their way back: what the document says of them."""
 
-from siltlog.consumers.dead_letter_replay import ReplayRequest
-from siltlog.consumers.group_requests import CountRequest, DeadLetterRequest
+from siltlog.consumers.dead_letters.replay import ReplayRequest
+from siltlog.consumers.groups.messages import CountRequest, DeadLetterRequest
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import GROUP, TOPIC, Operation, json_body, json_reply
 

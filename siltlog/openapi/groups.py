@@ -1,7 +1,7 @@
 """Consumer groups: what the document says of them."""
 
-from siltlog.consumers.group_requests import CommitRequest, MemberRequest, PollRequest
-from siltlog.consumers.offset_reset import ResetRequest
+from siltlog.consumers.groups.messages import CommitRequest, MemberRequest, PollRequest
+from siltlog.consumers.groups.reset import ResetRequest
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import (
     GROUP,

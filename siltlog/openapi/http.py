@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from siltlog.infra import names
-from siltlog.infra.http import Query
+from siltlog.infra.http.requests import Query
 from siltlog.openapi.document import document
 from siltlog.openapi.page import page
 

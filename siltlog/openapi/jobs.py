@@ -1,9 +1,9 @@
 """Runs of jobs and their schedule: what the document says of them."""
 
-from siltlog.jobs_http import JOBS
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import Operation, choice, cut, json_body, json_reply, query
-from siltlog.pipelines.job_run import JobRunRequest
+from siltlog.pipelines.schedule.runs import JobRunRequest
+from siltlog.server.jobs_http import JOBS
 
 _EXAMPLE = {
     "run_id": "0b9f6c1e-6a43-4c62-9a53-0e6f8f7f4c11",

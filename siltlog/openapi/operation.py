@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from siltlog.infra import names
-from siltlog.infra.http import INTEGER_MAX
+from siltlog.infra.http.requests import INTEGER_MAX
 
 Schema = Mapping[str, Any]
 Shape = type | Schema

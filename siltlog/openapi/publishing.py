@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from siltlog.infra import names
-from siltlog.infra.http import INTEGER_MAX
-from siltlog.ingest.publish_http import ACKS, TIMEOUT_MS, TIMEOUT_MS_MAX
+from siltlog.infra.http.requests import INTEGER_MAX
+from siltlog.ingest.publish.http import ACKS, TIMEOUT_MS, TIMEOUT_MS_MAX
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import (
     ANYTHING,

@@ -1,10 +1,10 @@
 """Event streams and WebSockets: what the document says of them."""
 
-from siltlog.consumers.group_requests import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN
-from siltlog.consumers.reader import ISOLATIONS
-from siltlog.consumers.render import VALUES
-from siltlog.consumers.socket_http import ATTEMPTS_MAX, ATTEMPTS_MAX_MAX, RESETS
-from siltlog.consumers.tail import PLACES
+from siltlog.consumers.groups.messages import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN
+from siltlog.consumers.push.sockets import ATTEMPTS_MAX, ATTEMPTS_MAX_MAX, RESETS
+from siltlog.consumers.push.tail import PLACES
+from siltlog.consumers.reading.reader import ISOLATIONS
+from siltlog.consumers.reading.render import VALUES
 from siltlog.infra import names
 from siltlog.openapi.operation import (
     GROUP,

@@ -1,10 +1,10 @@
 """Reading: what the document says of it."""
 
 from siltlog.consumers.file_list import FileLists
-from siltlog.consumers.files_http import FILES_MAX, FilesRequest
-from siltlog.consumers.http import FetchRequest, ReadLimits
-from siltlog.consumers.reader import ISOLATIONS
-from siltlog.consumers.render import VALUES
+from siltlog.consumers.reading.files_http import FILES_MAX, FilesRequest
+from siltlog.consumers.reading.http import FetchRequest, ReadLimits
+from siltlog.consumers.reading.reader import ISOLATIONS
+from siltlog.consumers.reading.render import VALUES
 from siltlog.infra import names
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import (

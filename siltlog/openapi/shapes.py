@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from siltlog.pipelines.job_run import Outcome, Trigger
+from siltlog.pipelines.schedule.runs import Outcome, Trigger
 
 Whole = Annotated[int, Meta(ge=0)]
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from siltlog.infra.topic_config import PARTITIONS_MAX, SETTINGS, Setting
-from siltlog.ingest.topics import PARTITIONS_DEFAULT
+from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import (
     LIST_QUERY,

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
+from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.schema import FETCH_SCHEMA
 
 TIMESTAMP_TYPES = {"create": 0, "append": 1}
 """Kafka's numbers, by `timestamp.type`: CreateTime and LogAppendTime."""

@@ -8,7 +8,8 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from siltlog.consumers.row_source import (
+from siltlog.consumers.library.sources.choice import Read, TableReading
+from siltlog.consumers.library.sources.server import (
     SERVER,
     Fetched,
     FetchPlan,
@@ -18,16 +19,15 @@ from siltlog.consumers.row_source import (
     fetch_request,
     fetched_of,
 )
-from siltlog.consumers.table_reading import Read, TableReading
-from siltlog.infra.arrow_arrays import fixed_array, numbers_of
-from siltlog.infra.bounds import Bounds
+from siltlog.infra.arrow.arrays import fixed_array, numbers_of
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.record import TopicPartition, datetime_of
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import OffsetOutOfRange, UnknownTopic, problem
-from siltlog.infra.schema import FETCH_SCHEMA
+from siltlog.infra.records import Bounds
 from siltlog.spark.columns import TIMESTAMP_TYPE, TIMESTAMP_TYPES
 from siltlog.spark.options import EARLIEST, LATEST, Bound, Moment, Moments, ReadOptions
 from siltlog.spark.positions import Part, Positions, Span, TopicBounds, TopicPosition

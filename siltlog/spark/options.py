@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from siltlog.consumers.row_source import Isolation
-from siltlog.consumers.table_reading import READS, Read
+from siltlog.consumers.library.sources.choice import READS, Read
+from siltlog.consumers.library.sources.server import Isolation
 from siltlog.infra import names
 from siltlog.infra.client.address import default_url
 from siltlog.infra.client.core import Endpoints

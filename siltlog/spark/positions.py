@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from siltlog.infra.bounds import OFFSET_JUMP, Bounds
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.records import OFFSET_JUMP, Bounds
 
 GAP_OFFSETS = 1 << 20
 """Among so many offsets it is asked whether they name records at all: fewer are read sooner than asked about."""

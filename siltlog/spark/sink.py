@@ -1,6 +1,6 @@
 """Writing: tasks stage what they have, the driver publishes a whole batch from there, in order and once.
 
-The producer is the writer's; its sequences are the numbers of the writer's records (`siltlog/cli/publication.py`).
+The producer is the writer's; its sequences are the numbers of the writer's records (`infra/client/resumable.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from siltlog.cli.chunks import chunked
-from siltlog.cli.publication import RETRY_MS, Options, Publication, Stopped
 from siltlog.infra import names
 from siltlog.infra.client import calls
 from siltlog.infra.client.address import S3Address, default_s3
 from siltlog.infra.client.arrow_body import IGNORED, PUBLISHED
+from siltlog.infra.client.chunks import chunked
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.resumable import RETRY_MS, Options, Publication, Stopped
 from siltlog.infra.client.table_location import table_uri
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, of_the_record, problem
-from siltlog.infra.store import open_store
+from siltlog.infra.store.store import open_store
 from siltlog.spark.columns import TIMESTAMP_TYPE
 from siltlog.spark.options import WriteOptions
 from siltlog.spark.staging import Last, Manifest, StagedFile, Staging

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from siltlog.infra.bounds import OFFSET_JUMP
 from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.records import OFFSET_JUMP
 from siltlog.spark.columns import READ_DDL, schema_of
 from siltlog.spark.log_reader import LogReader
 from siltlog.spark.options import ReadOptions, read_options, write_options

@@ -20,7 +20,7 @@ import pyarrow as pa
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.store import ObjectStore
+from siltlog.infra.store.store import ObjectStore
 
 WRITER = "writer"
 FILES = names.STAGED_FILES

@@ -8,9 +8,9 @@ from siltlog.infra import names, settings
 from siltlog.infra.client.table_location import table_uri
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.store import ObjectStore, open_store
-from siltlog.infra.table import TopicTable
-from siltlog.infra.table_snapshot import TableSnapshot
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.topics import select_of, spark_uri
 from siltlog.spark.columns import TIMESTAMP_TYPES
 

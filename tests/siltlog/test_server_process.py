@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from siltlog.consumers.consumer import Consumer
+from siltlog.consumers.library.consumer import Consumer
 from siltlog.infra import names
 from siltlog.infra.client.admin import Admin
-from siltlog.infra.client.producer import Producer
 from siltlog.infra.errors import ConfigError
+from siltlog.ingest.library.producer import Producer
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 

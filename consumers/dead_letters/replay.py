@@ -1,0 +1,181 @@
+"""Dead letters go back to the topic they came from, each once for a replay."""
+
+import asyncio
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import xxhash
+
+from siltlog.consumers.dead_letters.record import Origin, Stored, origin, stored_records
+from siltlog.consumers.groups.messages import Name, Whole
+from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, find_partition
+from siltlog.consumers.view import LogView, SystemLog, TopicView
+from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import partition_of
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.records import NewRecord
+from siltlog.infra.topic_config import TopicConfig
+
+CHUNK_RECORDS = 1_000
+CHUNK_BYTES = 4 * 1024 * 1024
+OFFSETS_MAX = 100_000
+ALL = "all"
+
+
+class DeadLetterName(msgspec.Struct, forbid_unknown_fields=True, frozen=True, order=True):
+    partition: Whole
+    offset: Whole
+
+
+class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`offsets` left out: every dead letter there is."""
+
+    replay_id: Name
+    offsets: Annotated[list[DeadLetterName], msgspec.Meta(max_length=OFFSETS_MAX)] | None = None
+
+
+@dataclass(slots=True)
+class Replayed:
+    """How many dead letters went back, and how many had gone back before by the same replay."""
+
+    replayed: int = 0
+    duplicates: int = 0
+
+
+class Replay:
+    """Used on one event loop."""
+
+    def __init__(self, log: LogView, fetcher: Fetcher, system: SystemLog, clock: Clock) -> None:
+        self._log = log
+        self._fetcher = fetcher
+        self._system = system
+        self._clock = clock
+        # What a replay_id stands for is known by what it has published: two at a time would not see each other.
+        self._lock = asyncio.Lock()
+
+    async def replay(self, topic: str, request: ReplayRequest) -> Replayed:
+        """Publishes them with their own key, value, headers and time, to the partitions they came from.
+
+        Repeated with the same `replay_id` and `offsets` it brings what is missing. Raises Refused
+        `idempotency_key_reused` where the replay_id stands for other offsets, `offset_out_of_range`, UnknownTopic, and
+        what a publish raises.
+        """
+        async with self._lock:
+            target = self._log.topic(topic)
+            done = Replayed()
+            try:
+                dead = self._log.topic(names.dead_letter_topic(topic))
+            except UnknownTopic:
+                if request.offsets:
+                    raise problem("not_found", f"the topic {topic} has no dead letters; nothing was replayed") from None
+                return done
+            chosen = _chosen(request.offsets)
+            self._check_unused(topic, request.replay_id, chosen)
+            wanted = self._wanted(dead, request.offsets)
+            for partition, offsets in sorted(wanted.items()):
+                producer_id = names.replay_producer(request.replay_id, chosen, dead.topic_id, partition)
+                await self._replay(dead, partition, offsets, target, producer_id, done)
+            return done
+
+    def _check_unused(self, topic: str, replay_id: str, chosen: str) -> None:
+        prefix = names.replay_prefix(replay_id)
+        used = {known.removeprefix(prefix).partition("/")[0] for known in self._system.producers_of(topic, prefix)}
+        if used - {chosen}:
+            raise problem(
+                "idempotency_key_reused",
+                f"the replay_id {replay_id} was used with other offsets in the topic {topic}: one stands for one "
+                "request; take a new one for these",
+            )
+
+    def _wanted(self, dead: TopicView, offsets: Sequence[DeadLetterName] | None) -> dict[int, Sequence[int]]:
+        """Offsets of each partition, ascending."""
+        if offsets is None:
+            bounds = [view.bounds() for view in dead.partitions]
+            return {
+                partition: range(found.log_start_offset, found.high_watermark) for partition, found in enumerate(bounds)
+            }
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for at in sorted(set(offsets)):
+            found = find_partition(dead, at.partition).bounds()
+            if not found.log_start_offset <= at.offset < found.high_watermark:
+                raise problem(
+                    "offset_out_of_range",
+                    f"{dead.name}/{at.partition} has no dead letter at {at.offset}: it has {found.log_start_offset} to "
+                    f"{found.high_watermark - 1}; nothing was replayed",
+                    topic=dead.name,
+                    partition=at.partition,
+                    offset=at.offset,
+                    log_start_offset=found.log_start_offset,
+                    high_watermark=found.high_watermark,
+                )
+            wanted[at.partition].append(at.offset)
+        return dict(wanted)
+
+    async def _replay(
+        self,
+        dead: TopicView,
+        partition: int,
+        offsets: Sequence[int],
+        target: TopicView,
+        producer_id: str,
+        done: Replayed,
+    ) -> None:
+        chosen = offsets if isinstance(offsets, range) else frozenset(offsets)
+        at = 0
+        while at < len(offsets):
+            records, next_offset = await self._read(dead, partition, offsets[at])
+            by_partition: dict[int, list[tuple[int, NewRecord]]] = defaultdict(list)
+            for record in records:
+                if record.offset in chosen:
+                    found = origin(record)
+                    by_partition[_partition(found, target)].append((record.offset, self._timed(found, target.config)))
+            for number, entries in sorted(by_partition.items()):
+                appended = await self._system.append(
+                    target.name,
+                    number,
+                    [record for _, record in entries],
+                    producer_id=producer_id,
+                    sequences=[offset for offset, _ in entries],
+                )
+                done.duplicates += appended.count(None)
+                done.replayed += len(appended) - appended.count(None)
+            at = bisect_left(offsets, next_offset)
+
+    async def _read(self, dead: TopicView, partition: int, offset: int) -> tuple[list[Stored], int]:
+        """The next dead letters, and where to go on."""
+        position = FetchPosition(dead.name, partition, offset, topic_id=dead.topic_id)
+        result = await self._fetcher.fetch(
+            [position], max_records=CHUNK_RECORDS, max_bytes=CHUNK_BYTES, min_bytes=0, wait_ms=0
+        )
+        [part] = result.partitions
+        if part.error is not None:
+            raise part.error
+        assert part.next_offset > offset, "below the high watermark a read gets on"
+        return [record for batch in part.batches for record in stored_records(batch)], part.next_offset
+
+    def _timed(self, found: Origin, config: TopicConfig) -> NewRecord:
+        """With its own time, unless the topic takes none that is so old any more."""
+        oldest_us, _ = config.times_us(self._clock.now_us(), stored=True)
+        if (found.record.timestamp_us or 0) < oldest_us:
+            return found.record._replace(timestamp_us=None)
+        return found.record
+
+
+def _partition(found: Origin, target: TopicView) -> int:
+    """The one it came from; in a successor with fewer partitions the one its key says."""
+    count = len(target.partitions)
+    if found.partition < count:
+        return found.partition
+    return found.partition % count if found.record.key is None else partition_of(found.record.key, count)
+
+
+def _chosen(offsets: Sequence[DeadLetterName] | None) -> str:
+    """Says which dead letters were asked for, in the name of the producer."""
+    if offsets is None:
+        return ALL
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(sorted(set(offsets))))

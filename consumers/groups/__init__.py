@@ -1,0 +1,1 @@
+"""Consumer groups: members, assignments, and offsets that outlive Redis."""

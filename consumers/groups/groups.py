@@ -1,0 +1,374 @@
+"""Consumer groups: who reads what, and how far they are.
+
+Every transition of a group is one script in Redis; this module gives them their arguments and turns their answers
+into results and errors.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from siltlog.consumers.groups.messages import (
+    OPEN_ATTEMPTS_MAX,
+    Attempted,
+    AttemptRequest,
+    CommitRequest,
+    CommittedState,
+    GroupState,
+    MemberRequest,
+    Membership,
+    MemberState,
+    PolledOffset,
+    Position,
+)
+from siltlog.consumers.groups.runner import GroupCounts, GroupRunner
+from siltlog.consumers.groups.saved_offsets import OffsetLog
+from siltlog.consumers.groups.scripts import Key, Reply
+from siltlog.consumers.groups.topics import GroupTopics, pattern_problem
+from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
+from siltlog.consumers.groups.waiters import Waiter
+from siltlog.consumers.library.lag import Lag
+from siltlog.consumers.view import LogView
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.telemetry import Logger
+
+LISTED_IN_PROBLEM_MAX = 10
+
+
+class Groups:
+    """Used on one event loop, between `start` and `close`."""
+
+    def __init__(
+        self,
+        redis: RedisConnection,
+        log: LogView,
+        clock: Clock,
+        logger: Logger,
+        offsets: OffsetLog | None = None,
+        *,
+        offsets_retention_ms: int = FOR_EVER,
+    ) -> None:
+        """Without `offsets` nothing is kept beside Redis. A group that nobody used for so long is forgotten."""
+        self._redis = redis
+        self._clock = clock
+        self._topics = GroupTopics(log)
+        self._runner = GroupRunner(redis, self._topics, clock, logger, offsets)
+        self._upkeep: OffsetUpkeep | None = None
+        if offsets is not None and self._runner.snapshots is not None:
+            self._upkeep = OffsetUpkeep(
+                offsets,
+                self._runner.snapshots,
+                self._runner,
+                log,
+                redis,
+                clock,
+                logger,
+                retention_ms=offsets_retention_ms,
+            )
+
+    def start(self) -> None:
+        self._runner.start()
+        if self._upkeep is not None:
+            self._upkeep.start()
+
+    async def close(self) -> None:
+        """Lets every waiting call return."""
+        await self._runner.close()
+        if self._upkeep is not None:
+            await self._upkeep.close()
+
+    @property
+    def counts(self) -> GroupCounts:
+        """What happened here since the start."""
+        return self._runner.counts
+
+    def members(self) -> Sequence[int]:
+        """How many each group has, of those that this server has met."""
+        return self._runner.members()
+
+    def degraded(self) -> list[str]:
+        """What does not work as it should, for people."""
+        if self._upkeep is None or not self._upkeep.problem:
+            return []
+        return [f"groups: what they commit is not kept beside Redis for now: {self._upkeep.problem}"]
+
+    def lags_left_out(self) -> int:
+        """How many partitions of groups have no place in `lags`."""
+        return 0 if self._upkeep is None else self._upkeep.lags_left_out()
+
+    def lags(self) -> Sequence[tuple[str, Key, Lag]]:
+        """(group, partition, lag) for metrics: some seconds old, and not more than a scrape can bear."""
+        return () if self._upkeep is None else self._upkeep.lags
+
+    def wake(self) -> None:
+        """Every waiting call returns with what it has; for a server that drains."""
+        self._runner.waiters.wake_all()
+
+    def waiting(self, group: str, member: str) -> AbstractContextManager[Waiter]:
+        """A waiter that sees every change of what `member` may read from here on."""
+        return self._runner.waiters.waiting(group, member)
+
+    async def heartbeat(self, group: str, member: str, request: MemberRequest) -> Membership:
+        """Joins or renews the session; with `wait_ms` returns once what the member may read has changed.
+
+        Raises Fenced `unknown_member` or `fenced_member`; UnknownTopic for a join of a topic that is not there;
+        OffsetOutOfRange where the member's policy is `error` and a partition of its has no offset.
+        """
+        with self.waiting(group, member) as waiter:
+            told = await self.beat(group, member, request)
+            ends = self._clock.monotonic() + told.wait_s(request.wait_ms)
+            while told.assignment is None and not (self._topics.draining or waiter.ended):
+                waiter.told(told.generation)
+                if not await waiter.wait(ends - self._clock.monotonic()):
+                    break
+                told = await self.beat(group, member, MemberRequest(generation=request.generation))
+            return told
+
+    async def beat(
+        self,
+        group: str,
+        member: str,
+        request: MemberRequest,
+        *,
+        poll: bool = False,
+        commits: Sequence[PolledOffset] | None = None,
+    ) -> Membership:
+        """One heartbeat, without waiting. As a poll it also commits, lets go of what the member was told to, and always
+        says what it may read."""
+        self._check(request)
+        body: dict[str, Any] = {
+            "member": member,
+            "generation": request.generation,
+            "fields": request.fields(),
+            "poll": poll,
+        }
+        if request.generation == 0:
+            if not request.topics and not request.topic_pattern:
+                raise problem("invalid_request", "a join names what it wants to read: give topics or topic_pattern")
+            self._topics.require(request.topics or ())
+            body["join"] = request.joining()
+        if request.instance_id is not None:
+            body["instance_id"] = request.instance_id
+        if request.owned is not None:
+            body["owned"] = self._topics.owned(request.owned)
+        reply = await self._runner.run(
+            "heartbeat", group, body | ({"commits": self._topics.commits(commits)} if commits else {})
+        )
+        self._raise_for(reply, group, member)
+        if reply["plan"] or _is_unresolved(reply):
+            await self._runner.plan(group)
+            reply = await self._runner.run("heartbeat", group, body)
+            self._raise_for(reply, group, member)
+        return self._membership(group, reply)
+
+    async def leave(self, group: str, member: str) -> None:
+        """The member's partitions are free at once. Its id is refused from now on, known or not."""
+        reply = await self._runner.run("leave", group, {"member": member})
+        if reply["plan"]:
+            await self._runner.plan(group)
+
+    async def commit(self, group: str, request: CommitRequest, topic_id: str | None = None) -> None:
+        """All of it or nothing. Raises Fenced `fenced_member` with the partitions that are not the member's,
+        Refused `group_not_empty` without a member while there are some, and what `GroupTopics.commits` does."""
+        if (request.member_id is None) != (request.generation is None):
+            raise problem("invalid_request", "member_id and generation come together: give both or neither")
+        commits = self._topics.commits(request.offsets, topic_id, by_member=request.member_id is not None)
+        body: dict[str, Any] = {"commits": commits, "generation": request.generation}
+        if request.member_id is not None:
+            body["member"] = request.member_id
+        reply = await self._runner.run("commit", group, body)
+        if reply["status"] == "group_not_empty":
+            raise problem(
+                "group_not_empty",
+                f"the group {group} has members: commit as one of them, with member_id and generation, "
+                "or stop them first",
+            )
+        self._raise_for(reply, group, request.member_id or "")
+
+    async def attempt(
+        self, group: str, request: AttemptRequest, *, count: bool, suspect_max: int | None = None
+    ) -> Attempted:
+        """What is known of handling a record, counting one more attempt with `count`; never of one that was committed.
+
+        With `suspect_max` the record may have ended a former holder, and is about to be handled: it is counted while
+        it has fewer attempts, the one by which it ended a consumer among them.
+
+        Raises Fenced where the member does not hold the partition, what `GroupTopics.record` does, and Refused
+        `invalid_request` where too many records of the partition have attempts and none is committed.
+        """
+        key = self._topics.record(request)
+        body = {
+            "member": request.member_id,
+            "generation": request.generation,
+            "partition": key.text(),
+            "offset": request.offset,
+            "count": count,
+            "open_max": OPEN_ATTEMPTS_MAX,
+        }
+        if suspect_max is not None:
+            body["suspect_max"] = suspect_max
+        reply = await self._runner.run("attempts", group, body)
+        self._raise_for(reply, group, request.member_id)
+        if reply["status"] == "too_many":
+            raise problem(
+                "invalid_request",
+                f"{OPEN_ATTEMPTS_MAX} records of {request.topic}/{request.partition} have attempts and are not "
+                f"committed by the group {group}: commit what is done before another one is begun",
+            )
+        return Attempted(key, reply["attempts"], reply["committed"], list(reply["lower"]), reply["spent"])
+
+    async def describe(self, group: str) -> GroupState:
+        """Raises Refused `unknown_group`. Offsets of topics that are gone are left out."""
+        reply = await self._runner.run("describe", group, {})
+        if reply["status"] == "unknown_group":
+            raise _unknown_group(group)
+        offsets = [CommittedState(Key.parse(text), *rest) for text, *rest in reply["offsets"]]
+        return GroupState(
+            reply["generation"],
+            reply["state"],
+            sorted(
+                MemberState(
+                    member, client, topics.split(",") if topics else [], pattern, reset, _keys(partitions), instance
+                )
+                for member, client, topics, pattern, reset, partitions, instance in reply["members"]
+            ),
+            {Key.parse(text): member for text, member in reply["moving"]},
+            sorted(entry for entry in offsets if self._topics.has(entry.key)),
+        )
+
+    async def delete(self, group: str) -> None:
+        """Raises Refused `unknown_group` or `group_not_empty`."""
+        reply = await self._runner.delete(group, {})
+        if reply["status"] == "unknown_group":
+            raise _unknown_group(group)
+        if reply["status"] == "group_not_empty":
+            raise problem(
+                "group_not_empty",
+                f"the group {group} has members: stop them, then delete it; "
+                "one with an instance_id is gone once its session timeout is over",
+            )
+
+    async def list_groups(self, prefix: str, after: str, limit: int) -> tuple[list[tuple[str, str, int]], str | None]:
+        """Up to `limit` groups by name after `after`: (group, state, members); and where to go on, None at the end."""
+        if self._runner.snapshots is not None:
+            await self._runner.snapshots.restore_emptied()
+        low = f"({after}" if after >= prefix and after else f"[{prefix}" if prefix else "-"
+        high = f"({prefix}\x7f" if prefix else "+"
+        found: list[bytes] = await self._redis.command(
+            "ZRANGEBYLEX", names.GROUPS_KEY, low, high, "LIMIT", 0, limit + 1
+        )
+        groups = [name.decode() for name in found]
+        commands = [
+            command
+            for group in groups[:limit]
+            for command in (
+                ("HMGET", names.group_key(group, "state"), "created", "stale"),
+                ("ZCARD", names.group_key(group, "sessions")),
+                ("HLEN", names.group_key(group, "moves")),
+            )
+        ]
+        replies = await self._redis.commands(commands) if commands else []
+        rows = []
+        for index, group in enumerate(groups[:limit]):
+            (created, stale), members, moves = replies[3 * index : 3 * index + 3]
+            if created is not None:
+                state = "empty" if not members else "rebalancing" if moves or stale == b"1" else "stable"
+                rows.append((group, state, members))
+        return rows, groups[limit - 1] if len(groups) > limit else None
+
+    def _check(self, request: MemberRequest) -> None:
+        if request.topic_pattern:
+            wrong = pattern_problem(request.topic_pattern)
+            if wrong is not None:
+                raise problem("invalid_request", wrong)
+
+    def _raise_for(self, reply: Reply, group: str, member: str) -> None:
+        status = reply["status"]
+        if status == "unknown_member":
+            raise problem(
+                "unknown_member",
+                f"the group {group} has no member {member}: drop everything and join anew with generation 0",
+            )
+        if status == "fenced_member":
+            raise problem(
+                "fenced_member",
+                f"the member {member} of the group {group} left, was expired or was fenced: "
+                "drop everything and join anew under a new id",
+            )
+        if status == "fenced_instance":
+            raise problem(
+                "fenced_member",
+                f"another member joined the group {group} with the instance_id of {member} and has its partitions: "
+                "drop everything, and do not join anew unless no other process runs under that instance_id",
+                fenced_by="instance_id",
+            )
+        if status == "other_instance":
+            raise problem(
+                "invalid_request",
+                f"instance_id: the member {member} of the group {group} joined with another or without one; "
+                "a member keeps it for life: join under a new member id",
+            )
+        if status == "foreign":
+            raise problem(
+                "group_not_empty",
+                f"the group {group} has members that read another log, whose server uses the same Redis: take another "
+                "name for the group, or give each log a Redis of its own",
+            )
+        if status == "fenced_commits":
+            keys = _keys(reply["partitions"])
+            raise problem(
+                "fenced_member",
+                f"the member {member} of the group {group} does not hold {_listed(keys)} "
+                "in that generation: nothing was committed; drop these partitions",
+                partitions=[{"topic": key.topic, "partition": key.partition} for key in keys],
+            )
+
+    def _membership(self, group: str, reply: Reply) -> Membership:
+        assignment: list[Position] | None = None
+        if "assignment" in reply:
+            assignment = []
+            lost = []
+            for text, offset in reply["assignment"]:
+                key = Key.parse(text)
+                if self._topics.is_stale(key):
+                    continue
+                if offset < 0:
+                    lost.append(key)
+                elif reply["auto_offset_reset"] != "error":
+                    offset = self._topics.readable_from(key, offset)
+                assignment.append(Position(key, offset))
+            if lost and reply["auto_offset_reset"] == "error":
+                raise problem(
+                    "offset_out_of_range",
+                    f"the group {group} has no offset for {_listed(sorted(lost))} and auto_offset_reset is 'error': "
+                    "set one while the group has no members, or join with earliest or latest",
+                )
+            assignment = sorted(position for position in assignment if position.offset >= 0)
+        return Membership(
+            reply["generation"], assignment, reply["releasing"], reply["session_timeout_ms"], _delivered(reply)
+        )
+
+
+def _keys(texts: Sequence[str]) -> list[Key]:
+    return sorted(Key.parse(text) for text in texts)
+
+
+def _delivered(reply: Reply) -> dict[Key, int]:
+    return {Key.parse(text): offset for text, offset in reply.get("delivered", ())}
+
+
+def _listed(keys: Sequence[Key]) -> str:
+    shown = ", ".join(f"{key.topic}/{key.partition}" for key in keys[:LISTED_IN_PROBLEM_MAX])
+    return shown + (" ..." if len(keys) > LISTED_IN_PROBLEM_MAX else "")
+
+
+def _is_unresolved(reply: Reply) -> bool:
+    """Whether a partition came to the member before it had an offset, from one whose policy was `error`."""
+    return reply["auto_offset_reset"] != "error" and any(offset < 0 for _, offset in reply.get("assignment", ()))
+
+
+def _unknown_group(group: str) -> SiltlogError:
+    return problem("unknown_group", f"there is no group {group}; a group begins with its first member or commit")

@@ -1,0 +1,75 @@
+"""The whole loop of a consumer in one call: join or heartbeat, commit, read."""
+
+import asyncio
+from typing import Any
+
+from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.messages import Membership, PollRequest
+from siltlog.consumers.groups.waiters import Waiter
+from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, FetchResult
+from siltlog.infra.errors import problem
+
+FETCH_BYTES_MAX = 64 * 1024 * 1024
+FETCH_RECORDS_MAX = 1_000_000
+
+
+class GroupPoll:
+    """Used on one event loop."""
+
+    def __init__(self, groups: Groups, fetcher: Fetcher) -> None:
+        self._groups = groups
+        self._fetcher = fetcher
+
+    async def poll(self, group: str, member: str, request: PollRequest) -> tuple[int, FetchResult]:
+        """The generation to send next time, and records from the committed offsets on.
+
+        Waits for records or for a change of what the member may read, whichever comes first; not at all while the
+        member has something to let go, which its next poll does. Raises what `Groups.heartbeat` and
+        `GroupTopics.commits` do.
+        """
+        if request.generation == 0 and request.commit:
+            raise problem("invalid_request", "a poll that joins (generation 0) has nothing to commit: leave commit out")
+        with self._groups.waiting(group, member) as waiter:
+            told = await self._groups.beat(group, member, request, poll=True, commits=request.commit)
+            waiter.told(told.generation)
+            wait_ms = 0 if told.releasing else int(told.wait_s(request.wait_ms) * 1000)
+            result = await self._fetch_or_change(told, request, wait_ms, waiter)
+            if result is None:
+                again = PollRequest(generation=request.generation, topics=request.topics)
+                again.topic_pattern = request.topic_pattern
+                told = await self._groups.beat(group, member, again, poll=True)
+                result = await self._fetch(told, request, 0)
+            return told.generation, result
+
+    async def _fetch(self, told: Membership, request: PollRequest, wait_ms: int) -> FetchResult:
+        positions = [
+            FetchPosition(key.topic, key.partition, offset, topic_id=key.topic_id)
+            for key, offset in told.assignment or ()
+        ]
+        return await self._fetcher.fetch(
+            positions,
+            max_records=min(request.max_records, FETCH_RECORDS_MAX),
+            max_bytes=min(request.max_bytes, FETCH_BYTES_MAX),
+            min_bytes=1,
+            wait_ms=wait_ms,
+            isolation="wal",
+            values=request.values,
+        )
+
+    async def _fetch_or_change(
+        self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter
+    ) -> FetchResult | None:
+        """None when what the member may read changed before there was a record."""
+        if wait_ms == 0:
+            return await self._fetch(told, request, 0)
+        if not told.assignment:
+            return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0)
+        fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms))
+        changing: asyncio.Task[Any] = asyncio.ensure_future(waiter.changed())
+        try:
+            await asyncio.wait((fetching, changing), return_when=asyncio.FIRST_COMPLETED)
+            return fetching.result() if fetching.done() else None
+        finally:
+            fetching.cancel()
+            changing.cancel()
+            await asyncio.gather(fetching, changing, return_exceptions=True)

@@ -1,0 +1,346 @@
+"""Runs the transitions of groups: wakes who waits for them, and lets time pass in groups that nobody calls."""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from siltlog.consumers.groups.planner import GroupPlanner
+from siltlog.consumers.groups.saved_offsets import OffsetLog
+from siltlog.consumers.groups.scripts import GroupScripts, Key, Reply
+from siltlog.consumers.groups.snapshots import OffsetSnapshots
+from siltlog.consumers.groups.topics import GroupTopics
+from siltlog.consumers.groups.waiters import GroupWaiters
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError, Unavailable, problem
+from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.telemetry import Logger
+
+
+class GroupCounts:
+    """Each event is counted by the server whose call brought it about: the sum over servers is exact."""
+
+    def __init__(self) -> None:
+        self.rebalances: Counter[str] = Counter(members=0, topics=0)
+        """Assignments that changed what somebody reads, by what asked for them."""
+        self.evictions: Counter[str] = Counter(session=0, rebalance=0, instance=0)
+        """Members that were expired or fenced: too late with a heartbeat, too late to let go, replaced as an instance.
+        """
+        self.commits: Counter[str] = Counter(accepted=0, fenced=0)
+
+    def count(self, request: Mapping[str, Any], reply: Reply) -> None:
+        """One transition."""
+        self.evictions.update(reply["evicted"])
+        if request.get("commits"):
+            if reply["status"] == "ok":
+                self.commits["accepted"] += 1
+            elif reply["status"] == "fenced_commits":
+                self.commits["fenced"] += 1
+
+
+TICK_S = 0.25
+"""How late a session may end, and how long a change of topics goes unnoticed."""
+CHECK_S = 1.0
+"""How often changes that other servers made are looked for, in groups with waiters."""
+SCAN_S = 30.0
+"""How often groups that this server has not met are looked for."""
+SCAN_PAGE = 1_000
+RESTORES_MAX = 4
+"""How often one call puts back what Redis loses at once again."""
+
+T = TypeVar("T")
+
+
+class _Known:
+    """What this server remembers of a group."""
+
+    def __init__(self, planner: GroupPlanner) -> None:
+        self.planner = planner
+        self.generation = 0
+        self.members = 0
+        self.due = math.inf
+        """When its next session ends, on this server's clock; infinite while it has no members."""
+        self.listed = False
+        self.followed = -1
+        """The state of the topics that its assignment was last compared with."""
+        self.holding = False
+        """Redis was restarted: nothing moves for now."""
+        self.stale = False
+        """Its assignment is not what its members and topics ask for."""
+
+
+class GroupRunner:
+    """Used on one event loop."""
+
+    def __init__(
+        self,
+        redis: RedisConnection,
+        topics: GroupTopics,
+        clock: Clock,
+        logger: Logger,
+        offsets: OffsetLog | None = None,
+    ) -> None:
+        """Without `offsets` nothing is kept beside Redis."""
+        self.snapshots = None if offsets is None else OffsetSnapshots(offsets, self._step, topics, redis)
+        self.waiters = GroupWaiters()
+        self.counts = GroupCounts()
+        self._redis = redis
+        self._scripts = GroupScripts(redis)
+        self._topics = topics
+        self._clock = clock
+        self._logger = logger
+        self._known: dict[str, _Known] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._signature: tuple[tuple[str, str, int], ...] = ()
+        self._topics_state = 0
+        """How often the signature has changed."""
+        self._gone: set[str] = set()
+        """Deleted topics, `{topic}/{topic id}`, that groups may still have offsets of."""
+        self._check_at = self._scan_at = clock.monotonic()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._tick_for_ever())
+
+    async def close(self) -> None:
+        self.waiters.wake_all()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def run(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
+        """One transition; wakes those for whom it, or another server before it, has changed something.
+
+        With `_offsets` beside Redis, a group gets back what Redis has lost before its transition, and what nobody may
+        be told before it is there is there when this returns.
+        """
+        if self.snapshots is None:
+            return await self._step(transition, group, request)
+        body = {**request, "log": self.snapshots.cluster_id}
+        for _ in range(RESTORES_MAX):
+            reply = await self._step(transition, group, body)
+            if reply["status"] == "unrestored":
+                body["new"] = not await self.snapshots.restore(group)
+                continue
+            if reply["unsaved"]:
+                self.snapshots.note(group)
+            if reply["urgent"]:
+                await self.snapshots.save_now(group)
+            return reply
+        raise problem("coordinator_unavailable", f"Redis loses what is put back for the group {group}; look after it")
+
+    async def _step(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
+        reply = await self._scripts.run(transition, group, request)
+        if reply["status"] == "unrestored":
+            return reply
+        self.counts.count(request, reply)
+        if not reply["exists"]:
+            if self._known.pop(group, None) is not None:
+                self.waiters.wake(group, math.inf)
+            return reply
+        known = self._known_of(group)
+        if transition == "restore" and reply["generation_before"] < known.generation:
+            # Its members are lost: whoever waits as one has to come and hear that.
+            self.waiters.wake(group, math.inf)
+            known.generation = 0
+        if reply["generation_before"] > known.generation:
+            self.waiters.wake(group, reply["generation"])
+        elif reply["changed"]:
+            self.waiters.wake(group, reply["generation"], frozenset(reply["changed"]))
+        known.generation = max(known.generation, reply["generation"])
+        known.members = reply["member_count"]
+        known.stale = reply["plan"]
+        known.holding = reply["holding"]
+        due_ms = reply["due_ms"]
+        known.due = math.inf if due_ms < 0 else self._clock.monotonic() + due_ms / 1000
+        if reply["created"] or not known.listed:
+            await self._list(group)
+            known.listed = True
+        return reply
+
+    def members(self) -> list[int]:
+        """How many each group has, of those that this server has met."""
+        return [known.members for known in self._known.values()]
+
+    async def plan(self, group: str) -> None:
+        await self._known_of(group).planner.plan()
+
+    async def delete(self, group: str, request: Mapping[str, Any]) -> Reply:
+        """The transition `delete`; what was deleted is not put back, whatever becomes of Redis."""
+        snapshots = self.snapshots
+        if snapshots is None:
+            reply = await self._step("delete", group, request)
+        else:
+            # Restored here, if need be: while the lock is held nothing is.
+            reply = await self.run("sweep", group, {})
+            async with snapshots.lock:
+                of_log = {"log": snapshots.cluster_id, "new": not snapshots.known(group)}
+                reply = await self._step("delete", group, {**request, **of_log})
+                if reply["status"] == "unrestored":
+                    raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: delete it again")
+                deleted = reply["status"] in ("ok", "unknown_group") and await snapshots.forget(group)
+                if deleted and reply["status"] == "unknown_group":
+                    # An attempt before this one ended between the two.
+                    reply["status"] = "ok"
+        if reply["status"] == "ok":
+            await self._unlist(group)
+        return reply
+
+    async def _unlist(self, group: str) -> None:
+        """One that was created again meanwhile stays listed."""
+        self._known.pop(group, None)
+        await self._redis.command("ZREM", names.GROUPS_KEY, group)
+        if await self._redis.command("HEXISTS", names.group_key(group, "state"), "created"):
+            await self._list(group)
+
+    async def tick(self) -> None:
+        """Does what is due by now. Raises Unavailable without Redis."""
+        await self._each((self._scan, self._keep_up, self._follow_topics, self._follow_others), lambda step: step())
+
+    async def _each(self, things: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
+        """What fails for one group is raised once all others had their turn. In a cluster that may be its node's being
+        away; where there is one Redis only, nobody has to be asked after it did not answer."""
+        failure: SiltlogError | None = None
+        for thing in list(things):
+            try:
+                await act(thing)
+            except SiltlogError as error:
+                if isinstance(error, Unavailable) and not self._redis.is_cluster:
+                    raise
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _tick_for_ever(self) -> None:
+        reachable = True
+        told = ""
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._topics.draining:
+                self.waiters.wake_all()
+            try:
+                await self.tick()
+                if not reachable:
+                    self._logger.info("groups are available again", redis=self._redis.place)
+                reachable = True
+            except Unavailable as error:
+                if reachable:
+                    self._logger.warning("groups are not available", reason=error.detail)
+                reachable = False
+            except SiltlogError as error:
+                if error.detail != told:
+                    self._logger.error("a group could not be looked after", reason=error.detail)
+                told = error.detail
+            except Exception:
+                self._logger.exception("a look at the groups failed; the next follows")
+
+    async def _keep_up(self) -> None:
+        """Sessions end, and assignments follow."""
+
+        async def keep_up(group: str) -> None:
+            known = self._known.get(group)
+            if known is not None and known.due <= self._clock.monotonic():
+                await self.run("sweep", group, {})
+            if known is not None and known.stale:
+                await self.plan(group)
+
+        now = self._clock.monotonic()
+        await self._each([group for group, known in self._known.items() if known.due <= now or known.stale], keep_up)
+
+    async def _follow_topics(self) -> None:
+        """Plans anew where topics came, went or grew; what was committed in deleted ones goes."""
+        signature = self._topics.signature()
+        if signature != self._signature:
+            self._gone |= _topic_texts(self._signature) - _topic_texts(signature)
+            self._signature = signature
+            self._topics_state += 1
+        state = self._topics_state
+
+        async def follow(group: str) -> None:
+            known = self._known.get(group)
+            if known is not None and known.planner.is_outdated():
+                await self.plan(group)
+            if known is not None and not known.planner.is_outdated():
+                known.followed = state
+
+        behind = [
+            group
+            for group, known in self._known.items()
+            if known.followed != state and known.members and not known.holding
+        ]
+        await self._each(behind, follow)
+        if self._gone:
+            # Only now: who held their partitions was told by the plan that they are no more.
+            gone = sorted(self._gone)
+
+            async def forget(group: str) -> None:
+                await self.run("forget", group, {"topics": gone})
+
+            await self._each([group async for group in self.listed()], forget)
+            self._gone.clear()
+
+    async def _follow_others(self) -> None:
+        """Wakes the waiters of groups that another server has changed."""
+        now = self._clock.monotonic()
+        if now < self._check_at:
+            return
+        self._check_at = now + CHECK_S
+        groups = self.waiters.groups()
+        if self._redis.is_cluster:
+            await self._each(groups, lambda group: self._follow_generations([group]))
+        elif groups:
+            await self._follow_generations(groups)
+
+    async def _follow_generations(self, groups: Sequence[str]) -> None:
+        stored = await self._redis.commands(
+            [("HGET", names.group_key(group, "state"), "generation") for group in groups]
+        )
+        for group, generation in zip(groups, stored, strict=True):
+            known = self._known.get(group)
+            if known is not None and generation is not None and int(generation) > known.generation:
+                known.generation = int(generation)
+                self.waiters.wake(group, known.generation)
+
+    async def _scan(self) -> None:
+        """Meets groups that only others have called, and forgets those that others have deleted."""
+        if self._clock.monotonic() < self._scan_at:
+            return
+
+        async def meet(group: str) -> None:
+            await self.run("sweep", group, {})
+
+        met = [group for group, known in self._known.items() if known.listed]
+        there = {group async for group in self.listed()}
+        for group in met:
+            if group not in there:
+                self._known.pop(group, None)
+        await self._each(sorted(there - set(self._known)), meet)
+        self._scan_at = self._clock.monotonic() + SCAN_S
+
+    async def listed(self) -> AsyncIterator[str]:
+        """Every group there is."""
+        after = "-"
+        while True:
+            page = await self._redis.command("ZRANGEBYLEX", names.GROUPS_KEY, after, "+", "LIMIT", 0, SCAN_PAGE)
+            for name in page:
+                yield name.decode()
+            if len(page) < SCAN_PAGE:
+                return
+            after = "(" + page[-1].decode()
+
+    async def _list(self, group: str) -> None:
+        await self._redis.command("ZADD", names.GROUPS_KEY, 0, group)
+
+    def _known_of(self, group: str) -> _Known:
+        known = self._known.get(group)
+        if known is None:
+            known = self._known[group] = _Known(GroupPlanner(group, self._topics, self.run, self.counts.rebalances))
+        return known
+
+
+def _topic_texts(signature: Collection[tuple[str, str, int]]) -> set[str]:
+    return {Key(name, topic_id, 0).topic_text() for name, topic_id, _ in signature}

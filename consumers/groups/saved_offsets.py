@@ -1,0 +1,200 @@
+"""What `_offsets` says: per group and partition the last offset that was saved there. No IO."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.reading.budget import Budget, Share
+from siltlog.consumers.reading.reader import Reader
+from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.consumers.view import LogView, SystemLog
+from siltlog.infra import names, stored_offset
+from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.records import NewRecord
+from siltlog.infra.stored_offset import StoredOffset
+from siltlog.infra.topic_config import Value
+
+
+class SavedOffset(NamedTuple):
+    """The next offset to read. Of two for the same partition of a group the higher version wins."""
+
+    key: Key
+    offset: int
+    version: int
+    metadata: str
+    committed_ms: int
+    partitions_seen: int = 0
+    """How many partitions the topic had when the group first read it; 0 where it has not yet."""
+
+
+_Place = tuple[str, int]
+"""(topic id, partition)"""
+
+
+def saved_record(group: str, entry: SavedOffset) -> NewRecord:
+    value = StoredOffset(entry.key.topic, *entry[1:])
+    return NewRecord(names.offset_key(group, entry.key.topic_id, entry.key.partition), stored_offset.encode(value))
+
+
+def forgotten_record(group: str, key: Key) -> NewRecord:
+    """A tombstone: the group has no offset there any more."""
+    return NewRecord(names.offset_key(group, key.topic_id, key.partition), None)
+
+
+class OffsetTable:
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[_Place, SavedOffset]] = {}
+
+    def groups(self) -> list[str]:
+        return sorted(self._groups)
+
+    def of(self, group: str) -> list[SavedOffset]:
+        return list(self._groups.get(group, {}).values())
+
+    def entries(self) -> Iterator[tuple[str, SavedOffset]]:
+        for group, places in self._groups.items():
+            for entry in places.values():
+                yield group, entry
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def lacks(self, group: str, entry: SavedOffset) -> bool:
+        """Whether `entry` says more than what is here."""
+        known = self._groups.get(group, {}).get((entry.key.topic_id, entry.key.partition))
+        return known is None or (entry.version, entry.partitions_seen) > (known.version, known.partitions_seen)
+
+    def put(self, group: str, entry: SavedOffset) -> None:
+        if self.lacks(group, entry):
+            self._groups.setdefault(group, {})[entry.key.topic_id, entry.key.partition] = entry
+
+    def drop(self, group: str, topic_id: str, partition: int) -> None:
+        places = self._groups.get(group, {})
+        places.pop((topic_id, partition), None)
+        if not places:
+            self._groups.pop(group, None)
+
+    def fold(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Takes in records of `_offsets` (RECORD_SCHEMA) in their order. Raises ValueError for one that is none.
+
+        Of a key only the last record of a batch is looked at: its version is the highest, because one writer appends.
+        """
+        for batch in batches:
+            # First: after a deletion versions may begin anew.
+            gone = batch.filter(batch.column("value").is_null()).column("key").unique()
+            for key in gone.to_pylist():
+                self._take(key or b"", None)
+            rows = _last_rows(batch.column("key"))
+            taken = pa.array(rows)
+            keys: Sequence[bytes | None] = batch.column("key").take(taken).to_pylist()
+            values: Sequence[bytes | None] = batch.column("value").take(taken).to_pylist()
+            for key, value in zip(keys, values, strict=True):
+                self._take(key or b"", value)
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        group, topic_id, partition = key.decode().split("/")
+        if value is None:
+            self.drop(group, topic_id, int(partition))
+            return
+        stored = stored_offset.decode(value)
+        place = Key(stored.topic, topic_id, int(partition))
+        self.put(
+            group,
+            SavedOffset(
+                place, stored.offset, stored.version, stored.metadata, stored.committed_ms, stored.partitions_seen
+            ),
+        )
+
+
+def _last_rows(keys: pa.Array) -> npt.NDArray[np.int64]:
+    """The row of the last record of each key, ascending."""
+    codes = keys.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    last = np.full(int(codes.max()) + 1 if len(codes) else 0, -1, np.int64)
+    np.maximum.at(last, codes, np.arange(len(codes)))
+    return np.sort(last)
+
+
+CONFIG: Mapping[str, Value] = {
+    "cleanup.policy": "compact",
+    # What is durable is read after a restart, whatever the server's own acks are.
+    "acks": "wal",
+    # What is not in the table is in the write-ahead log: a commit for every snapshot would only make small files.
+    "flush.ms": 30_000,
+}
+APPEND_RECORDS_MAX = 2_000
+READ_RECORDS = 100_000
+READ_BYTES = 32 * 1024 * 1024
+
+
+class OffsetLog:
+    """Used on one event loop. `cluster_id` says of which log the offsets are."""
+
+    def __init__(
+        self, log: LogView, system: SystemLog, row_groups: RowGroups, *, cluster_id: str, interval_ms: int
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.interval_ms = interval_ms
+        """How old what it says of a group may be."""
+        self.table = OffsetTable()
+        """Complete once it was loaded: only this node appends."""
+        self.loaded = asyncio.Event()
+        self._log = log
+        self._system = system
+        self._reader = Reader(row_groups)
+
+    async def load(self) -> int:
+        """Reads `_offsets` to its end; the records read. Raises CorruptData, Unavailable; nothing is known then."""
+        try:
+            topic = self._log.topic(names.OFFSETS_TOPIC)
+        except UnknownTopic:
+            self.loaded.set()
+            return 0
+        view = topic.partitions[0]
+        table = OffsetTable()
+        offset = view.bounds().log_start_offset
+        end = view.bounds().high_watermark
+        records = 0
+        while offset < end:
+            budget = Budget(READ_RECORDS, READ_BYTES)
+            read = await self._reader.read(topic, view, offset, budget, Share(), "wal")
+            try:
+                await asyncio.to_thread(table.fold, read.batches)
+            except ValueError as error:
+                raise problem(
+                    "corrupt_data",
+                    f"topic {names.OFFSETS_TOPIC}, from offset {offset}: a record is no offset of a group: {error}",
+                    topic=names.OFFSETS_TOPIC,
+                    partition=0,
+                    first_offset=offset,
+                    last_offset=read.next_offset - 1,
+                ) from error
+            records += sum(batch.num_rows for batch in read.batches)
+            offset = read.next_offset
+        self.table = table
+        self.loaded.set()
+        return records
+
+    async def save(self, entries: Sequence[tuple[str, SavedOffset]]) -> None:
+        """(group, entry); durable when it returns. Raises Unavailable or OutcomeUnknown."""
+        for first in range(0, len(entries), APPEND_RECORDS_MAX):
+            part = entries[first : first + APPEND_RECORDS_MAX]
+            await self._append([saved_record(group, entry) for group, entry in part])
+            for group, entry in part:
+                self.table.put(group, entry)
+
+    async def forget(self, places: Sequence[tuple[str, Key]]) -> None:
+        """(group, partition): they have no offset any more, and get none back. Raises as `save`."""
+        for first in range(0, len(places), APPEND_RECORDS_MAX):
+            part = places[first : first + APPEND_RECORDS_MAX]
+            await self._append([forgotten_record(group, key) for group, key in part])
+            for group, key in part:
+                self.table.drop(group, key.topic_id, key.partition)
+
+    async def _append(self, records: Sequence[NewRecord]) -> None:
+        await self._system.ensure(names.OFFSETS_TOPIC, 1, CONFIG)
+        await self._system.append(names.OFFSETS_TOPIC, 0, records)

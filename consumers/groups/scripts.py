@@ -1,0 +1,62 @@
+"""The transitions of a group: one Lua script each, `consumers/scripts/{name}.lua` behind `prelude.lua`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from siltlog.infra import names
+from siltlog.infra.redis.connection import RedisConnection, Script
+
+TRANSITIONS = (
+    "heartbeat",
+    "leave",
+    "commit",
+    "sweep",
+    "inputs",
+    "assign",
+    "describe",
+    "delete",
+    "forget",
+    "attempts",
+    "unsaved",
+    "saved",
+    "restore",
+)
+_FOLDER = Path(__file__).parent / "lua"
+
+Reply = dict[str, Any]
+"""What a script answers: its own members and those that `finish` of the prelude adds."""
+
+
+class Key(NamedTuple):
+    """A partition as the scripts name it. It carries the topic's id: a successor of the same name is another topic."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    def text(self) -> str:
+        return f"{self.topic}/{self.topic_id}/{self.partition}"
+
+    def topic_text(self) -> str:
+        """As the scripts name the topic."""
+        return f"{self.topic}/{self.topic_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Key":
+        topic, topic_id, partition = text.split("/")
+        return cls(topic, topic_id, int(partition))
+
+
+class GroupScripts:
+    def __init__(self, redis: RedisConnection) -> None:
+        prelude = (_FOLDER / "prelude.lua").read_text("utf-8")
+        self._scripts: dict[str, Script] = {
+            name: redis.script(prelude + (_FOLDER / f"{name}.lua").read_text("utf-8")) for name in TRANSITIONS
+        }
+
+    async def run(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
+        """One transition of `group`, atomic, in one round trip. Raises Unavailable without Redis."""
+        keys = [names.group_key(group, part) for part in names.GROUP_PARTS]
+        reply: Reply = await self._scripts[transition](keys, request)
+        return reply

@@ -1,0 +1,184 @@
+"""Keeps `_offsets` and Redis in step: what is committed goes there, and comes back when Redis has lost it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from siltlog.consumers.groups.saved_offsets import OffsetLog, SavedOffset
+from siltlog.consumers.groups.scripts import Key, Reply
+from siltlog.consumers.groups.topics import GroupTopics
+from siltlog.infra import names
+from siltlog.infra.errors import problem
+from siltlog.infra.redis.connection import RedisConnection
+
+LOAD_WAIT_S = 1.0
+"""How long a call waits for `_offsets` to be read before it is told to come again."""
+LOAD_RETRY_MS = 500
+ENTRIES_PER_CALL = 5_000
+GROUPS_AT_ONCE = 16
+Step = Callable[[str, str, Mapping[str, Any]], Awaitable[Reply]]
+"""Runs one transition of a group, whatever Redis has lost."""
+
+
+class OffsetSnapshots:
+    """Used on one event loop.
+
+    Appends, restores and deletions exclude one another: a snapshot that was taken before a deletion never lands behind
+    its tombstones, and nothing is put back that is about to be forgotten.
+    """
+
+    def __init__(self, offsets: OffsetLog, step: Step, topics: GroupTopics, redis: RedisConnection) -> None:
+        self.cluster_id = offsets.cluster_id
+        self.lock = asyncio.Lock()
+        self._offsets = offsets
+        self._step = step
+        self._topics = topics
+        self._redis = redis
+        self._unsaved: set[str] = set()
+        """Groups with offsets that `_offsets` is yet to have."""
+        self._urgent: set[str] = set()
+        """Those that somebody waits for."""
+        self._asked = 0
+        self._answered = 0
+        self._signature: object = None
+        """Of the topics there were when offsets in deleted ones were last looked for."""
+
+    def note(self, group: str) -> None:
+        """Some of its offsets are to be saved with the next snapshot."""
+        self._unsaved.add(group)
+
+    def known(self, group: str) -> list[SavedOffset]:
+        """What was saved of the group, in topics that are there."""
+        return [entry for entry in self._offsets.table.of(group) if self._topics.has(entry.key)]
+
+    async def save(self) -> None:
+        """Returns once what was noted before this call is in `_offsets`.
+
+        Raises Unavailable, OutcomeUnknown: what is not there yet stays noted.
+        """
+        await self._loaded()
+        async with self.lock:
+            await self._save(self._unsaved)
+
+    async def save_now(self, group: str) -> None:
+        """Returns once what the group committed before this call is in `_offsets`. Raises as `save`.
+
+        Calls that come while one saves share the next.
+        """
+        self._urgent.add(group)
+        self._asked += 1
+        asked = self._asked
+        await self._loaded()
+        async with self.lock:
+            if self._answered >= asked:
+                return
+            covers = self._asked
+            groups = self._urgent | {group}
+            self._urgent.clear()
+            await self._save(groups)
+            self._answered = covers
+
+    async def restore(self, group: str) -> bool:
+        """Gives Redis what `_offsets` has of the group; False when that is nothing.
+
+        Raises Unavailable until `_offsets` was read to its end.
+        """
+        await self._loaded()
+        async with self.lock:
+            return await self._restore(group)
+
+    async def restore_emptied(self) -> None:
+        """Where Redis was emptied, every group gets back what it had: who asks for a list sees them."""
+        await self._loaded()
+        key = names.restored_key(self.cluster_id)
+        if await self._redis.command("EXISTS", key):
+            return
+        for group in self._offsets.table.groups():
+            await self.restore(group)
+        await self._redis.command("SET", key, 1)
+
+    async def forget(self, group: str) -> bool:
+        """Tombstones for a group that was deleted in Redis; False when it had nothing. The caller holds the lock."""
+        await self._loaded()
+        entries = self._offsets.table.of(group)
+        await self._offsets.forget([(group, entry.key) for entry in entries])
+        self._unsaved.discard(group)
+        return bool(entries)
+
+    async def forget_gone(self) -> dict[str, list[str]]:
+        """Tombstones for offsets in topics that were deleted; those topics, `{topic}/{topic id}`, by group."""
+        await self._loaded()
+        signature = self._topics.signature()
+        if signature == self._signature:
+            return {}
+        async with self.lock:
+            entries = self._offsets.table.entries()
+            gone = [(group, entry.key) for group, entry in entries if not self._topics.has(entry.key)]
+            await self._offsets.forget(gone)
+        self._signature = signature
+        topics: dict[str, set[str]] = {}
+        for group, key in gone:
+            topics.setdefault(group, set()).add(key.topic_text())
+        return {group: sorted(texts) for group, texts in topics.items()}
+
+    async def _loaded(self) -> None:
+        if self._offsets.loaded.is_set():
+            return
+        try:
+            await asyncio.wait_for(self._offsets.loaded.wait(), LOAD_WAIT_S)
+        except TimeoutError:
+            raise problem(
+                "coordinator_unavailable",
+                f"where groups go on is still being read from {names.OFFSETS_TOPIC}; come again in a moment",
+                retry_after_ms=LOAD_RETRY_MS,
+            ) from None
+
+    async def _restore(self, group: str) -> bool:
+        entries = self.known(group)
+        seen: dict[str, int] = {}
+        for entry in entries:
+            if entry.partitions_seen:
+                seen[entry.key.topic_text()] = entry.partitions_seen
+        rows = [(e.key.text(), e.offset, e.version, e.metadata, e.committed_ms) for e in entries]
+        for first in range(0, max(len(rows), 1), ENTRIES_PER_CALL):
+            part = rows[first : first + ENTRIES_PER_CALL]
+            last = first + ENTRIES_PER_CALL >= len(rows)
+            request = {
+                "restores": self.cluster_id,
+                "entries": part,
+                "topics": list(seen.items()) if last else [],
+                "last": last,
+            }
+            await self._step("restore", group, request)
+        return bool(entries)
+
+    async def _save(self, noted: Collection[str]) -> None:
+        groups = sorted(noted)
+        for first in range(0, len(groups), GROUPS_AT_ONCE):
+            await self._save_groups(groups[first : first + GROUPS_AT_ONCE])
+
+    async def _save_groups(self, groups: Sequence[str]) -> None:
+        # Taken off the list first: what is committed from here on is noted again.
+        self._unsaved.difference_update(groups)
+        try:
+            replies = await asyncio.gather(*(self._step("unsaved", group, {}) for group in groups))
+            found = {
+                group: [entry for entry in map(_entry, reply["entries"]) if self._topics.has(entry.key)]
+                for group, reply in zip(groups, replies, strict=True)
+            }
+            table = self._offsets.table
+            await self._offsets.save(
+                [(group, entry) for group, entries in found.items() for entry in entries if table.lacks(group, entry)]
+            )
+            for group, entries in found.items():
+                versions = [(entry.key.text(), entry.version) for entry in entries]
+                if versions:
+                    await self._step("saved", group, {"versions": versions})
+        except BaseException:
+            self._unsaved.update(groups)
+            raise
+
+
+def _entry(row: Sequence[Any]) -> SavedOffset:
+    text, *rest = row
+    return SavedOffset(Key.parse(text), *rest)

@@ -1,0 +1,170 @@
+"""What a group's subscriptions mean in the log: topics, partitions, bounds."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, PolledOffset
+from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.reading.fetch import find_partition
+from siltlog.consumers.view import LogView, TopicView
+from siltlog.infra import names
+from siltlog.infra.arrow.arrays import binary_array
+from siltlog.infra.errors import UnknownTopic, problem
+
+Commit = tuple[str, int, str] | tuple[str, int, str, int]
+"""Partition as the scripts name it, offset, metadata; and up to where records were handed out, where that was said."""
+
+
+class Subscription(NamedTuple):
+    topics: frozenset[str]
+    pattern: str
+
+    @classmethod
+    def of(cls, topics: str, pattern: str) -> "Subscription":
+        return cls(frozenset(topics.split(",")) if topics else frozenset(), pattern)
+
+
+def pattern_problem(pattern: str) -> str | None:
+    try:
+        _matching(pattern, ["topic"])
+    except pa.ArrowInvalid as error:
+        return f"topic_pattern {pattern[:80]!r} is not a regular expression (RE2): {error}"
+    return None
+
+
+def _matching(pattern: str, topics: Sequence[str]) -> list[str]:
+    """RE2: its time is linear in the text, whatever the pattern."""
+    column = binary_array([topic.encode() for topic in topics]).cast(pa.string())
+    matched: list[str] = column.filter(pc.match_substring_regex(column, f"^(?:{pattern})$")).to_pylist()
+    return matched
+
+
+class GroupTopics:
+    def __init__(self, log: LogView) -> None:
+        self._log = log
+
+    @property
+    def draining(self) -> bool:
+        return self._log.draining
+
+    def signature(self) -> tuple[tuple[str, str, int], ...]:
+        """Equal for as long as no topic came, went or grew."""
+        return tuple((topic.name, topic.topic_id, len(topic.partitions)) for topic in self._log.topics())
+
+    def subscribed(self, subscriptions: Collection[Subscription]) -> dict[Subscription, list[TopicView]]:
+        """The topics of each subscription that exist; a pattern names none of the system's."""
+        topics = {topic.name: topic for topic in self._log.topics()}
+        candidates = [name for name in topics if names.topic_name_problem(name) is None]
+        matches = {
+            pattern: frozenset(_matching(pattern, candidates))
+            for pattern in {subscription.pattern for subscription in subscriptions}
+            if pattern
+        }
+        return {
+            subscription: [
+                topics[name]
+                for name in sorted(subscription.topics | matches.get(subscription.pattern, frozenset()))
+                if name in topics
+            ]
+            for subscription in subscriptions
+        }
+
+    def require(self, topics: Iterable[str]) -> None:
+        """Raises UnknownTopic."""
+        for name in topics:
+            self._log.topic(name)
+
+    def has(self, key: Key) -> bool:
+        """Whether the partition is in the log, of the same topic id."""
+        topic = self._find(key.topic)
+        return topic is not None and topic.topic_id == key.topic_id and key.partition < len(topic.partitions)
+
+    def is_stale(self, key: Key) -> bool:
+        """Whether the topic of `key` was deleted and its name given to another."""
+        topic = self._find(key.topic)
+        return topic is not None and topic.topic_id != key.topic_id
+
+    def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
+        """As the scripts name them, each once; what is not there (any more) cannot be held."""
+        named = {(at.topic, at.partition) for at in partitions}
+        topics = {name: self._find(name) for name, _ in named}
+        return [
+            Key(name, topic.topic_id, number).text()
+            for name, number in named
+            if (topic := topics[name]) is not None and number < len(topic.partitions)
+        ]
+
+    def commits(
+        self, offsets: Sequence[PolledOffset], topic_id: str | None = None, *, by_member: bool = True
+    ) -> list[Commit]:
+        """Raises UnknownTopic, Refused `unknown_partition`, and 422 for an offset outside its partition's log."""
+        seen: set[tuple[str, int]] = set()
+        commits: list[Commit] = []
+        for at in offsets:
+            topic = self._log.topic(at.topic)
+            if topic_id is not None and topic.topic_id != topic_id:
+                raise problem(
+                    "unknown_topic",
+                    f"the topic {at.topic} has the id {topic.topic_id}, not {topic_id[:80]}: it was deleted and "
+                    "created again, and these offsets are of the former one",
+                    topic=at.topic,
+                )
+            if (at.topic, at.partition) in seen:
+                raise problem("invalid_request", f"{at.topic}/{at.partition} is given twice; commit one offset for it")
+            seen.add((at.topic, at.partition))
+            self._check_bounds(topic, at, by_member)
+            text = Key(at.topic, topic.topic_id, at.partition).text()
+            metadata = at.metadata if isinstance(at, CommittedOffset) else ""
+            if isinstance(at, CommittedOffset) and at.delivered is not None:
+                commits.append((text, at.offset, metadata, at.delivered))
+            else:
+                commits.append((text, at.offset, metadata))
+        return commits
+
+    def record(self, at: PolledOffset) -> Key:
+        """The partition of a record. Raises UnknownTopic, Refused `unknown_partition`, and OffsetOutOfRange where there
+        can be no record."""
+        topic = self._log.topic(at.topic)
+        bounds = find_partition(topic, at.partition).bounds()
+        if not bounds.log_start_offset <= at.offset < bounds.high_watermark:
+            raise problem(
+                "offset_out_of_range",
+                f"{topic.name}/{at.partition} has no record at {at.offset}: it has {bounds.log_start_offset} to "
+                f"{bounds.high_watermark - 1}",
+                topic=topic.name,
+                partition=at.partition,
+                offset=at.offset,
+                log_start_offset=bounds.log_start_offset,
+                high_watermark=bounds.high_watermark,
+            )
+        return Key(at.topic, topic.topic_id, at.partition)
+
+    def readable_from(self, key: Key, offset: int) -> int:
+        """`offset`, or the log start where retention has passed it: a group goes on with what is there."""
+        if not self.has(key):
+            return offset
+        return max(offset, self._log.topic(key.topic).partitions[key.partition].bounds().log_start_offset)
+
+    def _find(self, name: str) -> TopicView | None:
+        try:
+            return self._log.topic(name)
+        except UnknownTopic:
+            return None
+
+    def _check_bounds(self, topic: TopicView, at: PolledOffset, by_member: bool) -> None:
+        bounds = find_partition(topic, at.partition).bounds()
+        # What a member has read may have been deleted since, and it must be able to go on.
+        lowest = 0 if by_member else bounds.log_start_offset
+        if not lowest <= at.offset <= bounds.high_watermark:
+            raise problem(
+                "invalid_request",
+                f"the offset {at.offset} is outside {topic.name}/{at.partition}, which has {bounds.log_start_offset} "
+                f"to {bounds.high_watermark}; commit the offset of the next record to read",
+                topic=topic.name,
+                partition=at.partition,
+                log_start_offset=bounds.log_start_offset,
+                high_watermark=bounds.high_watermark,
+            )

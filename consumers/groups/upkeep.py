@@ -1,0 +1,176 @@
+"""What is done for the offsets of groups while nobody calls: read, saved, restored, expired."""
+
+import asyncio
+from bisect import bisect_right
+from contextlib import suppress
+from itertools import islice
+
+from siltlog.consumers.groups.runner import GroupRunner
+from siltlog.consumers.groups.saved_offsets import OffsetLog
+from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.groups.snapshots import OffsetSnapshots
+from siltlog.consumers.library.lag import Lag
+from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.infra import names
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock
+from siltlog.infra.errors import SiltlogError, Unavailable
+from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.telemetry import Logger
+
+
+async def lag_of(topic: TopicView, view: PartitionView, offset: int, now_us: int) -> Lag:
+    """Of a reader whose next offset is `offset`. A record in the table is as old as the oldest of its file."""
+    bounds = view.bounds()
+    at = max(offset, bounds.log_start_offset)
+    if at >= bounds.high_watermark:
+        return Lag(0, 0.0)
+    timestamp_us = await _timestamp_us(topic, view, at, bounds.high_watermark)
+    age_us = max(0, now_us - timestamp_us) if timestamp_us is not None else 0
+    return Lag(bounds.high_watermark - at, age_us / MICROS_PER_SECOND)
+
+
+async def _timestamp_us(topic: TopicView, view: PartitionView, offset: int, end: int) -> int | None:
+    batches = await view.read_head(offset, end, 1, 1)
+    if batches:
+        value: int = batches[0].column("timestamp").cast("int64")[0].as_py()
+        return value
+    files = topic.snapshot.files_of(view.partition)
+    index = max(bisect_right(files, offset, key=lambda file: file.first_offset) - 1, 0)
+    return files[index].min_timestamp_us if files else None
+
+
+SCAN_S = 30.0
+"""How often groups are looked for that another server left unsaved, are in no topic any more, or are unused."""
+SCAN_PAGE = 1_000
+LAG_S = 10.0
+LAGS_MAX = 5_000
+"""Partitions of groups whose lag is shown: each is two lines of every scrape."""
+LAGS_AT_ONCE = 200
+FOR_EVER = -1
+
+
+class OffsetUpkeep:
+    """Used on one event loop, between `start` and `close`."""
+
+    def __init__(
+        self,
+        offsets: OffsetLog,
+        snapshots: OffsetSnapshots,
+        runner: GroupRunner,
+        log: LogView,
+        redis: RedisConnection,
+        clock: Clock,
+        logger: Logger,
+        *,
+        retention_ms: int,
+    ) -> None:
+        """A group without members is forgotten `retention_ms` after its last commit; FOR_EVER: never."""
+        self.problem = ""
+        """Why what groups commit is not kept beside Redis for now; empty when it is."""
+        self.lags: list[tuple[str, Key, Lag]] = []
+        """(group, partition, lag) as of some seconds ago, at most LAGS_MAX."""
+        self._offsets = offsets
+        self._snapshots = snapshots
+        self._runner = runner
+        self._log = log
+        self._redis = redis
+        self._clock = clock
+        self._logger = logger
+        self._retention_ms = retention_ms
+        self._task: asyncio.Task[None] | None = None
+        self._scan_at = self._lag_at = clock.monotonic()
+
+    def lags_left_out(self) -> int:
+        return max(len(self._offsets.table) - LAGS_MAX, 0)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._tick_for_ever())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def tick(self) -> None:
+        """Does what is due by now. Raises Unavailable without Redis, or where `_offsets` cannot be written."""
+        if not self._offsets.loaded.is_set():
+            began = self._clock.monotonic()
+            records = await self._offsets.load()
+            seconds = round(self._clock.monotonic() - began, 3)
+            self._logger.info("offsets of groups were read", records=records, seconds=seconds)
+        await self._snapshots.restore_emptied()
+        now = self._clock.monotonic()
+        if now >= self._scan_at:
+            await self._note_others()
+        await self._snapshots.save()
+        if now >= self._scan_at:
+            await self._forget_topics()
+            await self._forget_unused()
+            self._scan_at = now + SCAN_S
+        if now >= self._lag_at:
+            await self._measure_lags()
+            self._lag_at = now + LAG_S
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            try:
+                await self.tick()
+                self.problem = ""
+            except SiltlogError as error:
+                if not self.problem and not self._log.draining:
+                    passing = isinstance(error, Unavailable)
+                    say = self._logger.warning if passing else self._logger.error
+                    say("offsets of groups are not kept beside Redis for now", reason=error.detail)
+                self.problem = error.detail
+            except Exception:
+                self._logger.exception("a look at the offsets of groups failed; the next follows")
+            await asyncio.sleep(self._offsets.interval_ms / 1000)
+
+    async def _note_others(self) -> None:
+        """Offsets that a server, this one before its restart or another, committed and did not come to save."""
+        groups = [group async for group in self._runner.listed()]
+        for first in range(0, len(groups), SCAN_PAGE):
+            page = groups[first : first + SCAN_PAGE]
+            there = await self._redis.commands([("EXISTS", names.group_key(group, "unsaved")) for group in page])
+            for group, unsaved in zip(page, there, strict=True):
+                if unsaved:
+                    self._snapshots.note(group)
+
+    async def _forget_topics(self) -> None:
+        for group, topics in (await self._snapshots.forget_gone()).items():
+            await self._runner.run("forget", group, {"topics": topics})
+
+    async def _forget_unused(self) -> None:
+        if self._retention_ms == FOR_EVER:
+            return
+        unused_since = self._clock.now_us() // 1000 - self._retention_ms
+        for group in self._offsets.table.groups():
+            await asyncio.sleep(0)
+            if all(entry.committed_ms < unused_since for entry in self._offsets.table.of(group)):
+                reply = await self._runner.delete(group, {"unused_since": unused_since})
+                if reply["status"] == "ok":
+                    self._logger.info("a group that nobody used was forgotten", group=group)
+
+    async def _measure_lags(self) -> None:
+        """From what was saved last: no call to Redis, and never more than a few records read."""
+        lags: list[tuple[str, Key, Lag]] = []
+        now_us = self._clock.now_us()
+        for done, (group, entry) in enumerate(list(islice(self._offsets.table.entries(), LAGS_MAX)), 1):
+            lag = await self._lag(entry.key, entry.offset, now_us)
+            if lag is not None:
+                lags.append((group, entry.key, lag))
+            if done % LAGS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self.lags = lags
+
+    async def _lag(self, key: Key, offset: int, now_us: int) -> Lag | None:
+        """None where the topic is gone, or its records cannot be read now."""
+        try:
+            topic = self._log.topic(key.topic)
+            if topic.topic_id != key.topic_id:
+                return None
+            return await lag_of(topic, topic.partitions[key.partition], offset, now_us)
+        except (SiltlogError, IndexError):
+            return None

@@ -1,0 +1,1 @@
+"""The consumer library: runs in the process of its user, never in the server."""

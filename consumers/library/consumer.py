@@ -1,0 +1,367 @@
+"""Reading from Python: records in order, by a group or from given partitions, each until it is done."""
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import NoReturn, Self
+
+import pyarrow as pa
+
+from siltlog.consumers.library.fetches import FETCH_RECORDS_MAX
+from siltlog.consumers.library.handler_run import HandlerRun
+from siltlog.consumers.library.handling import HandlingOptions
+from siltlog.consumers.library.inbox import Inbox
+from siltlog.consumers.library.lag import Lag
+from siltlog.consumers.library.member import warn_of_retries
+from siltlog.consumers.library.options import ConsumerOptions, OnPartitions, Reset, StopAt, check_handler
+from siltlog.consumers.library.positions import Chunk, PartitionState, Run, records_in
+from siltlog.consumers.library.record import ConsumerRecord
+from siltlog.consumers.library.sources.choice import Read, TableReading
+from siltlog.consumers.library.sources.server import SERVER, Isolation, ServerSource
+from siltlog.consumers.library.threads import ConsumerThreads
+from siltlog.infra.client.calls import topic_list
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.record import TimeLike, TopicPartition
+from siltlog.infra.client.transport import Caller, HttpTransport, Transport
+from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.columns import FETCH_SCHEMA
+from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable, problem
+
+_log = logging.getLogger("siltlog.consumer")
+
+
+class Consumer:
+    """Give `group` and `topics` (or `topic_pattern`), or `assign`. One thread at a time; `wakeup`, `close` from any.
+
+    A record is done when the next one is asked for. With `auto_commit` what is done is committed every
+    `auto_commit_interval_ms`, before a partition is let go and when the consumer is closed. While the server cannot be
+    reached, calls go on trying for `retry_timeout_ms`; of several URLs the next one is tried. Iteration ends with
+    `stop_at="latest"` at the ends that were seen when it began, with `idle_timeout_ms` when nothing came for so long,
+    else only when woken or closed. Up to `buffer_bytes` are fetched ahead.
+
+    With `read="auto"` what is far behind is read from the topic's Delta table by the consumer itself, where its files
+    can be reached from here, and all else from the server; `"server"` never reads files; `"table"` reads nothing else:
+    it sees what is in the table, and raises ConfigError where that cannot be reached. Files on S3 are found as the
+    server finds them, by `SILT_S3_ENDPOINT`, `SILT_S3_REGION` and the AWS SDK's own settings.
+
+    Who asks for nothing in `max_poll_interval_ms` leaves the group, and comes back with the next poll. With
+    `instance_id` closing leaves nothing: who comes back under it within `session_timeout_ms` has its partitions again.
+    Callbacks are called between two records, by the thread that reads: `on_revoked` before partitions are let go,
+    `on_lost` when they are another's already.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        group: str | None = None,
+        topics: str | Sequence[str] | None = None,
+        topic_pattern: str | None = None,
+        assign: Sequence[TopicPartition] | None = None,
+        auto_offset_reset: Reset = "earliest",
+        auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        isolation: Isolation = "wal",
+        read: Read = "auto",
+        stop_at: StopAt | None = None,
+        idle_timeout_ms: int | None = None,
+        buffer_bytes: int = 32 * 1024 * 1024,
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 60_000,
+        max_poll_interval_ms: int = 300_000,
+        retry_timeout_ms: int = 60_000,
+        client_id: str | None = None,
+        instance_id: str | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        clock: Clock | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        """Raises ConfigError when an argument is not valid. Connects at the first call that needs the server."""
+        options = ConsumerOptions(
+            group=group,
+            topics=topic_list(topics),
+            topic_pattern=topic_pattern,
+            assign=list(assign or ()),
+            auto_offset_reset=auto_offset_reset,
+            auto_commit=auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            isolation=isolation,
+            read=read,
+            stop_at=stop_at,
+            idle_timeout_ms=idle_timeout_ms,
+            buffer_bytes=buffer_bytes,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+            retry_timeout_ms=retry_timeout_ms,
+            client_id=client_id,
+            instance_id=instance_id,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+        endpoints = Endpoints(url)
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._transport = transport or HttpTransport()
+        caller, background = (
+            Caller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms, told=warn_of_retries)
+            for _ in range(2)
+        )
+        self._table = TableReading(read, lambda: background, self._clock)
+        self._inbox = Inbox(options, self._clock, self._table.choose)
+        sources = {SERVER: ServerSource(background), **self._table.sources}
+        self._threads = ConsumerThreads(self._inbox, sources, caller, background, self._clock)
+        self._turn = threading.RLock()
+        self._closed = False
+        self._pid = os.getpid()
+
+    # --- reading ------------------------------------------------------------------------------------------
+    def poll(self, max_records: int = 500, timeout_ms: int = 1_000) -> list[ConsumerRecord]:
+        """The next records, in order within each partition; empty when none came in `timeout_ms`.
+
+        The records of the poll before are done.
+        """
+        with self._my_turn():
+            return [record for run in self._take(max_records, timeout_ms) for record in records_in(run)]
+
+    def poll_arrow(self, max_records: int = FETCH_RECORDS_MAX, timeout_ms: int = 1_000) -> pa.Table:
+        """As `poll`, with the columns topic, partition, offset, timestamp, key, value, headers."""
+        with self._my_turn():
+            tables = [run.rows for run in self._take(max_records, timeout_ms)]
+            return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        self._inbox.begin_iteration()
+        return self._records()
+
+    def __next__(self) -> ConsumerRecord:
+        if self._inbox.closing:
+            raise StopIteration
+        self._begin_turn()
+        try:
+            chunk = self._inbox.chunk_on(self._clock.monotonic())
+            if chunk is None:
+                with self._polling():
+                    chunk = self._next_chunk()
+                if chunk is None:
+                    raise StopIteration
+            return chunk.hand_out()
+        finally:
+            self._turn.release()
+
+    def run(
+        self,
+        handle: Callable[[ConsumerRecord], object],
+        *,
+        max_attempts: int = 5,
+        backoff_ms: int = 200,
+        backoff_ms_max: int = 30_000,
+        workers: int = 1,
+    ) -> None:
+        """Calls `handle(record)` for every record, in order within each partition; until woken, closed, or the end.
+
+        A record is done when `handle` returns; what is done is committed, also without `auto_commit`. Where it raises
+        an Exception the record is tried again after a pause, which doubles from `backoff_ms` to `backoff_ms_max`, while
+        other partitions go on; after `max_attempts` it becomes a dead letter in `{topic}.dlq`. A record whose handling
+        ended the process is counted too: after such an end records that were handed out are handled one at a time.
+
+        With several `workers`, threads call `handle`, at most one for a partition; otherwise this thread does. Raises
+        what a poll does, and what `handle` raises that is no Exception; the record is then not done.
+        """
+        check_handler(handle, awaits=False)
+        options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
+        with self._my_turn():
+            HandlerRun(self._inbox, self._threads, handle, options, self._clock).run()
+
+    def wakeup(self) -> None:
+        """A poll that waits returns what it has, an iteration ends. From any thread."""
+        self._threads.wake()
+
+    def _records(self) -> Iterator[ConsumerRecord]:
+        with suppress(StopIteration):
+            while True:
+                yield next(self)
+                yield from self._inbox.rest_of_chunk()
+
+    def _take(self, max_records: int, timeout_ms: int) -> list[Run]:
+        if max_records < 1:
+            raise ConfigError(f"max_records must be at least 1, not {max_records}")
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        self._inbox.ask()
+        with self._polling():
+            while True:
+                self._threads.run(self._inbox.attend())
+                taken = self._inbox.take(max_records)
+                self._threads.launch()
+                if self._inbox.ended() or taken or self._clock.monotonic() >= deadline:
+                    return taken
+                self._threads.wait(deadline)
+
+    def _next_chunk(self) -> Chunk | None:
+        """Records for the iteration to hand out one by one; None when it ends."""
+        self._inbox.ask()
+        idle_ms = self._options.idle_timeout_ms
+        idle_at = math.inf if idle_ms is None else self._clock.monotonic() + idle_ms / 1000
+        while True:
+            self._threads.run(self._inbox.attend())
+            self._threads.run(self._inbox.mark_ends())
+            chunk = self._inbox.next_chunk()
+            self._threads.launch()
+            if self._inbox.ended():
+                return None
+            if chunk is not None:
+                return chunk
+            if self._inbox.stopped() or self._clock.monotonic() >= idle_at:
+                return None
+            self._threads.wait(idle_at)
+
+    # --- committing ---------------------------------------------------------------------------------------
+    def commit(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None = None) -> None:
+        """Commits what was handed out; or up to and including a record; or the offsets to read next.
+
+        Raises Fenced when a partition has become another member's: its records are delivered there again.
+        """
+        with self._my_turn():
+            self._threads.run(self._inbox.commit_asked(what))
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        """The group's committed offset, None when it has none."""
+        with self._my_turn():
+            return self._threads.run(self._inbox.committed(TopicPartition(topic, partition)))
+
+    # --- positions ----------------------------------------------------------------------------------------
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions this consumer reads now."""
+        return sorted(self._inbox.positions.states)
+
+    def position(self, topic: str, partition: int) -> int:
+        """The offset that is handed out next."""
+        with self._my_turn():
+            return self._state(topic, partition).position
+
+    def lag(self) -> dict[TopicPartition, Lag]:
+        """How far each partition's position is behind its end, in records and in seconds."""
+        with self._my_turn():
+            self._settle()
+            return self._threads.run(self._inbox.lag())
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """The next record of the partition is the one at `offset`, or the first after it."""
+        with self._my_turn():
+            self._inbox.seek(self._state(topic, partition), offset)
+
+    def seek_to_timestamp(self, topic: str, when: TimeLike) -> None:
+        """To the first record at or after `when` in every assigned partition of the topic; to the end where none is."""
+        with self._my_turn():
+            self._settle()
+            self._threads.run(self._inbox.seek_all(topic, lambda _, offset: offset, when))
+
+    def seek_to_beginning(self, topic: str) -> None:
+        with self._my_turn():
+            self._settle()
+            self._threads.run(self._inbox.seek_all(topic, lambda bounds, _: bounds.log_start_offset))
+
+    def seek_to_end(self, topic: str) -> None:
+        with self._my_turn():
+            self._settle()
+            self._threads.run(self._inbox.seek_all(topic, self._inbox.end_of))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hands out nothing of them until `resume`; they stay assigned."""
+        with self._my_turn():
+            self._settle()
+            self._inbox.pause(partitions, True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        with self._my_turn():
+            self._settle()
+            self._inbox.pause(partitions, False)
+
+    def _state(self, topic: str, partition: int) -> PartitionState:
+        self._settle()
+        return self._inbox.state(topic, partition)
+
+    def _settle(self) -> None:
+        """Waits for the first partitions of a group."""
+        self._threads.run(self._inbox.settle())
+        deadline = self._clock.monotonic() + self._options.retry_timeout_ms / 1000
+        while not self._inbox.assigned:
+            with self._polling():
+                self._threads.wait(deadline)
+                self._threads.run(self._inbox.settle())
+            if not self._inbox.assigned and (self._inbox.ended() or self._clock.monotonic() >= deadline):
+                raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
+
+    # --- its turn and its end -----------------------------------------------------------------------------
+    def _begin_turn(self) -> None:
+        """Ends with `self._turn.release()`."""
+        if self._closed or self._inbox.closing:
+            raise problem("invalid_request", "this consumer is closed; make a new one")
+        if self._pid != os.getpid():
+            raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
+        if not self._turn.acquire(blocking=False):
+            raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
+
+    @contextmanager
+    def _my_turn(self) -> Iterator[None]:
+        self._begin_turn()
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _polling(self) -> Iterator[None]:
+        self._threads.begin_polling()
+        try:
+            yield
+        finally:
+            self._threads.end_polling()
+
+    def close(self) -> None:
+        """Commits what is done, leaves the group, lets go of threads and connections. Closing again does nothing.
+
+        From another thread it ends the poll or iteration that is going on, and waits for it.
+        """
+        if self._pid != os.getpid():
+            return
+        self._threads.wake(close=True)
+        if not self._turn.acquire(blocking=False):
+            self._threads.interrupt()
+            self._turn.acquire()
+        try:
+            if self._closed:
+                return
+            self._closed = True
+            self._threads.resume()
+            try:
+                self._threads.run(self._inbox.close())
+            finally:
+                self._threads.stop()
+                self._table.close()
+                self._transport.close()
+        finally:
+            self._turn.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except SiltlogError as failed:
+            if error is None:
+                raise
+            _log.warning("what was done could not be committed: %s", failed)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Consumer cannot be pickled: it has threads and connections; make one in each process")

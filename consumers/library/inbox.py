@@ -1,0 +1,546 @@
+"""What both consumers are made of: records on their way from the log to who asks for them. No IO.
+
+What needs a server or the user's callbacks is a `Program`: it yields a `Request` or a `Tell`, is sent what came of it,
+and goes on. Between two records the consumer has `attend` run to its end: partitions come and go, answers are taken,
+what is done is committed. In between `take` and `next_chunk` hand out what is there, and `depart` names the fetches to
+make next, whose answers `arrive`.
+
+Only `arrive`, `wakeup` and the member's heartbeats come from beside the consumer.
+
+Whoever says itself what is done (workers that finish out of order) sets `done_is_said` and calls `finish`; the commits
+then follow, as with iteration. `watchers` are told of partitions before the user's callbacks are.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from siltlog.consumers.library.fetches import Answer, Flights
+from siltlog.consumers.library.lag import Lag, lag_of
+from siltlog.consumers.library.member import GroupMember, MemberOptions, News, Place
+from siltlog.consumers.library.options import ConsumerOptions, OnPartitions
+from siltlog.consumers.library.positions import (
+    CHUNK_RECORDS,
+    Chunk,
+    FetchProblem,
+    Flight,
+    PartitionState,
+    Positions,
+    Run,
+    readable,
+)
+from siltlog.consumers.library.program import Program, tell
+from siltlog.consumers.library.record import ConsumerRecord
+from siltlog.consumers.library.sources.server import Choose, from_server
+from siltlog.consumers.library.topic_bounds import TopicBounds
+from siltlog.infra.client import calls
+from siltlog.infra.client.core import BACKOFF_MS_MAX
+from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import ConfigError, Fenced, OffsetOutOfRange, SiltlogError, Unavailable, problem
+from siltlog.infra.records import Bounds
+
+LAST_COMMIT_MS = 10_000
+"""How long a commit is tried before partitions are let go."""
+WAIT_S_MAX = 1.0
+"""A wait is looked at this often, whatever it waits for."""
+TOPIC_GONE_CODES = frozenset(("unknown_topic", "unknown_partition"))
+_log = logging.getLogger("siltlog.consumer")
+
+
+class Watcher(NamedTuple):
+    """Who is told of partitions that came, are about to go, and are gone already."""
+
+    assigned: OnPartitions | None
+    revoked: OnPartitions | None
+    lost: OnPartitions | None
+
+
+class Inbox:
+    def __init__(self, options: ConsumerOptions, clock: Clock, choose: Choose = from_server) -> None:
+        self.positions = Positions()
+        self.member: GroupMember | None = None
+        self.assigned = False
+        """Whether it is known which partitions to read, none being an answer too."""
+        self.woken = False
+        self.closing = False
+        self.done_is_said = False
+        self.watchers = [Watcher(options.on_assigned, options.on_revoked, options.on_lost)]
+        self.options = options
+        self._clock = clock
+        if options.group is not None:
+            self.member = GroupMember(_member_options(options), clock.monotonic())
+        self._topics = TopicBounds(options.sees)
+        self._flights = Flights(options, self.positions, self._topics, choose)
+        self._chunk: Chunk | None = None
+        self._marks: dict[TopicPartition, int] | None = None
+        self._marked: set[str] = set()
+        self._begun = self.member is not None
+        self._unlearned: set[str] = set()
+        self._news = News()
+        self._untold: list[TopicPartition] = []
+        self.commit_at = math.inf
+        """When what is done is to be committed (monotonic seconds)."""
+        self._put_off_commit()
+
+    # --- from beside the consumer -------------------------------------------------------------------------
+    def arrive(self, flight: Flight, answer: Answer) -> None:
+        """What came of a fetch; taken by the next `attend`."""
+        self._flights.arrive(flight, answer)
+
+    @property
+    def has_news(self) -> bool:
+        told = self.member is not None and self.member.has_news
+        return told or self._flights.has_landed or self.woken or self.closing
+
+    # --- between two records ------------------------------------------------------------------------------
+    def attend(self) -> Program[None]:
+        """Takes what has come. Raises what cannot be helped by trying again; nothing is lost by that."""
+        if not self._begun:
+            yield from self._place_assigned()
+        if self.member is not None:
+            yield from self._take_news(self.member)
+        while (landed := self._flights.take()) is not None:
+            self._land(*landed)
+        if self.commit_due(self._clock.monotonic()):
+            self._put_off_commit()
+            yield from self._commit_done(self.positions.uncommitted(), 0)
+        unplaced = [f"{at.topic}/{at.partition}" for at, state in self.positions.states.items() if not state.placed]
+        if unplaced and not self.closing:
+            raise problem(
+                "offset_out_of_range",
+                f"there is no position for {', '.join(unplaced)} and auto_offset_reset is 'error'; seek first",
+            )
+
+    def settle(self) -> Program[None]:
+        """As `attend`, for who needs to know its partitions; a group has given none while not `assigned`."""
+        if not self._begun:
+            yield from self._place_assigned()
+        if not self.assigned:
+            yield from self.attend()
+
+    def depart(self) -> list[Flight]:
+        """The fetches to make now, while the records at hand are handled; each must `arrive`."""
+        if self.closing or self._unlearned:
+            return []
+        return self._flights.depart(self._marks, self._clock.monotonic())
+
+    def wait_until(self, deadline: float) -> float:
+        """When to look again (monotonic seconds), unless something arrives before."""
+        now = self._clock.monotonic()
+        until = min(deadline, now + WAIT_S_MAX, self.commit_at)
+        for state in self.positions.states.values():
+            if now < state.rests_until < until:
+                until = state.rests_until
+        return until
+
+    def commit_due(self, now: float) -> bool:
+        return now >= self.commit_at
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether `ended` is about to say so."""
+        return self.woken or self.closing
+
+    def ended(self) -> bool:
+        """Whether a poll or an iteration is to return now; being woken counts once."""
+        woken, self.woken = self.woken, False
+        return woken or self.closing
+
+    def _put_off_commit(self) -> None:
+        if self.options.commits_by_itself:
+            self.commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
+
+    # --- fetching -----------------------------------------------------------------------------------------
+    def _land(self, flight: Flight, answer: Answer) -> None:
+        if isinstance(answer, SiltlogError):
+            self.positions.release(flight)
+            raise answer
+        for found in self.positions.land(flight, answer):
+            self._trouble(found)
+
+    def _trouble(self, found: FetchProblem) -> None:
+        """A partition could not be read."""
+        now, state, error = self._clock.monotonic(), found.state, found.fetched.error
+        assert error is not None
+        bounds, reset = found.fetched.bounds, self.options.auto_offset_reset
+        if isinstance(error, OffsetOutOfRange) and reset != "error" and bounds is not None:
+            to = bounds.log_start_offset if reset == "earliest" else self._topics.end(bounds)
+            _log.warning("%s: %s; going on at %d (auto_offset_reset=%s)", state.at, error, to, reset)
+            self.positions.seek(state.at, to)
+            return
+        if self.member is not None and error.error_code in TOPIC_GONE_CODES:
+            # Deleted, and perhaps created again: what the group has instead comes with its next assignment.
+            _log.warning("%s/%d: %s", state.at.topic, state.at.partition, error)
+            state.rests_until = now + BACKOFF_MS_MAX / 1000
+            return
+        state.troubled_since = state.troubled_since or now
+        waited = now - state.troubled_since
+        if error.retryable == "no" or waited > self.options.retry_timeout_ms / 1000:
+            state.troubled_since = None
+            raise error
+        state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
+
+    # --- partitions come and go ---------------------------------------------------------------------------
+    def _take_news(self, member: GroupMember) -> Program[None]:
+        waited = member.unjoined_s(self._clock.monotonic())
+        if not member.has_news and waited * 1000 > self.options.retry_timeout_ms:
+            raise Unavailable(
+                f"the group could not be joined in {waited:.0f} s: {member.last_error}",
+                error_code="coordinator_unavailable",
+            )
+        # What a callback or an error cuts short is gone on with by the next `attend`.
+        news = self._news
+        if member.has_news:
+            news.add(member.take())
+        if news.lost:
+            news.lost = False
+            yield from self._lose()
+        assignment, news.assignment = news.assignment, None
+        if assignment is not None:
+            yield from self._reassign(member, assignment)
+        error, news.error = news.error, None
+        if error is not None:
+            raise error
+        yield from self._tell_what_is_due(member)
+
+    def _lose(self) -> Program[None]:
+        self.assigned = False
+        self._untold = []
+        yield from self._drop(self.positions.states)
+
+    def _drop(self, lost: Iterable[TopicPartition]) -> Program[None]:
+        """They are another's already, or no more."""
+        gone = sorted(at for at in lost if at in self.positions.states)
+        if not gone:
+            return
+        self._give_back_chunk()
+        self.positions.revoke(gone)
+        for watcher in self.watchers:
+            yield from tell(watcher.lost, gone)
+
+    def _reassign(self, member: GroupMember, assignment: Mapping[TopicPartition, Place]) -> Program[None]:
+        states = self.positions.states
+        revoked = sorted(states.keys() - assignment.keys())
+        try:
+            # What was read of a topic that was deleted says nothing of another that has its name now.
+            yield from self._drop(
+                [at for at in states.keys() & assignment.keys() if states[at].topic_id != assignment[at].topic_id]
+            )
+            if revoked:
+                self._give_back_chunk()
+                done = self.positions.uncommitted() if self.options.commits_by_itself else {}
+                yield from self._commit_done({at: done[at] for at in revoked if at in done}, LAST_COMMIT_MS)
+                revoked = [at for at in revoked if at in states]
+                for watcher in self.watchers:
+                    yield from tell(watcher.revoked, revoked)
+        finally:
+            # Also when a callback raised: the partitions are another's from now on.
+            self.positions.revoke([at for at in revoked if at in states])
+            assigned = sorted(assignment.keys() - states.keys())
+            for at in assigned:
+                self.positions.assign(at, *assignment[at])
+            member.holds(states.keys())
+            self._unlearned |= {at.topic for at in assigned}
+            self._untold = [*(at for at in self._untold if at in states), *assigned]
+            self.assigned = True
+
+    def _tell_what_is_due(self, member: GroupMember) -> Program[None]:
+        """What an assignment entails; where it was cut short the next `attend` goes on."""
+        beat = member.release()
+        if beat is not None:
+            try:
+                answer: Any = (yield beat.request).json()
+            except SiltlogError as error:
+                answer = error
+            member.heard(beat, answer, self._clock.monotonic(), 0.0)
+        yield from self._learn_topics()
+        untold, self._untold = self._untold, []
+        for watcher in self.watchers:
+            yield from tell(watcher.assigned, untold)
+
+    def _place_assigned(self) -> Program[None]:
+        """Gives the partitions of a consumer without a group their first positions."""
+        options = self.options
+        bounds = {}
+        for topic in sorted({at.topic for at in options.assign}):
+            bounds[topic] = yield from self._topics.ask(topic)
+        for at in options.assign:
+            found = bounds[at.topic].get(at.partition)
+            if found is None:
+                self.positions.revoke(list(self.positions.states))
+                raise problem("unknown_partition", f"{at.topic} has no partition {at.partition}")
+            latest = options.auto_offset_reset == "latest"
+            self.positions.assign(at, self._topics.end(found[0]) if latest else found[0].log_start_offset)
+            self.positions.states[at].bounds = found[0]
+            self.positions.states[at].placed = options.auto_offset_reset != "error"
+        self.assigned = self._begun = True
+
+    def _learn_topics(self) -> Program[None]:
+        """Which topic a name stands for now: a fetch must not go on in a successor of the same name."""
+        while self._unlearned:
+            topic = min(self._unlearned)
+            self._topics.forget(topic)
+            try:
+                found = yield from self._topics.ask(topic)
+            except SiltlogError as error:
+                found = {}
+                _log.warning("the id of topic %s is not known: %s", topic, error)
+            topic_id = self._topics.topic_id(topic)
+            for at, state in self.positions.states.items():
+                if at.topic == topic and at.partition in found and state.topic_id in (None, topic_id):
+                    state.bounds = found[at.partition][0]
+            self._unlearned.discard(topic)
+
+    # --- handing out --------------------------------------------------------------------------------------
+    def ask(self) -> None:
+        """The next record is asked for: what was handed out is done; what an iteration has not handed out goes back."""
+        self._give_back_chunk()
+        if not self.done_is_said:
+            self.positions.mark_done()
+
+    def take(self, max_records: int) -> list[Run]:
+        """What is there, as records that are handed out with this."""
+        taken: list[Run] = []
+        while max_records > 0 and (run := self.positions.take(max_records)) is not None:
+            self.positions.handed_out(run)
+            taken.append(run)
+            max_records -= run.rows.num_rows
+        return taken
+
+    def next_run(self, max_records: int) -> Run | None:
+        """Records of one partition, as far as is to be read; the caller says when they are handed out."""
+        return self.positions.take(max_records, self._marks)
+
+    def next_chunk(self) -> Chunk | None:
+        """Records for an iteration to hand out one by one, None while there are none."""
+        run = self.next_run(CHUNK_RECORDS)
+        self._chunk = None if run is None else Chunk(run, self.positions)
+        return self._chunk
+
+    def chunk_on(self, now: float) -> Chunk | None:
+        """The chunk to hand out the next record of, which makes what came before done; None when `attend` is due."""
+        chunk, member = self._chunk, self.member
+        if chunk is None or not chunk.left or self.woken or self.closing or now >= self.commit_at:
+            return None
+        if member is not None:
+            if member.has_news:
+                return None
+            member.polled = now
+        if not self.done_is_said:
+            chunk.state.done = chunk.state.position
+        return chunk
+
+    def rest_of_chunk(self) -> Iterator[ConsumerRecord]:
+        """What `chunk_on` and `hand_out` give, record by record, for as long as nothing else is due; but for the last.
+
+        A generator with everything at hand: this is what an iteration does a million times.
+        """
+        chunk, member, monotonic = self._chunk, self.member, self._clock.monotonic
+        if chunk is None or self.done_is_said:
+            return
+        state, records = chunk.state, chunk.records
+        while chunk.left > 1 and self._chunk is chunk and not (self.woken or self.closing):
+            if member is not None:
+                now = monotonic()
+                if member.has_news or now >= self.commit_at:
+                    return
+                member.polled = now
+            record = records[chunk.next]
+            chunk.next += 1
+            chunk.left -= 1
+            state.done = state.position
+            state.position = record.offset + 1
+            yield record
+
+    def _give_back_chunk(self) -> None:
+        chunk, self._chunk = self._chunk, None
+        if chunk is not None:
+            chunk.give_back()
+
+    def begin_iteration(self) -> None:
+        self._marks = None
+        self._marked = set()
+
+    def mark_ends(self) -> Program[None]:
+        """The ends at which an iteration with `stop_at` stops: as seen when it first meets a topic."""
+        if self.options.stop_at is None:
+            return
+        names = {*self.options.topics, *(at.topic for at in self.positions.states)}
+        for topic in sorted(names - self._marked):
+            found = yield from self._topics.ask(topic)
+            marks = {TopicPartition(topic, p): self._topics.end(bounds) for p, (bounds, _) in found.items()}
+            self._marks = (self._marks or {}) | marks
+            self._marked.add(topic)
+        if self.assigned and self._marks is None:
+            self._marks = {}
+
+    def stopped(self) -> bool:
+        """Whether an iteration has handed out all below the ends that it saw."""
+        finished = self._marks is not None and self.assigned and self.positions.finished(self._marks)
+        if finished:
+            self._marks = None
+        return finished
+
+    # --- committing ---------------------------------------------------------------------------------------
+    def finish(self, at: TopicPartition, offset: int) -> None:
+        """What lies below `offset` is done (`done_is_said`); a partition that went meanwhile is left alone."""
+        state = self.positions.states.get(at)
+        if state is not None:
+            state.done = offset
+
+    def commit_asked(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None) -> Program[None]:
+        """What was handed out; or up to and including a record; or the offsets to read next."""
+        states = self.positions.states
+        if what is None:
+            offsets = self.positions.uncommitted(handed_out=True)
+            yield from self.commit_what_is_there(offsets)
+            self._are_done(offsets)
+            return
+        if isinstance(what, ConsumerRecord):
+            at = TopicPartition(what.topic, what.partition)
+            offsets = {at: readable(states[at], what.offset + 1) if at in states else what.offset + 1}
+        else:
+            if not isinstance(what, Mapping):
+                raise ConfigError(f"commit takes a record, or {{TopicPartition('flights', 0): offset}}, not {what!r}")
+            offsets = {checked_partition(at): offset for at, offset in what.items()}
+        yield from self.commit(offsets)
+        self._are_done(offsets)
+
+    def _are_done(self, offsets: Mapping[TopicPartition, int]) -> None:
+        states = self.positions.states
+        for at, offset in offsets.items():
+            if at in states:
+                states[at].done = max(states[at].done, min(offset, states[at].position))
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        retry_timeout_ms: int | None = None,
+        delivered: Mapping[TopicPartition, int] | None = None,
+    ) -> Program[None]:
+        """Raises Fenced when a partition is no longer this consumer's. `delivered`: up to where it was handed out."""
+        member = self._member("commits")
+        for at in offsets:
+            if at not in self.positions.states:
+                raise problem("fenced_member", f"{at.topic}/{at.partition} is not assigned to this consumer (any more)")
+        if not offsets:
+            return
+        identity, request = member.commit(offsets, delivered or {}, retry_timeout_ms)
+        self.positions.committing(offsets)
+        try:
+            yield request
+        except Fenced as error:
+            fenced = _partitions_of(error)
+            if not fenced:
+                member.lost(identity)
+                raise
+            # Of these alone; that the group has changed is told by the next heartbeat.
+            yield from self._drop(fenced)
+            member.holds(self.positions.states)
+            raise
+        self.positions.committed(offsets)
+
+    def commit_what_is_there(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        retry_timeout_ms: int | None = None,
+        delivered: Mapping[TopicPartition, int] | None = None,
+    ) -> Program[None]:
+        """As `commit`, without the partitions of topics that were deleted: the others are not to wait for these."""
+        left = dict(offsets)
+        while True:
+            try:
+                yield from self.commit(left, retry_timeout_ms, delivered)
+            except SiltlogError as error:
+                topic = error.members.get("topic") if error.error_code in TOPIC_GONE_CODES else None
+                gone = [at for at in left if at.topic == topic]
+                if not gone:
+                    raise
+                _log.warning("what is done in %s is not committed: %s", topic, error)
+                left = {at: offset for at, offset in left.items() if at.topic != topic}
+            else:
+                return
+
+    def _commit_done(self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int) -> Program[None]:
+        """What fails is tried again at the next occasion; at worst records are delivered again."""
+        try:
+            yield from self.commit_what_is_there(offsets, retry_timeout_ms)
+        except SiltlogError as error:
+            _log.warning("what is done could not be committed now: %s", error)
+
+    def committed(self, at: TopicPartition) -> Program[int | None]:
+        """The group's committed offset, None when it has none."""
+        self._member("has committed offsets")
+        assert self.options.group is not None
+        offsets = yield from calls.group_offsets(self.options.group)
+        return offsets.get(at)
+
+    def _member(self, what: str) -> GroupMember:
+        if self.member is None:
+            raise problem("invalid_request", f"only a consumer of a group {what}: give group= and topics=")
+        return self.member
+
+    def close(self) -> Program[None]:
+        """The last commit. The membership is ended by who heartbeats."""
+        if self.options.commits_by_itself:
+            self._give_back_chunk()
+            yield from self.commit_what_is_there(self.positions.uncommitted(), LAST_COMMIT_MS)
+
+    # --- positions ----------------------------------------------------------------------------------------
+    def state(self, topic: str, partition: int) -> PartitionState:
+        state = self.positions.states.get(TopicPartition(topic, partition))
+        if state is None:
+            raise problem("invalid_request", f"{topic}/{partition} is not assigned to this consumer")
+        return state
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        if offset < 0:
+            raise ConfigError(f"an offset is a number from 0, not {offset}")
+        self._give_back_chunk()
+        self.positions.seek(state.at, offset)
+
+    def seek_all(
+        self, topic: str, to: Callable[[Bounds, int], int], timestamp: TimeLike | None = None
+    ) -> Program[None]:
+        """Every partition of the topic to what `to` makes of its bounds and the offset of `timestamp`."""
+        found = yield from self._topics.ask(topic, timestamp)
+        for at, state in list(self.positions.states.items()):
+            if at.topic == topic:
+                self.seek(state, to(*found[at.partition]))
+
+    def lag(self) -> Program[dict[TopicPartition, Lag]]:
+        """Of every assigned partition."""
+        self._give_back_chunk()
+        return lag_of(self.positions, self._topics, self.options.sees, self._clock)
+
+    def end_of(self, bounds: Bounds, _: int) -> int:
+        return self._topics.end(bounds)
+
+    def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        states = [self.state(at.topic, at.partition) for at in map(checked_partition, partitions)]
+        if paused:
+            self._give_back_chunk()
+        for state in states:
+            state.paused = paused
+
+
+def _partitions_of(error: Fenced) -> list[TopicPartition]:
+    """Which ones the group says are not the member's; none where it is no member any more."""
+    return [TopicPartition(one["topic"], one["partition"]) for one in error.members.get("partitions", ())]
+
+
+def _member_options(options: ConsumerOptions) -> MemberOptions:
+    assert options.group is not None
+    return MemberOptions(
+        options.group,
+        options.topics,
+        options.topic_pattern,
+        options.auto_offset_reset,
+        options.session_timeout_ms,
+        options.rebalance_timeout_ms,
+        options.max_poll_interval_ms,
+        options.client_id,
+        options.instance_id,
+    )

@@ -1,0 +1,117 @@
+"""Records of one partition on their way through a handler, one after the other."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from siltlog.consumers.library.positions import Run
+from siltlog.consumers.library.record import ConsumerRecord, records_of
+from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.clock import Clock
+
+SLICE_S = 0.1
+"""How long a worker stays with one partition while others wait."""
+LOOK_S = 0.002
+"""How often it is asked, between two records, whether there is something else to do."""
+
+Step = Literal["begin", "ready", "failed", "bury"]
+"""What is next for a lane: the group is told of it; the handler; the failure is counted; the record is given up."""
+
+
+class Lane:
+    """What a worker changes is `index`, `attempts`, `counted` and `started`; all else is changed while none is `busy`
+    with it."""
+
+    __slots__ = (
+        *(
+            "after",
+            "at",
+            "attempts",
+            "busy",
+            "counted",
+            "error",
+            "holds_back",
+            "index",
+            "records",
+            "rests_until",
+            "run",
+        ),
+        *("single", "started", "state", "step", "stopping", "troubled_since"),
+    )
+
+    def __init__(self, run: Run, after: int) -> None:
+        """`after` is where the partition goes on behind the run."""
+        self.run = run
+        self.state = run.state
+        self.at: TopicPartition = run.state.at
+        self.records = records_of(self.at.topic, self.at.partition, run.rows)
+        self.after = after
+        self.index = 0
+        """Of the record that is next, or being handled."""
+        self.step: Step = "begin"
+        self.busy = False
+        self.single = False
+        """One record only, then the group is told."""
+        self.stopping = False
+        """No further record is begun."""
+        self.started = 0.0
+        """When the record that is being handled was begun (monotonic seconds)."""
+        self.attempts = 0
+        """At the record that is next, as far as they were counted."""
+        self.counted = False
+        """The attempt that is next, or under way, is among them already."""
+        self.error = ""
+        self.rests_until = 0.0
+        self.troubled_since: float | None = None
+        self.holds_back = False
+        """What comes behind the run waits in the buffer, and nothing more is fetched."""
+
+    @property
+    def finished(self) -> bool:
+        return self.index == len(self.records)
+
+    @property
+    def done(self) -> int:
+        """The offset below which everything was handled."""
+        index = self.index
+        return self.after if index == len(self.records) else self.records[index].offset
+
+    @property
+    def record(self) -> ConsumerRecord:
+        """The one that is next; not of a finished lane."""
+        return self.records[self.index]
+
+    def passed(self) -> None:
+        """The record that was next is handled, or given up."""
+        self.attempts = 0
+        self.counted = False
+        self.index += 1
+
+    def rest(self) -> Run:
+        """What was not handled, as it was taken."""
+        nbytes = self.run.nbytes * (len(self.records) - self.index) // len(self.records)
+        return self.run._replace(rows=self.run.rows.slice(self.index), nbytes=nbytes)
+
+
+def work(
+    lane: Lane, handle: Callable[[ConsumerRecord], object], clock: Clock, interrupted: Callable[[], bool]
+) -> BaseException | None:
+    """Handles records of a lane until one fails, its time is over, or it is to stop; what the handler raised."""
+    now = clock.monotonic()
+    ends, looks_at = now + SLICE_S, now + LOOK_S
+    try:
+        for record in lane.records[lane.index :]:
+            if lane.stopping:
+                break
+            lane.started = now
+            handle(record)
+            lane.passed()
+            now = clock.monotonic()
+            if lane.single or now >= ends:
+                break
+            if now >= looks_at:
+                if interrupted():
+                    break
+                looks_at = now + LOOK_S
+    except BaseException as error:
+        return error
+    return None

@@ -1,0 +1,132 @@
+"""How a consumer reads: its arguments, checked once, the same for both consumers."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from siltlog.consumers.library.sources.choice import READS, Read
+from siltlog.consumers.library.sources.server import Isolation
+from siltlog.infra import names
+from siltlog.infra.client.record import TopicPartition, checked_partition
+from siltlog.infra.errors import ConfigError
+
+Reset = Literal["earliest", "latest", "error"]
+StopAt = Literal["latest"]
+OnPartitions = Callable[[list[TopicPartition]], Any]
+"""Told of partitions that came or went; of an AsyncConsumer it may be a coroutine function."""
+
+TIMEOUT_MS_MIN = 100
+TIMEOUT_MS_MAX = 3_600_000
+"""What a server takes as the timeouts of a member."""
+BUFFER_BYTES_MIN = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    group: str | None
+    topics: Sequence[str]
+    topic_pattern: str | None
+    assign: Sequence[TopicPartition]
+    auto_offset_reset: Reset
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    isolation: Isolation
+    read: Read
+    stop_at: StopAt | None
+    idle_timeout_ms: int | None
+    buffer_bytes: int
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    max_poll_interval_ms: int
+    retry_timeout_ms: int
+    client_id: str | None
+    instance_id: str | None
+    on_assigned: OnPartitions | None
+    on_revoked: OnPartitions | None
+    on_lost: OnPartitions | None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError that names the argument."""
+        self._check_what()
+        for name, choices in (
+            ("auto_offset_reset", ("earliest", "latest", "error")),
+            ("isolation", ("wal", "table")),
+            ("read", READS),
+            ("stop_at", (None, "latest")),
+        ):
+            given = getattr(self, name)
+            if given not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(map(str, choices))}, not {given!r}")
+        for name, least, most in (
+            ("auto_commit_interval_ms", 1, None),
+            ("idle_timeout_ms", 0, None),
+            ("buffer_bytes", BUFFER_BYTES_MIN, None),
+            ("session_timeout_ms", TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
+            ("rebalance_timeout_ms", TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
+            ("max_poll_interval_ms", 1, None),
+            ("retry_timeout_ms", 0, None),
+        ):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, int | float):
+                raise ConfigError(f"{name} must be a number, not {given!r}")
+            if given is not None and (given < least or (most is not None and given > most)):
+                raise ConfigError(
+                    f"{name} must be at least {least}{f' and at most {most}' if most else ''}, not {given!r}"
+                )
+
+    def _check_what(self) -> None:
+        subscribed = bool(self.topics or self.topic_pattern)
+        if self.assign and (self.group is not None or subscribed):
+            raise ConfigError("give either group= with topics= or topic_pattern=, or assign=, not both")
+        if not self.assign and not (self.group and subscribed):
+            raise ConfigError(
+                "give group= and topics= (or topic_pattern=) to read as a group, "
+                "or assign=[TopicPartition(...)] without one"
+            )
+        if self.instance_id is not None and self.group is None:
+            raise ConfigError("instance_id= is of a member of a group; give group=")
+        for what, name in (
+            ("group", [self.group]),
+            ("client_id", [self.client_id]),
+            ("instance_id", [self.instance_id]),
+        ):
+            for given in name:
+                wrong = None if given is None else names.name_problem(given)
+                if wrong is not None:
+                    raise ConfigError(f"{what}: {wrong}")
+        for what, topics in (
+            ("a topic", self.topics),
+            ("assign=", [checked_partition(at).topic for at in self.assign]),
+        ):
+            for topic in topics:
+                wrong = names.readable_topic_problem(topic)
+                if wrong is not None:
+                    raise ConfigError(f"{what}: {wrong}")
+        if len(set(self.assign)) != len(self.assign):
+            raise ConfigError("assign= names a partition twice")
+
+    @property
+    def sees(self) -> Isolation:
+        """Who reads nothing but the table sees nothing but the table."""
+        return "table" if self.read == "table" else self.isolation
+
+    @property
+    def commits_by_itself(self) -> bool:
+        return self.auto_commit and self.group is not None
+
+
+def check_handler(handle: Callable[..., Any], *, awaits: bool) -> None:
+    """Raises ConfigError for what cannot be called with one record, or would have to be awaited and is not."""
+    if not callable(handle):
+        raise ConfigError(f"run takes a function of one record, not {handle!r}")
+    called = handle if inspect.isroutine(handle) else type(handle).__call__
+    if not awaits and (inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(called)):
+        raise ConfigError("the handler is a coroutine function, which only AsyncConsumer.run awaits; give a function")
+    try:
+        inspect.signature(handle).bind(object())
+    except TypeError:
+        raise ConfigError(f"run calls {handle!r} with one record, which it does not take alone") from None
+    except ValueError:
+        # Of some that are written in C nobody knows what they take.
+        return

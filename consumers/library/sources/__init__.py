@@ -1,0 +1,1 @@
+"""Where a consumer gets its rows: the server, or the files of the table."""

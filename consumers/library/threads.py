@@ -1,0 +1,192 @@
+"""The threads of a consumer: heartbeats and fetches beside the one that reads."""
+
+import logging
+import math
+import queue
+import random
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from siltlog.consumers.library.inbox import Inbox
+from siltlog.consumers.library.member import Beat, Goodbye, GroupMember, Rest
+from siltlog.consumers.library.positions import Flight
+from siltlog.consumers.library.program import Program, Tell
+from siltlog.consumers.library.sources.server import Source
+from siltlog.infra.client.transport import Caller
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError
+
+_log = logging.getLogger("siltlog.consumer")
+
+T = TypeVar("T")
+
+
+class ConsumerThreads:
+    """`lock` is held wherever the inbox goes on; it is free during requests and callbacks."""
+
+    def __init__(
+        self, inbox: Inbox, sources: Mapping[str, Source], caller: Caller, background: Caller, clock: Clock
+    ) -> None:
+        """`caller` is for the thread that reads, `background` for the others."""
+        self._inbox = inbox
+        self._sources = sources
+        self._caller = caller
+        self._background = background
+        self._clock = clock
+        self._jitter = random.Random().random  # noqa: S311
+        self._changed = threading.Condition(threading.RLock())
+        self._heartbeat: threading.Thread | None = None
+        self._flights: queue.SimpleQueue[Flight | None] = queue.SimpleQueue()
+        self._fetchers = 0
+        self._busy = 0
+
+    # --- the thread that reads ----------------------------------------------------------------------------
+    def run(self, program: Program[T]) -> T:
+        """What the program returns. Its requests are made and its callbacks called here."""
+        answer: Any = None
+        raised: BaseException | None = None
+        while True:
+            try:
+                with self._changed:
+                    step = program.send(answer) if raised is None else program.throw(raised)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            answer = raised = None
+            try:
+                answer = step.callback(step.partitions) if isinstance(step, Tell) else self._caller.call(step)
+            except BaseException as error:
+                raised = error
+
+    def begin_polling(self) -> None:
+        """Heartbeats begin with the first poll, and go on again."""
+        member = self._inbox.member
+        if member is None:
+            return
+        with self._changed:
+            member.poll_begins()
+            self._changed.notify_all()
+        self.start()
+
+    def end_polling(self) -> None:
+        member = self._inbox.member
+        if member is not None:
+            with self._changed:
+                member.poll_ends(self._clock.monotonic())
+
+    def start(self) -> None:
+        """Joins the group, where there is one."""
+        member = self._inbox.member
+        if self._heartbeat is None and member is not None:
+            self._heartbeat = threading.Thread(
+                target=self._heartbeats, args=(member,), name="siltlog-heartbeat", daemon=True
+            )
+            self._heartbeat.start()
+
+    def launch(self) -> None:
+        """Has fetched what the inbox wants next."""
+        for flight in self._inbox.depart():
+            with self._changed:
+                self._busy += 1
+                new = self._busy > self._fetchers
+                self._fetchers += new
+            if new:
+                threading.Thread(target=self._fetches, name="siltlog-fetch", daemon=True).start()
+            self._flights.put(flight)
+
+    def wait(self, deadline: float, ready: Callable[[], bool] = bool) -> None:
+        """Returns once something has come, or is due, or at `deadline` (monotonic seconds); or it is `ready`."""
+        until = self._inbox.wait_until(deadline)
+        with self._changed:
+            if not (self._inbox.has_news or ready()):
+                self._changed.wait(max(0.0, until - self._clock.monotonic()))
+
+    def wait_for(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Returns once it is `ready`, whatever else comes, or after `seconds`."""
+        with self._changed:
+            self._changed.wait_for(ready, None if seconds == math.inf else seconds)
+
+    # --- from any thread ----------------------------------------------------------------------------------
+    def tell(self, change: Callable[[], None]) -> None:
+        """Makes a change that a wait may be for."""
+        with self._changed:
+            change()
+            self._changed.notify_all()
+
+    def wake(self, *, close: bool = False) -> None:
+        with self._changed:
+            if close:
+                self._inbox.closing = True
+            else:
+                self._inbox.woken = True
+            self._changed.notify_all()
+
+    def interrupt(self) -> None:
+        """Calls that go on trying end with their last error, until `resume`."""
+        self._caller.interrupted.set()
+
+    def resume(self) -> None:
+        self._caller.interrupted.clear()
+
+    def stop(self) -> None:
+        """Leaves the group and ends the threads; a fetch under way is not waited for."""
+        self._background.interrupted.set()
+        with self._changed:
+            member = self._inbox.member
+            goodbye = None if member is None else member.end()
+            for _ in range(self._fetchers):
+                self._flights.put(None)
+            self._changed.notify_all()
+        if goodbye is not None:
+            self._part(Goodbye(goodbye), self._caller)
+
+    # --- the other threads --------------------------------------------------------------------------------
+    def _heartbeats(self, member: GroupMember) -> None:
+        while True:
+            with self._changed:
+                now = self._clock.monotonic()
+                step = member.next_step(now)
+                if step is None:
+                    return
+                if isinstance(step, Rest):
+                    self._changed.wait(None if step.until == math.inf else max(0.0, step.until - now))
+                    continue
+                if isinstance(step, Goodbye):
+                    self._changed.notify_all()
+            if isinstance(step, Goodbye):
+                self._part(step, self._background)
+            else:
+                answer = self._beat(step)
+                with self._changed:
+                    member.heard(step, answer, self._clock.monotonic(), self._jitter())
+                    self._changed.notify_all()
+
+    def _beat(self, beat: Beat) -> Any:
+        try:
+            return self._background.call(beat.request).json()
+        except SiltlogError as error:
+            return error
+        except Exception as defect:
+            _log.exception("a heartbeat failed")
+            return OutcomeUnknown(f"a heartbeat failed: {defect!r}", error_code="internal")
+
+    def _part(self, goodbye: Goodbye, caller: Caller) -> None:
+        try:
+            caller.call(goodbye.request)
+        except SiltlogError as error:
+            _log.warning("group %s was not told that this member left: %s", self._inbox.options.group, error)
+
+    def _fetches(self) -> None:
+        while (flight := self._flights.get()) is not None:
+            try:
+                answer: Any = self._sources[flight.plan.source].read(flight.plan)
+            except SiltlogError as error:
+                answer = error
+            except Exception as defect:
+                _log.exception("a fetch failed")
+                answer = OutcomeUnknown(f"a fetch failed: {defect!r}", error_code="internal")
+            with self._changed:
+                self._busy -= 1
+                self._inbox.arrive(flight, answer)
+                self._changed.notify_all()

@@ -1,0 +1,34 @@
+"""What a server says of topics: their ids, and where their partitions begin and end."""
+
+from siltlog.consumers.library.program import Program
+from siltlog.consumers.library.sources.server import Isolation
+from siltlog.infra.client import calls
+from siltlog.infra.client.record import TimeLike
+from siltlog.infra.records import Bounds
+
+
+class TopicBounds:
+    def __init__(self, isolation: Isolation) -> None:
+        self._isolation = isolation
+        self._ids: dict[str, str] = {}
+
+    def topic_id(self, topic: str) -> str | None:
+        """Which topic the name stood for when it was first asked about, or since it was forgotten."""
+        return self._ids.get(topic)
+
+    def forget(self, topic: str) -> None:
+        self._ids.pop(topic, None)
+
+    def ask(self, topic: str, timestamp: TimeLike | None = None) -> Program[dict[int, tuple[Bounds, int]]]:
+        """Of every partition the bounds and, with `timestamp`, the lowest offset at or after it."""
+        reply = yield from calls.offsets(topic, timestamp)
+        if "topic_id" in reply:
+            self._ids.setdefault(topic, reply["topic_id"])
+        return {
+            entry["partition"]: (Bounds(*(entry[name] for name in Bounds._fields)), entry.get("offset", 0))
+            for entry in reply["partitions"]
+        }
+
+    def end(self, bounds: Bounds) -> int:
+        """Where reading ends at present."""
+        return bounds.table_offset if self._isolation == "table" else bounds.high_watermark

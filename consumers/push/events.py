@@ -1,0 +1,146 @@
+"""Server-Sent Events: a topic as it comes, for browsers and curl (WHATWG HTML, section 9.2)."""
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Found
+from siltlog.consumers.push.tail import PARAMETERS, Tail, TailRequest, tail_request
+from siltlog.consumers.reading import render
+from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.view import LogView
+from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.requests import EVENTS_HEADERS, Query, retry_field
+from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, STREAM, Stream, Streams
+from siltlog.infra.telemetry import Logger
+
+RETRY_MS = 1_000
+_COMMENT = b": \n\n"
+_RECORD = b"event: record\ndata: "
+_JSON = msgspec.json.Encoder()
+
+
+class Tails:
+    def __init__(
+        self, log: LogView, fetcher: Fetcher, streams: Streams, in_flight: InFlight | None, logger: Logger
+    ) -> None:
+        self.log = log
+        self.fetcher = fetcher
+        self.streams = streams
+        self.in_flight = in_flight
+        self.logger = logger
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/topics/{topic}/tail", self.tail, methods=["GET"])]
+
+    async def tail(self, request: Request) -> Response:
+        query = Query(request, PARAMETERS)
+        chosen_media(request.headers.get("accept", ""), (names.MEDIA_EVENTS,))
+        if self.streams.draining:
+            raise problem("shutting_down", "the server is shutting down; connect again in a moment")
+        last_event_id = request.headers.get("last-event-id", "")
+        asked = await tail_request(self.log, self.fetcher, request.path_params["topic"], query, last_event_id)
+        return _Events(self, asked)
+
+
+class _Events(Response):
+    def __init__(self, tails: Tails, asked: TailRequest) -> None:
+        super().__init__(headers=EVENTS_HEADERS, media_type=names.MEDIA_EVENTS)
+        del self.headers["content-length"]
+        self._tails = tails
+        self._asked = asked
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        if scope["method"] == "HEAD":
+            await send(start)
+            await send(_body(b"", more=False))
+            return
+        tails = self._tails
+        with tails.streams.opened("events") as stream:
+            scope["state"][STREAM] = stream
+            tail = Tail(tails.log, tails.fetcher, self._asked, stream.wake)
+            listening = asyncio.create_task(_until_gone(receive, stream))
+            try:
+                await send(start)
+                await send(_body(b"%b\n%b" % (retry_field(RETRY_MS), _id_alone(tail))))
+                await self._run(tail, stream, send, scope["state"].get("request_id"))
+                await send(_body(b"", more=False))
+            finally:
+                tail.feed.close()
+                listening.cancel()
+
+    async def _run(self, tail: Tail, stream: Stream, send: Send, request_id: str | None) -> None:
+        """Until the stream ends, or one of its partitions has a problem."""
+        while not stream.ended:
+            try:
+                if stream.beat:
+                    tail.grow()
+                found = await tail.feed.read(READ_RECORDS_MAX) if tail.feed.ready else []
+                text = await self._events(found, tail)
+            except SiltlogError as error:
+                if error.error_code == "overloaded":
+                    asyncio.get_running_loop().call_later(CROWDED_RETRY_SECONDS, stream.wake)
+                    await stream.sleep()
+                    continue
+                await send(_body(_ending(error, request_id)))
+                return
+            if stream.beat:
+                stream.beat = False
+                text += _id_alone(tail) if tail.is_ahead else _COMMENT
+            if text:
+                await send(_body(text))
+                # Once more, with nothing: what was sent may be forgotten when this returns.
+                await send(_body(b""))
+                stream.sent(sum(part.records for part in found))
+            if self._tails.in_flight is not None:
+                self._tails.in_flight.let_go()
+            if tail.feed.ready:
+                # Looking for some among many must not keep others waiting.
+                await asyncio.sleep(0)
+            else:
+                await stream.sleep()
+
+    async def _events(self, found: list[Found], tail: Tail) -> bytes:
+        if not found:
+            return b""
+        if sum(batch.nbytes for part in found for batch in part.batches) > READ_BYTES_MAX:
+            records = await asyncio.to_thread(_lines, found, tail)
+        else:
+            records = _lines(found, tail)
+        # JSON has no line ends within: those there are stand between records.
+        events = _RECORD + records[:-1].replace(b"\n", b"\n\n" + _RECORD)
+        return b"%b\nid: %b\n\n" % (events, tail.cursor().encode())
+
+
+def _lines(found: list[Found], tail: Tail) -> bytes:
+    return b"".join(render.ndjson(render.records(part.batches, tail.request.values)) for part in found)
+
+
+def _id_alone(tail: Tail) -> bytes:
+    """An event without data: it is not shown to a page, but a browser that comes back sends its id."""
+    return b"id: %b\n\n" % tail.cursor().encode()
+
+
+def _ending(error: SiltlogError, request_id: str | None) -> bytes:
+    """The last of a stream: what passes by itself only says when to come back."""
+    if error.retry_after_ms is not None:
+        return retry_field(error.retry_after_ms) + b"\n"
+    return b"event: problem\ndata: %b\n\n" % _JSON.encode(problem_document(error, request_id))
+
+
+def _body(text: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": text, "more_body": more}
+
+
+async def _until_gone(receive: Receive, stream: Stream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.end()

@@ -1,0 +1,316 @@
+"""A member of a group over a WebSocket: the connection is its heartbeat.
+
+A member whose connection is lost has its session timeout to come back by its id; one that closes it leaves.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.messages import CommitRequest, DeadLetterRequest, MemberRequest, Membership, PartitionName
+from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.groups.waiters import Waiter
+from siltlog.consumers.push.feed import Feed, RecordFilter
+from siltlog.consumers.push.messages import (
+    Commit,
+    Nack,
+    Release,
+    SaidOffset,
+    SaidRecord,
+    committed_message,
+    partitions_message,
+)
+from siltlog.consumers.push.session import Session
+from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic
+from siltlog.consumers.reading.render import Values
+from siltlog.consumers.view import LogView
+from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
+from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.streams import Stream
+from siltlog.infra.http.web_socket import WebSocket, problem_message
+from siltlog.infra.telemetry import Logger
+
+RETRY_MS = 1_000
+
+
+class Nacks(Protocol):
+    """Who counts attempts and keeps dead letters."""
+
+    async def nack(self, group: str, request: DeadLetterRequest, attempts_max: int) -> "Nacked": ...
+
+
+class Nacked(Protocol):
+    @property
+    def buried(self) -> object | None:
+        """None: the record is to be delivered again."""
+
+
+class Connected:
+    """The members that are connected to this server: each once."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[tuple[str, str], GroupSocket] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def put(self, session: "GroupSocket") -> None:
+        """An older connection of the member, which it may not know to be dead, ends."""
+        before = self._sessions.get(session.name)
+        if before is not None:
+            before.end(problem("fenced_member", "the member came back by another connection; use that one"))
+        self._sessions[session.name] = session
+
+    def remove(self, session: "GroupSocket") -> None:
+        if self._sessions.get(session.name) is session:
+            del self._sessions[session.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Who joins which group, as what."""
+
+    group: str
+    member: str
+    request: MemberRequest
+    values: Values
+    attempts_max: int
+    returns: bool
+    """It was there before."""
+
+
+class GroupSocket(Session):
+    in_group = True
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        stream: Stream,
+        joining: Joining,
+        *,
+        groups: Groups,
+        nacks: Nacks,
+        log: LogView,
+        fetcher: Fetcher,
+        in_flight: InFlight | None,
+        logger: Logger,
+    ) -> None:
+        super().__init__(socket, stream, joining.values, in_flight, logger)
+        self.feed = Feed(log, fetcher, stream.wake, wanted=RecordFilter(), isolation="wal")
+        self.group, self.member = self.name = joining.group, joining.member
+        self._joining = joining
+        self._log = log
+        self._groups = groups
+        self._nacks = nacks
+        self._generation = 0
+        self._revoked: dict[Key, int] = {}
+        """What the member was told to let go of, and has not yet."""
+        self._since: dict[tuple[str, int], int] = {}
+        """The generation that the last `assigned` named, by topic and partition."""
+        self._waiter: Waiter
+        self._change: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_due = True
+
+    async def run(self) -> None:
+        with ExitStack() as stack:
+            # Before the state is asked for, so that no change is missed.
+            self._waiter = stack.enter_context(self._groups.waiting(self.group, self.member))
+            stack.callback(self._stop)
+            await super().run()
+        if self.socket.left and self._joining.request.instance_id is None:
+            await self._leave()
+
+    def end(self, error: SiltlogError) -> None:
+        if isinstance(error, Fenced):
+            self._tell("lost", [*self.feed.offsets.items(), *self._revoked.items()])
+        super().end(error)
+
+    def survives(self, error: SiltlogError) -> bool:
+        """Where a topic ended, the group has others; where retention was faster, the group's policy says what then."""
+        if error.error_code in ("unknown_topic", "unknown_partition"):
+            gone = {key: offset for key, offset in self.feed.offsets.items() if not self._is_there(key)}
+            for key in gone:
+                self.feed.drop(key)
+            self._tell("lost", gone.items())
+            self._is_due = True
+            return bool(gone)
+        policy = self._joining.request.auto_offset_reset or "earliest"
+        if isinstance(error, OffsetOutOfRange) and policy != "error":
+            key = self._held(error.members["topic"], error.members["partition"])
+            end = "log_start_offset" if policy == "earliest" else "high_watermark"
+            self.feed.put(key, error.members[end])
+            return True
+        return False
+
+    def _is_there(self, key: Key) -> bool:
+        try:
+            find_partition(find_topic(self._log, key.topic, key.topic_id), key.partition)
+        except SiltlogError:
+            return False
+        return True
+
+    # --- its heartbeat ------------------------------------------------------------------------------------
+    async def step(self) -> None:
+        if self._is_due or (self._change is not None and self._change.done()):
+            self._is_due = False
+            try:
+                await self._beat()
+            except Unavailable as error:
+                if self._generation == 0:
+                    raise
+                # Its session goes on for a while without Redis.
+                self._next_beat((error.retry_after_ms or RETRY_MS) / 1000, watch=False)
+
+    async def _beat(self, owned: Iterable[Key] | None = None) -> None:
+        first = self._generation == 0
+        request = self._joining.request if first else MemberRequest(generation=self._generation)
+        if owned is not None:
+            request.owned = [PartitionName(key.topic, key.partition) for key in owned]
+        await self._told(request, first)
+        if first and self._joining.returns:
+            # To the group that was a late join, which changes nothing: now what it wants, and what it has not got.
+            known = msgspec.structs.replace(self._joining.request, generation=self._generation)
+            known.owned = [PartitionName(key.topic, key.partition) for key in self.feed.offsets]
+            await self._told(known, False)
+
+    async def _told(self, request: MemberRequest, first: bool) -> None:
+        told = await self._groups.beat(self.group, self.member, request)
+        self._waiter.told(told.generation)
+        self._generation = told.generation
+        self._assign(told, first)
+        self._next_beat(told.heartbeat_interval_ms / 1000)
+
+    def _next_beat(self, seconds: float, *, watch: bool = True) -> None:
+        self._stop()
+        self._change = asyncio.ensure_future(self._waiter.changed()) if watch else None
+        if self._change is not None:
+            self._change.add_done_callback(lambda _: self.stream.wake())
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._due)
+
+    def _due(self) -> None:
+        self._is_due = True
+        self.stream.wake()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._change is not None:
+            self._change.cancel()
+
+    def _assign(self, told: Membership, first: bool) -> None:
+        if told.assignment is None:
+            return
+        offsets = dict(told.assignment)
+        gone = {key: offset for key, offset in self.feed.offsets.items() if key not in offsets}
+        for key in gone:
+            self.feed.drop(key)
+        self._revoked.update(gone)
+        new = {key: offset for key, offset in offsets.items() if key not in self.feed.offsets}
+        for key, offset in new.items():
+            self._revoked.pop(key, None)
+            self._since[key.topic, key.partition] = self._generation
+            self.feed.put(key, offset)
+        if gone:
+            self._tell("revoked", gone.items())
+        if new or first:
+            self._tell("assigned", new.items())
+
+    def _tell(self, kind: str, offsets: Iterable[tuple[Key, int]]) -> None:
+        self.socket.send(partitions_message(kind, self.member, self._generation, sorted(offsets)))
+
+    async def _leave(self) -> None:
+        try:
+            await self._groups.leave(self.group, self.member)
+        except SiltlogError as error:
+            # Its session ends by itself.
+            self._logger.info("a member could not leave", group=self.group, member=self.member, reason=str(error))
+
+    # --- what it says -------------------------------------------------------------------------------------
+    async def heard(self, message: Commit | Nack | Release) -> None:
+        try:
+            if isinstance(message, Commit):
+                await self._commit(message)
+            elif isinstance(message, Nack):
+                await self._nack(message)
+            else:
+                await self._release(message)
+        except (Unavailable, OutcomeUnknown) as error:
+            self._refuse(error)
+        except Fenced as error:
+            if "partitions" not in error.members:
+                raise
+            # Of these partitions alone: they moved while the message was on its way.
+            self._refuse(error)
+            self._is_due = True
+
+    def _check_given(self, offsets: Sequence[SaidOffset | SaidRecord]) -> None:
+        """Of an assignment that has ended nothing is taken: the partition may be that of another topic by now."""
+        late = [
+            {"topic": at.topic, "partition": at.partition}
+            for at in offsets
+            if at.generation is not None and at.generation < self._since.get((at.topic, at.partition), 0)
+        ]
+        if late:
+            raise problem(
+                "fenced_member",
+                "what was said is of an assignment that has ended: drop what came of it, and go on with the last",
+                partitions=late,
+            )
+
+    async def _commit(self, message: Commit) -> None:
+        self._check_given(message.offsets)
+        request = CommitRequest(offsets=[*message.offsets], member_id=self.member, generation=self._generation)
+        await self._groups.commit(self.group, request)
+        self.socket.send(committed_message((at.topic, at.partition, at.offset) for at in message.offsets))
+
+    async def _nack(self, message: Nack) -> None:
+        self._check_given(message.offsets)
+        for at in message.offsets:
+            key = self._held(at.topic, at.partition)
+            request = DeadLetterRequest(
+                topic=at.topic,
+                partition=at.partition,
+                offset=at.offset,
+                member_id=self.member,
+                generation=self._generation,
+                error=message.error,
+            )
+            try:
+                buried = (await self._nacks.nack(self.group, request, self._joining.attempts_max)).buried
+            except SiltlogError as error:
+                if error.error_code != "records_open":
+                    raise
+                # Those before it have to be committed, or given up, first.
+                self._refuse(error)
+                buried = None
+            # From there on once more, so that the order in the partition stays; or from before, if that was to come.
+            again = at.offset if buried is None else at.offset + 1
+            self.feed.put(key, min(again, self.feed.offsets[key]))
+            if buried is not None:
+                self.socket.send(committed_message([(at.topic, at.partition, at.offset + 1)], dead_lettered=True))
+
+    async def _release(self, message: Release) -> None:
+        for at in message.partitions:
+            for key in [key for key in self._revoked if key[::2] == (at.topic, at.partition)]:
+                del self._revoked[key]
+        await self._beat([*self.feed.offsets, *self._revoked])
+
+    def _held(self, topic: str, partition: int) -> Key:
+        for key in self.feed.offsets:
+            if key.topic == topic and key.partition == partition:
+                return key
+        raise problem(
+            "fenced_member",
+            f"{topic}/{partition} is not this member's (any more): it is delivered to whose it is",
+            partitions=[{"topic": topic, "partition": partition}],
+        )
+
+    def _refuse(self, error: SiltlogError) -> None:
+        """Says what is wrong, and goes on."""
+        self.socket.send(problem_message(error, self.socket.request_id))

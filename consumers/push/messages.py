@@ -1,0 +1,95 @@
+"""What is said over a WebSocket: JSON texts, each with a `type` (subprotocol `silt.v1`)."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+
+from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, PolledOffset, Whole
+from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.push.feed import Found
+from siltlog.consumers.reading.render import Record, Values, records
+from siltlog.infra.errors import Refused, problem
+from siltlog.infra.http.requests import INTEGER_MAX, decode
+
+OFFSETS_MAX = 10_000
+ERROR_CHARS_MAX = 10_000
+
+
+class Credit(msgspec.Struct, tag="credit", forbid_unknown_fields=True):
+    """So many records more may be sent."""
+
+    records: Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
+
+
+class SaidOffset(CommittedOffset):
+    generation: Whole | None = None
+    """As `assigned` gave it: what is said of an earlier assignment of the partition is refused."""
+
+
+class SaidRecord(PolledOffset):
+    generation: Whole | None = None
+
+
+class Commit(msgspec.Struct, tag="commit", forbid_unknown_fields=True):
+    offsets: Annotated[list[SaidOffset], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
+
+
+class Nack(msgspec.Struct, tag="nack", forbid_unknown_fields=True):
+    """These records could not be handled: each counts an attempt and comes again, or is dead-lettered."""
+
+    offsets: Annotated[list[SaidRecord], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
+    error: Annotated[str, msgspec.Meta(max_length=ERROR_CHARS_MAX)] = ""
+
+
+class Release(msgspec.Struct, tag="release", forbid_unknown_fields=True):
+    """These partitions are let go of."""
+
+    partitions: Annotated[list[PartitionName], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
+
+
+Said = Credit | Commit | Nack | Release
+_decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+_credit_decoder: msgspec.json.Decoder[Credit] = msgspec.json.Decoder(Credit)
+_JSON = msgspec.json.Encoder()
+
+
+def said(message: bytes, *, in_group: bool) -> Said:
+    """What the client said; without a group it has only credit to give.
+
+    Raises Refused `malformed_body` or `invalid_request`.
+    """
+    try:
+        return decode(message, _decoder) if in_group else decode(message, _credit_decoder)
+    except Refused as error:
+        raise problem(error.error_code, f"the message is not taken: {error.detail}", **error.members) from None
+
+
+class Records(msgspec.Struct, tag="records", omit_defaults=True):
+    """`cursor`: where to come back to; a group has its committed offsets for that."""
+
+    records: list[Record]
+    cursor: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def records_message(found: Iterable[Found], values: Values, *, cursor: str | None = None) -> bytes:
+    """`records`; with their topic where there is no cursor, which is of one."""
+    rows: list[Record] = []
+    for part in found:
+        rows += records(part.batches, values, part.key.topic if cursor is None else msgspec.UNSET)
+    return _JSON.encode(Records(rows, msgspec.UNSET if cursor is None else cursor))
+
+
+def partitions_message(kind: str, member: str, generation: int, offsets: Iterable[tuple[Key, int]]) -> bytes:
+    """`assigned`, `revoked` or `lost`."""
+    partitions = [
+        {"topic": key.topic, "partition": key.partition, "offset": offset, "generation": generation}
+        for key, offset in offsets
+    ]
+    return _JSON.encode({"type": kind, "member_id": member, "generation": generation, "partitions": partitions})
+
+
+def committed_message(offsets: Iterable[tuple[str, int, int]], *, dead_lettered: bool = False) -> bytes:
+    """`committed`: the next offset to read of each (topic, partition)."""
+    rows = [{"topic": topic, "partition": partition, "offset": offset} for topic, partition, offset in offsets]
+    return _JSON.encode({"type": "committed", "offsets": rows, "dead_lettered": dead_lettered})

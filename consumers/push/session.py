@@ -1,0 +1,146 @@
+"""One WebSocket that is spoken over: credit, beats, and how it ends."""
+
+import abc
+import asyncio
+
+from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Feed, Found
+from siltlog.consumers.push.messages import Commit, Credit, Nack, Release, records_message, said
+from siltlog.consumers.reading.render import Values
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.requests import INTEGER_MAX
+from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, Stream
+from siltlog.infra.http.web_socket import AWAY, REFUSED, TOO_SLOW, WebSocket
+from siltlog.infra.telemetry import Logger
+
+
+class Session(abc.ABC):
+    """Used by one task. Nothing is sent before there is credit, nor more than that."""
+
+    in_group: bool
+
+    def __init__(
+        self, socket: WebSocket, stream: Stream, values: Values, in_flight: InFlight | None, logger: Logger
+    ) -> None:
+        self.socket = socket
+        self.stream = stream
+        self.credit = 0
+        self.feed: Feed
+        self._holds = False
+        """Memory of records that the client has not taken yet."""
+        self._values = values
+        self._in_flight = in_flight
+        self._logger = logger
+        socket.wake = stream.wake
+
+    async def run(self) -> None:
+        """Until one side ends it."""
+        try:
+            await self._run()
+        except SiltlogError as error:
+            self.end(error)
+        except Exception as error:
+            self._logger.error("a WebSocket failed", request_id=self.socket.request_id, exc_info=error)
+            self.end(problem("internal", "the server failed; its log has the request id"))
+        finally:
+            self.feed.close()
+            if self.socket.is_slow:
+                self.stream.cut()
+
+    def end(self, error: SiltlogError) -> None:
+        """Says what is wrong, and closes: for good, or where it may pass, for now."""
+        self.socket.close(REFUSED if error.retryable == "no" else TOO_SLOW, error)
+
+    async def _run(self) -> None:
+        while not self.socket.ended:
+            if self.stream.ended:
+                self.farewell()
+                self.socket.close(AWAY)
+                return
+            if self.stream.beat:
+                self.stream.beat = False
+                self.socket.beat()
+                self.beat()
+            message = self.socket.message()
+            if message is not None:
+                await self._hear(message)
+                continue
+            await self.step()
+            if self._holds and self.socket.takes:
+                self._let_go()
+            if self.credit and self.socket.takes and self.feed.ready:
+                await self._send()
+                # What is written goes out with the loop's next turn; others have theirs, too.
+                await asyncio.sleep(0)
+            else:
+                await self.stream.sleep()
+
+    async def _hear(self, message: bytes) -> None:
+        heard = said(message, in_group=self.in_group)
+        if isinstance(heard, Credit):
+            self.credit = min(self.credit + heard.records, INTEGER_MAX)
+            self.credited()
+        else:
+            await self.heard(heard)
+
+    async def _send(self) -> None:
+        """Sends what there is, up to the credit."""
+        try:
+            found = await self.feed.read(min(self.credit, READ_RECORDS_MAX))
+        except SiltlogError as error:
+            self._let_go()
+            if self.survives(error):
+                return
+            if error.error_code != "overloaded":
+                raise
+            asyncio.get_running_loop().call_later(CROWDED_RETRY_SECONDS, self.stream.wake)
+            await self.stream.sleep()
+            return
+        if not found:
+            self._let_go()
+            return
+        self._holds = True
+        self.socket.send(await self._message(found))
+        records = sum(part.records for part in found)
+        self.credit -= records
+        self.stream.sent(records)
+
+    def _let_go(self) -> None:
+        self._holds = False
+        if self._in_flight is not None:
+            self._in_flight.let_go()
+
+    async def _message(self, found: list[Found]) -> bytes:
+        cursor = self.cursor()
+        if sum(batch.nbytes for part in found for batch in part.batches) > READ_BYTES_MAX:
+            return await asyncio.to_thread(records_message, found, self._values, cursor=cursor)
+        return records_message(found, self._values, cursor=cursor)
+
+    # --- what each kind does ------------------------------------------------------------------------------
+    async def step(self) -> None:
+        """Between messages."""
+        return
+
+    def survives(self, error: SiltlogError) -> bool:
+        """What could not be read is dealt with, and reading goes on."""
+        return False
+
+    def cursor(self) -> str | None:
+        """Where to come back to, told with the records read so far; None where that is committed."""
+        return None
+
+    def credited(self) -> None:
+        """There is credit."""
+        return
+
+    def beat(self) -> None:
+        """As often as the client is pinged."""
+        return
+
+    def farewell(self) -> None:
+        """Before the server goes away."""
+        return
+
+    async def heard(self, message: Commit | Nack | Release) -> None:
+        """What is said in groups alone."""
+        return

@@ -1,0 +1,204 @@
+"""WebSockets: their routes, and the answer that opens one."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.messages import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, MemberRequest, ResetPolicy
+from siltlog.consumers.push.group_socket import Connected, GroupSocket, Joining, Nacks
+from siltlog.consumers.push.messages import records_message
+from siltlog.consumers.push.session import Session
+from siltlog.consumers.push.tail import PARAMETERS, Tail, TailRequest, tail_request
+from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.render import VALUES, Values
+from siltlog.consumers.view import LogView
+from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.requests import Query
+from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams
+from siltlog.infra.http.web_socket import REFUSED, UPGRADE, WebSocket
+from siltlog.infra.telemetry import Logger
+
+
+class TopicSocket(Session):
+    in_group = False
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        stream: Stream,
+        log: LogView,
+        fetcher: Fetcher,
+        request: TailRequest,
+        in_flight: InFlight | None,
+        logger: Logger,
+    ) -> None:
+        super().__init__(socket, stream, request.values, in_flight, logger)
+        self._tail = Tail(log, fetcher, request, stream.wake)
+        self._told = False
+        self.feed = self._tail.feed
+
+    def cursor(self) -> str:
+        self._told = True
+        return self._tail.cursor()
+
+    def credited(self) -> None:
+        # Where it begins: who is cut off before the first record comes back to there.
+        if not self._told:
+            self._tell()
+
+    def beat(self) -> None:
+        self._tail.grow()
+        self.farewell()
+
+    def farewell(self) -> None:
+        # The filter may have passed over much since the last record.
+        if self._told and self._tail.is_ahead:
+            self._tell()
+
+    def _tell(self) -> None:
+        self.socket.send(records_message((), self._values, cursor=self.cursor()))
+
+
+ATTEMPTS_MAX = 5
+ATTEMPTS_MAX_MAX = 1_000
+RESETS: tuple[ResetPolicy, ...] = ("earliest", "latest", "error")
+GROUP_PARAMETERS = (
+    *("topics", "member", "max_attempts", "values"),
+    *("client_id", "instance_id", "auto_offset_reset", "session_timeout_ms", "rebalance_timeout_ms"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    log: LogView
+    fetcher: Fetcher
+    groups: Groups
+    nacks: Nacks
+    streams: Streams
+    connected: Connected
+    in_flight: InFlight | None
+    logger: Logger
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/topics/{topic}/ws", self.topic, methods=["GET"]),
+            Route("/v1/groups/{group}/ws", self.group, methods=["GET"]),
+        ]
+
+    async def topic(self, request: Request) -> Response:
+        query = Query(request, PARAMETERS)
+        asked = await tail_request(self.log, self.fetcher, request.path_params["topic"], query)
+
+        async def talk(socket: WebSocket, stream: Stream) -> None:
+            await TopicSocket(socket, stream, self.log, self.fetcher, asked, self.in_flight, self.logger).run()
+
+        return self._opening(request, "topic_socket", talk)
+
+    async def group(self, request: Request) -> Response:
+        joining = _joining(request)
+        for topic in joining.request.topics or ():
+            self.log.topic(topic)
+
+        async def talk(socket: WebSocket, stream: Stream) -> None:
+            session = GroupSocket(
+                socket,
+                stream,
+                joining,
+                groups=self.groups,
+                nacks=self.nacks,
+                log=self.log,
+                fetcher=self.fetcher,
+                in_flight=self.in_flight,
+                logger=self.logger,
+            )
+            self.connected.put(session)
+            try:
+                await session.run()
+            finally:
+                self.connected.remove(session)
+
+        return self._opening(request, "group_socket", talk)
+
+    def _opening(self, request: Request, kind: Kind, talk: Callable[[WebSocket, Stream], Any]) -> Response:
+        socket: WebSocket | None = request.scope.get("extensions", {}).get(UPGRADE, {}).get("socket")
+        if socket is None:
+            raise problem(
+                "invalid_parameter",
+                f"this is a WebSocket: connect to ws://{request.headers.get('host', '')[:200]}{request.url.path[:200]} "
+                f"with the subprotocol {names.SUBPROTOCOL}",
+                parameter="Upgrade",
+            )
+        if self.streams.draining:
+            raise problem("shutting_down", "the server is shutting down; connect again in a moment")
+        return _Opening(self.streams, kind, socket, socket.accepted(), talk)
+
+
+class _Opening(Response):
+    """The answer 101, and all that is said after it."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        kind: Kind,
+        socket: WebSocket,
+        headers: list[tuple[bytes, bytes]],
+        talk: Callable[[WebSocket, Stream], Any],
+    ) -> None:
+        super().__init__(status_code=101)
+        self.raw_headers = headers
+        self._streams = streams
+        self._kind = kind
+        self._socket = socket
+        self._talk = talk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        socket = self._socket
+        socket.request_id = scope["state"].get("request_id", "")
+        with self._streams.opened(self._kind) as stream:
+            scope["state"][STREAM] = stream
+            socket.opening()
+            await send({"type": "http.response.start", "status": 101, "headers": self.raw_headers})
+            socket.open()
+            try:
+                await self._talk(socket, stream)
+            except SiltlogError as error:
+                # What was there a moment ago is gone.
+                socket.close(REFUSED, error)
+
+
+def _joining(request: Request) -> Joining:
+    query = Query(request, GROUP_PARAMETERS)
+    group = _name("group", request.path_params["group"])
+    returns = "member" in query
+    member = _name("member", query.text("member")) if returns else uuid.uuid4().hex
+    topics = [_name("topics", topic) for topic in query.text("topics").split(",")] if "topics" in query else []
+    if not topics:
+        raise problem("invalid_parameter", "a member names what it reads: give topics=flights,...", parameter="topics")
+    asked = MemberRequest(topics=topics)
+    for name in ("client_id", "instance_id"):
+        if name in query:
+            setattr(asked, name, _name(name, query.text(name)))
+    if "auto_offset_reset" in query:
+        asked.auto_offset_reset = cast(ResetPolicy, query.choice("auto_offset_reset", RESETS, "earliest"))
+    for name in ("session_timeout_ms", "rebalance_timeout_ms"):
+        if name in query:
+            setattr(asked, name, query.integer(name, 0, minimum=TIMEOUT_MS_MIN, maximum=TIMEOUT_MS_MAX))
+    values = cast(Values, query.choice("values", VALUES, "text"))
+    attempts_max = query.integer("max_attempts", ATTEMPTS_MAX, minimum=1, maximum=ATTEMPTS_MAX_MAX)
+    return Joining(group, member, asked, values, attempts_max, returns)
+
+
+def _name(parameter: str, text: str) -> str:
+    wrong = names.name_problem(text)
+    if wrong is not None:
+        raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
+    return text

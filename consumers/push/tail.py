@@ -1,0 +1,251 @@
+"""A topic from some place on, for as long as somebody listens: which partitions, from where, and which records."""
+
+import base64
+import binascii
+import uuid
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.push.feed import Feed, RecordFilter
+from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic
+from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, check_range, visible_end
+from siltlog.consumers.reading.render import VALUES, Values
+from siltlog.consumers.view import LogView, TopicView
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.requests import Query, whole_number
+from siltlog.infra.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
+
+PARTITIONS_MAX = 256
+CURSOR_CHARS_MAX = 4096
+_VERSION = 1
+_ID_BYTES = 16
+_CRC_BYTES = 4
+_OFFSET_MAX = 2**63 - 1
+_OFFSET_BYTES_MAX = 9
+_STEP_BYTES_MAX = 2
+
+assert TOPIC_PARTITIONS_MAX <= 1 << 7 * _STEP_BYTES_MAX, "the steps of a cursor are short"
+assert (1 + _ID_BYTES + 2 + PARTITIONS_MAX * (_STEP_BYTES_MAX + _OFFSET_BYTES_MAX) + _CRC_BYTES) * 4 / 3 < (
+    CURSOR_CHARS_MAX
+), "a cursor of the most partitions fits"
+
+
+class Cursor(NamedTuple):
+    """`offsets` has the next offset to read of each partition."""
+
+    topic_id: str
+    offsets: Mapping[int, int]
+
+    def text(self) -> str:
+        """At most CURSOR_CHARS_MAX of `[A-Za-z0-9_-]`."""
+        out = bytearray((_VERSION,))
+        out += uuid.UUID(self.topic_id).bytes
+        _put(out, len(self.offsets))
+        before = 0
+        for partition in sorted(self.offsets):
+            _put(out, partition - before)
+            _put(out, self.offsets[partition])
+            before = partition
+        out += zlib.crc32(out).to_bytes(_CRC_BYTES, "big")
+        return base64.urlsafe_b64encode(out).rstrip(b"=").decode()
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Raises Refused `invalid_parameter` for anything that `text()` did not give."""
+        if not text or len(text) > CURSOR_CHARS_MAX or not text.isascii():
+            raise _damaged()
+        try:
+            data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise _damaged() from None
+        body = data[:-_CRC_BYTES]
+        if len(body) < 1 + _ID_BYTES or body[0] != _VERSION:
+            raise _damaged()
+        cursor = cls(str(uuid.UUID(bytes=body[1 : 1 + _ID_BYTES])), _offsets(body, 1 + _ID_BYTES))
+        # The checksum among the rest, and only the one spelling of bytes that have several.
+        if cursor.text() != text:
+            raise _damaged()
+        return cursor
+
+
+def _offsets(body: bytes, at: int) -> dict[int, int]:
+    offsets: dict[int, int] = {}
+    count, at = _take(body, at)
+    partition = 0
+    for _ in range(min(count, PARTITIONS_MAX + 1)):
+        step, at = _take(body, at)
+        partition += step
+        offset, at = _take(body, at)
+        if partition >= TOPIC_PARTITIONS_MAX or offset > _OFFSET_MAX:
+            raise _damaged()
+        offsets[partition] = offset
+    if not 0 < len(offsets) == count <= PARTITIONS_MAX or at != len(body):
+        raise _damaged()
+    return offsets
+
+
+def _put(out: bytearray, number: int) -> None:
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+def _take(body: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for place in range(_OFFSET_BYTES_MAX):
+        if at + place == len(body):
+            raise _damaged()
+        byte = body[at + place]
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    raise _damaged()
+
+
+def _damaged() -> SiltlogError:
+    return problem(
+        "invalid_parameter",
+        "the cursor is damaged, or none of this server's; use it as it came, or begin with an offset or a timestamp",
+        parameter="cursor",
+    )
+
+
+PLACES = ("earliest", "latest")
+PARAMETERS = (
+    *("partitions", "offset", "timestamp", "cursor", "key", "contains"),
+    *("values", "isolation", "topic_id"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TailRequest:
+    """What was asked for; `offsets` are where each partition begins. `every`: those to come are read as well."""
+
+    topic: TopicView
+    offsets: Mapping[int, int]
+    every: bool
+    wanted: RecordFilter
+    values: Values
+    isolation: Isolation
+
+
+async def tail_request(
+    log: LogView, fetcher: Fetcher, topic_name: str, query: Query, last_event_id: str = ""
+) -> TailRequest:
+    """Reads the query of a tail. `last_event_id`, where there is one, wins over every place in it.
+
+    Raises Refused `invalid_parameter`, UnknownTopic also where the cursor is of a topic that was deleted,
+    OffsetOutOfRange where a partition no longer has what comes next.
+    """
+    topic = find_topic(log, topic_name, query.text("topic_id") or None)
+    isolation = cast(Isolation, query.choice("isolation", ISOLATIONS, "wal"))
+    values = cast(Values, query.choice("values", VALUES, "text"))
+    wanted = RecordFilter(_bytes(query, "key"), _bytes(query, "contains"))
+    partitions = _partitions(query, topic)
+    given = [name for name in ("offset", "timestamp", "cursor") if name in query]
+    if len(given) > 1 and not last_event_id:
+        raise problem("invalid_parameter", f"{' and '.join(given)} are given; send one of them", parameter=given[1])
+    text = last_event_id or query.text("cursor")
+    if last_event_id or "cursor" in query:
+        cursor = Cursor.parse(text)
+        find_topic(log, topic_name, cursor.topic_id)
+        # A partition that the cursor does not know may hold anything: nothing of it was seen.
+        offsets = {each: cursor.offsets.get(each, _start(topic, each)) for each in partitions}
+    else:
+        offsets = {each: await _begin(fetcher, topic, each, query, isolation) for each in partitions}
+    for partition, offset in offsets.items():
+        view = find_partition(topic, partition)
+        check_range(topic, view, offset, view.bounds())
+    return TailRequest(topic, offsets, "partitions" not in query, wanted, values, isolation)
+
+
+class Tail:
+    """One tail that is read. Used by one task."""
+
+    def __init__(self, log: LogView, fetcher: Fetcher, request: TailRequest, wake: Callable[[], None]) -> None:
+        self.request = request
+        self.feed = Feed(log, fetcher, wake, wanted=request.wanted, isolation=request.isolation)
+        self._topic = request.topic
+        self._told: dict[int, int] = {}
+        for partition, offset in request.offsets.items():
+            self.feed.put(self._key(partition), offset)
+
+    def cursor(self) -> str:
+        """Where the tail is now; to be told together with what was read up to here."""
+        self._told = self._offsets()
+        return Cursor(self._topic.topic_id, self._told).text()
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the tail is further than the last cursor says."""
+        return self._told != self._offsets()
+
+    def grow(self) -> None:
+        """Reads the partitions that the topic was given since, from their beginning. Raises Refused above the limit."""
+        if not self.request.every or len(self._topic.partitions) == len(self.feed.offsets):
+            return
+        for partition in _all_of(self._topic):
+            if self._key(partition) not in self.feed.offsets:
+                self.feed.put(self._key(partition), _start(self._topic, partition))
+
+    def _key(self, partition: int) -> Key:
+        return Key(self._topic.name, self._topic.topic_id, partition)
+
+    def _offsets(self) -> dict[int, int]:
+        return {key.partition: offset for key, offset in self.feed.offsets.items()}
+
+
+def _partitions(query: Query, topic: TopicView) -> list[int]:
+    if "partitions" not in query:
+        return list(_all_of(topic))
+    chosen = []
+    for text in query.text("partitions").split(","):
+        number = whole_number(text)
+        if number is None:
+            raise problem(
+                "invalid_parameter",
+                f"partitions must be numbers with commas between them, such as 0,1, not {text[:80]!r}",
+                parameter="partitions",
+            )
+        chosen.append(find_partition(topic, number).partition)
+    if len(set(chosen)) != len(chosen):
+        raise problem("invalid_parameter", "partitions names one of them twice; give it once", parameter="partitions")
+    if len(chosen) > PARTITIONS_MAX:
+        raise _too_many(len(chosen))
+    return sorted(chosen)
+
+
+def _all_of(topic: TopicView) -> range:
+    if len(topic.partitions) > PARTITIONS_MAX:
+        raise _too_many(len(topic.partitions))
+    return range(len(topic.partitions))
+
+
+def _too_many(count: int) -> SiltlogError:
+    return problem(
+        "invalid_parameter",
+        f"{count} partitions are more than a stream takes ({PARTITIONS_MAX}); choose some with partitions=0,1,...",
+        parameter="partitions",
+    )
+
+
+async def _begin(fetcher: Fetcher, topic: TopicView, partition: int, query: Query, isolation: Isolation) -> int:
+    view = find_partition(topic, partition)
+    timestamp_us = query.time_us("timestamp")
+    if timestamp_us is not None:
+        return await fetcher.lookup.offset_at(topic, view, timestamp_us)
+    if query.choice("offset", PLACES, "latest") == "earliest":
+        return _start(topic, partition)
+    return visible_end(view.bounds(), isolation)
+
+
+def _start(topic: TopicView, partition: int) -> int:
+    return find_partition(topic, partition).bounds().log_start_offset
+
+
+def _bytes(query: Query, name: str) -> bytes | None:
+    return query.text(name).encode() if name in query else None

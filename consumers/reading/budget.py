@@ -1,0 +1,102 @@
+"""How much of what is there one reply takes: records and bytes, counted from Arrow's own offsets."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltlog.infra.http.memory import SMALL_BYTES, InFlight
+
+RECORD_BYTES = 20
+"""What a record counts beside its key, value and headers: its partition, offset and timestamp."""
+
+REPLY_COPIES = 2
+"""Records of a reply are in memory as they were read, and as they are sent."""
+
+_INT32 = 4
+
+
+def record_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of the first 1, 2, ... records of a RECORD_SCHEMA batch; shape (rows,)."""
+    ends = np.arange(1, batch.num_rows + 1, dtype=np.int64) * RECORD_BYTES
+    for name in ("key", "value"):
+        column = batch.column(name)
+        if column.null_count < len(column):
+            ends += _value_ends(column)
+    headers = batch.column("headers")
+    if headers.null_count < len(headers):
+        # Null lists may span values that do not count; flatten() and its lengths leave them out.
+        pairs = headers.flatten()
+        pair_ends = _value_ends(pairs.field("key")) + _value_ends(pairs.field("value"))
+        lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+        ends += np.concatenate((np.zeros(1, np.int64), pair_ends))[np.cumsum(lengths, dtype=np.int64)]
+    return ends
+
+
+def _value_ends(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Running sum of the lengths of a binary or string column; shape (n,)."""
+    offsets = column.buffers()[1]
+    if offsets is None or offsets.size == 0:
+        return np.zeros(len(column), np.int64)
+    every = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * _INT32)
+    return every[1:].astype(np.int64) - int(every[0])
+
+
+class Budget:
+    """What is left for one reply, and what is left of it for the partition that is being read.
+
+    The first record of a reply is always taken, whatever it weighs: a reader must be able to go on.
+    """
+
+    def __init__(self, max_records: int, max_bytes: int, in_flight: InFlight | None = None) -> None:
+        """What is taken is counted in `in_flight` too: where that is nearly full, a reply has less in it."""
+        self._in_flight = in_flight
+        self.records_left = max_records
+        self.bytes_left = max_bytes
+        self.bytes_taken = 0
+        self.spent = False
+        """Nothing more may be taken for this reply."""
+
+    def take(self, batch: pa.RecordBatch, share: "Share", ends: npt.NDArray[np.int64] | None = None) -> pa.RecordBatch:
+        """The longest prefix of `batch` that fits; when that is not all of it, the share or the budget is spent.
+
+        `ends` are its `record_ends`, where they are known already.
+        Raises Unavailable `overloaded` when there is no memory even for one record.
+        """
+        wanted = min(batch.num_rows, self.records_left)
+        if wanted == 0:
+            return batch.slice(0, 0)
+        if ends is None:
+            ends = record_ends(batch)
+        room = self.bytes_left if share.bytes_left is None else min(share.bytes_left, self.bytes_left)
+        if self._in_flight is not None:
+            room = min(room, max(self._in_flight.room(), SMALL_BYTES) // REPLY_COPIES)
+        share_is_less = share.bytes_left is not None and room == share.bytes_left < self.bytes_left
+        count = min(int(np.searchsorted(ends, room, side="right")), wanted)
+        if count == 0 and (self.bytes_taken == 0 or (share.bytes_taken == 0 and ends[0] <= self.bytes_left)):
+            count = 1
+        nbytes = int(ends[count - 1]) if count else 0
+        if self._in_flight is not None:
+            self._in_flight.take(nbytes * REPLY_COPIES)
+        self.records_left -= count
+        self.bytes_left -= nbytes
+        self.bytes_taken += nbytes
+        share.took(nbytes)
+        self.spent = self.records_left == 0 or self.bytes_left <= 0 or (count < wanted and not share_is_less)
+        share.spent = share.spent or (count < wanted and share_is_less)
+        return batch if count == batch.num_rows else batch.slice(0, count)
+
+
+class Share:
+    """One partition's part of a budget; `max_bytes` None: all that is left."""
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self.bytes_left = max_bytes
+        self.bytes_taken = 0
+        self.spent = False
+
+    def took(self, nbytes: int) -> None:
+        self.bytes_taken += nbytes
+        if self.bytes_left is not None:
+            self.bytes_left -= nbytes
+            self.spent = self.spent or self.bytes_left <= 0

@@ -1,0 +1,246 @@
+"""Fetches: one answer, or one long poll, over many partitions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+import pyarrow as pa
+
+from siltlog.consumers.reading import arrow_stream, render
+from siltlog.consumers.reading.budget import Budget, Share
+from siltlog.consumers.reading.lookup import Lookup
+from siltlog.consumers.reading.reader import Isolation, Reader, visible_end
+from siltlog.consumers.reading.render import Values
+from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.consumers.reading.waiting import Wait, Waits
+from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.infra import names
+from siltlog.infra.arrow.pieces import Piece
+from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.http.memory import InFlight
+from siltlog.infra.records import Bounds
+
+GOLDEN_RATIO = 0.6180339887498949
+"""Multiples of it, modulo 1, and those of every subsequence with a fixed stride, are spread evenly (Weyl)."""
+
+_JSON = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPosition:
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int | None = None
+    """At most so much of this partition; None: as much as the fetch takes."""
+    topic_id: str | None = None
+    """When given, the topic must still be this one."""
+
+
+@dataclass(slots=True)
+class PartitionFetch:
+    """What a fetch found in one partition. `bounds` is None where the partition could not be found."""
+
+    position: FetchPosition
+    next_offset: int
+    share: Share
+    bounds: Bounds | None = None
+    error: SiltlogError | None = None
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    topic_id: str | None = None
+
+    @property
+    def count(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """`partitions` in the order asked for; `order` is the order they were read in, which the records have."""
+
+    partitions: Sequence[PartitionFetch]
+    order: Sequence[int]
+    values: Values
+
+    def document(self) -> dict[str, Any]:
+        """The reply of POST /v1/fetch, for msgspec's JSON encoder; members may be added."""
+        return {"partitions": self._partitions(), "records": self.records()}
+
+    def records(self) -> list[render.Record]:
+        out: list[render.Record] = []
+        for part in self._in_order():
+            out += render.records(part.batches, self.values, part.position.topic)
+        return out
+
+    def json_bytes(self) -> bytes:
+        return _JSON.encode(self.document())
+
+    def arrow_buffers(self) -> list[Piece]:
+        """An Arrow IPC stream of FETCH_SCHEMA, in pieces; the partitions are in the schema's metadata."""
+        metadata = {names.ARROW_METADATA_KEY: _JSON.encode(self._partitions()).decode()}
+        return arrow_stream.fetch_stream([(part.position.topic, part.batches) for part in self._in_order()], metadata)
+
+    @property
+    def count(self) -> int:
+        return sum(part.count for part in self.partitions)
+
+    def _in_order(self) -> list[PartitionFetch]:
+        return [self.partitions[index] for index in self.order]
+
+    def _partitions(self) -> list[dict[str, Any]]:
+        out = []
+        for part in self.partitions:
+            bounds = part.bounds._asdict() if part.bounds else dict.fromkeys(Bounds._fields)
+            error = problem_document(part.error, None) if part.error else None
+            position = {"topic": part.position.topic, "partition": part.position.partition}
+            out.append({**position, "next_offset": part.next_offset, **bounds, "error": error})
+        return out
+
+
+class Fetcher:
+    """Serves fetches from a log. Used on one event loop."""
+
+    def __init__(self, log: LogView, row_groups: RowGroups, in_flight: InFlight | None = None) -> None:
+        self._log = log
+        self._in_flight = in_flight
+        self.lookup = Lookup(log.store, row_groups)
+        self._reader = Reader(row_groups)
+        self._turn = 0.0
+        self.waits = Waits()
+
+    def wake(self) -> None:
+        """Every waiting fetch returns with what it has; for a server that drains."""
+        self.waits.wake()
+
+    async def fetch(
+        self,
+        positions: Sequence[FetchPosition],
+        *,
+        max_records: int,
+        max_bytes: int,
+        min_bytes: int,
+        wait_ms: int,
+        isolation: str = "wal",
+        values: str = "text",
+    ) -> FetchResult:
+        """Reads until `min_bytes` are there, a partition has a problem, or `wait_ms` are over.
+
+        Problems of one partition are in its part of the result. Limits are the caller's to cut.
+        """
+        budget = Budget(max_records, max_bytes, self._in_flight)
+        parts = [PartitionFetch(at, at.offset, Share(at.max_bytes)) for at in positions]
+        first = self._first_of(len(parts))
+        order = [*range(first, len(parts)), *range(first)]
+        result = FetchResult(parts, order, cast(Values, values))
+        wait: Wait | None = None
+        turn: Sequence[int] = order
+        try:
+            while True:
+                for index in turn:
+                    if budget.spent:
+                        break
+                    await self._read(parts[index], budget, cast(Isolation, isolation))
+                if (
+                    budget.spent
+                    or budget.bytes_taken >= min_bytes
+                    or any(part.error or part.share.spent for part in parts)
+                ):
+                    for part in parts:
+                        self._tell_bounds(part)
+                    return result
+                if wait is None:
+                    if wait_ms <= 0:
+                        return result
+                    wait = self._begin_wait(parts, wait_ms, cast(Isolation, isolation))
+                    # What moved while the partitions were read, before they were watched.
+                    turn = [index for index in order if self._has_more(parts[index], cast(Isolation, isolation))]
+                    if turn:
+                        continue
+                if wait.over or self._log.draining:
+                    return result
+                moved = await wait.moved()
+                turn = [index for index in order if index in moved] if len(moved) < len(order) else order
+        finally:
+            if wait is not None:
+                wait.close()
+
+    def _first_of(self, count: int) -> int:
+        """Which partition a fetch begins with: each as often as any other, also among every second or third fetch."""
+        self._turn = (self._turn + GOLDEN_RATIO) % 1
+        return int(self._turn * count)
+
+    def _begin_wait(self, parts: Sequence[PartitionFetch], wait_ms: int, isolation: Isolation) -> Wait:
+        wait = self.waits.begin(wait_ms)
+        for index, part in enumerate(parts):
+            # What is published is at once more to read, but is not in the table yet.
+            worth = partial(self._has_more, part, isolation) if isolation == "table" else None
+            try:
+                wait.watch(index, self._find(part)[1], worth)
+            except SiltlogError as error:
+                part.error = error
+        return wait
+
+    def _has_more(self, part: PartitionFetch, isolation: Isolation) -> bool:
+        """Whether reading on gives records, or a problem."""
+        try:
+            bounds = self._find(part)[1].bounds()
+        except SiltlogError:
+            return True
+        settled = bounds.log_start_offset <= part.next_offset == visible_end(bounds, isolation)
+        return part.error is not None or not settled
+
+    async def _read(self, part: PartitionFetch, budget: Budget, isolation: Isolation) -> None:
+        """Reads on in one partition; its problem becomes part of it."""
+        if part.error is not None:
+            return
+        try:
+            topic, view = self._find(part)
+            part.topic_id, part.bounds = topic.topic_id, view.bounds()
+            read = await self._reader.read(topic, view, part.next_offset, budget, part.share, isolation)
+        except SiltlogError as error:
+            part.error = error
+            return
+        part.next_offset = read.next_offset
+        part.bounds = read.bounds
+        part.batches += read.batches
+
+    def _tell_bounds(self, part: PartitionFetch) -> None:
+        """Of a partition that was not read: what others have may be all that a fetch takes."""
+        if part.bounds is None and part.error is None:
+            try:
+                topic, view = self._find(part)
+            except SiltlogError as error:
+                part.error = error
+            else:
+                part.topic_id, part.bounds = topic.topic_id, view.bounds()
+
+    def _find(self, part: PartitionFetch) -> tuple[TopicView, PartitionView]:
+        position = part.position
+        topic = find_topic(self._log, position.topic, part.topic_id or position.topic_id)
+        return topic, find_partition(topic, position.partition)
+
+
+def find_topic(log: LogView, name: str, topic_id: str | None) -> TopicView:
+    """Raises UnknownTopic, also where the topic of that name is another than `topic_id`."""
+    topic = log.topic(name)
+    if topic_id is not None and topic.topic_id != topic_id:
+        raise problem(
+            "unknown_topic",
+            f"the topic {name} was deleted and created again: its id is {topic.topic_id}, not {topic_id[:80]}",
+            topic=name,
+            topic_id=topic.topic_id,
+        )
+    return topic
+
+
+def find_partition(topic: TopicView, partition: int) -> PartitionView:
+    if not 0 <= partition < len(topic.partitions):
+        raise problem(
+            "unknown_partition",
+            f"the topic {topic.name} has the partitions 0 to {len(topic.partitions) - 1}, not {partition}",
+            topic=topic.name,
+            partition=partition,
+        )
+    return topic.partitions[partition]

@@ -1,0 +1,263 @@
+"""Reading over HTTP: records of one partition, fetches over many, and offsets."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol, TypeVar, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from siltlog.consumers.reading import render
+from siltlog.consumers.reading.arrow_stream import record_stream
+from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, PartitionFetch, find_partition, find_topic
+from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, visible_end
+from siltlog.consumers.reading.render import VALUES, Values
+from siltlog.consumers.view import LogView, PartitionView, TopicView
+from siltlog.infra import names
+from siltlog.infra.arrow.pieces import Piece
+from siltlog.infra.errors import OffsetOutOfRange, problem
+from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.replies import read_reply
+from siltlog.infra.http.requests import INTEGER_MAX, Query, body_of, decode, whole_number
+
+T = TypeVar("T")
+
+MIB = 1024 * 1024
+INLINE_RECORDS_MAX = 1_000
+INLINE_BYTES_MAX = 256 * 1024
+"""Replies of more records or bytes are rendered on a thread."""
+
+FETCH_PARTITIONS_MAX = 10_000
+EARLIEST_TRIES_MAX = 5
+"""How often a read from `earliest` follows a log start that moves away under it."""
+
+PARTITION_MAX = 2**31 - 1
+PARTITION_DIGITS_MAX = len(str(PARTITION_MAX))
+_BOUND_HEADERS = {
+    "next_offset": names.HEADER_NEXT_OFFSET,
+    "log_start_offset": names.HEADER_LOG_START_OFFSET,
+    "table_offset": names.HEADER_TABLE_OFFSET,
+    "high_watermark": names.HEADER_HIGH_WATERMARK,
+}
+_JSON = msgspec.json.Encoder()
+_RECORDS_QUERY = (
+    *("offset", "timestamp", "isolation", "values", "lines", "topic_id"),
+    *("wait_ms", "max_records", "max_bytes", "min_bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """What a read may ask for; above it is cut, not refused. `request_bytes` bounds the body of a fetch."""
+
+    wait_ms: int = 30_000
+    records: int = 1_000_000
+    bytes: int = 64 * MIB
+    request_bytes: int = 4 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    max_records: int
+    max_bytes: int
+
+
+_BY_MEDIA = {
+    names.MEDIA_JSON: _Defaults(500, MIB),
+    names.MEDIA_NDJSON: _Defaults(500, MIB),
+    names.MEDIA_ARROW: _Defaults(100_000, 16 * MIB),
+}
+
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+_Positive = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
+
+
+class FetchPartition(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
+    offset: _Whole
+    max_bytes: _Positive | None = None
+    topic_id: str | None = None
+
+
+class NamesPartition(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+class FetchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: Annotated[list[FetchPartition], msgspec.Meta(min_length=1, max_length=FETCH_PARTITIONS_MAX)]
+    max_records: _Positive | None = None
+    max_bytes: _Positive | None = None
+    min_bytes: _Whole = 1
+    wait_ms: _Whole = 0
+    isolation: Isolation = "wal"
+    values: Values = "text"
+
+
+_decoder = msgspec.json.Decoder(FetchRequest)
+
+
+def routes(log: LogView, fetcher: Fetcher, limits: ReadLimits | None = None) -> list[Route]:
+    reads = _Reads(log, fetcher, limits or ReadLimits())
+    return [
+        Route("/v1/topics/{topic}/partitions/{partition}/records", reads.records, methods=["GET"]),
+        Route("/v1/topics/{topic}/offsets", reads.offsets, methods=["GET"]),
+        Route("/v1/fetch", reads.fetch, methods=["POST"]),
+    ]
+
+
+class _Reads:
+    def __init__(self, log: LogView, fetcher: Fetcher, limits: ReadLimits) -> None:
+        self._log = log
+        self._fetcher = fetcher
+        self._limits = limits
+
+    async def records(self, request: Request) -> Response:
+        query = Query(request, _RECORDS_QUERY)
+        media = chosen_media(request.headers.get("accept", ""), _offered(query))
+        isolation = cast(Isolation, query.choice("isolation", ISOLATIONS, "wal"))
+        values = cast(Values, query.choice("values", VALUES, "text"))
+        lines = query.choice("lines", ("record", "value"), "record")
+        topic, view = self._find(request, query)
+        part = await self._read(query, media, topic, view, isolation)
+        bounds = {"next_offset": part.next_offset, **(part.bounds._asdict() if part.bounds else {})}
+        headers = {} if media == names.MEDIA_JSON else {_BOUND_HEADERS[name]: str(at) for name, at in bounds.items()}
+
+        def rendered() -> Sequence[Piece]:
+            if media == names.MEDIA_ARROW:
+                return record_stream(part.batches)
+            if lines == "value":
+                return [render.value_lines(part.batches)]
+            records = render.records(part.batches, values)
+            if media == names.MEDIA_NDJSON:
+                return [render.ndjson(records)]
+            identity = {"topic": topic.name, "partition": view.partition}
+            return [_JSON.encode({**identity, "records": records, **bounds})]
+
+        return await read_reply(request, await _maybe_on_thread([part], rendered), media, headers)
+
+    async def _read(
+        self, query: Query, media: str, topic: TopicView, view: PartitionView, isolation: Isolation
+    ) -> PartitionFetch:
+        limits = self._limits
+        defaults = _BY_MEDIA[media]
+        max_records = query.integer("max_records", defaults.max_records, minimum=1, maximum=limits.records, cut=True)
+        max_bytes = query.integer("max_bytes", defaults.max_bytes, minimum=1, maximum=limits.bytes, cut=True)
+        min_bytes = query.integer("min_bytes", 1, maximum=max_bytes, cut=True)
+        wait_ms = query.integer("wait_ms", 0, maximum=limits.wait_ms, cut=True)
+        for _ in range(EARLIEST_TRIES_MAX):
+            offset = await self._offset(query, topic, view, isolation)
+            result = await self._fetcher.fetch(
+                [FetchPosition(topic.name, view.partition, offset, topic_id=topic.topic_id)],
+                max_records=max_records,
+                max_bytes=max_bytes,
+                min_bytes=min_bytes,
+                wait_ms=wait_ms,
+                isolation=isolation,
+            )
+            part = result.partitions[0]
+            asked = query.text("offset", "earliest")
+            if part.error is None or asked.isdigit() or not isinstance(part.error, OffsetOutOfRange):
+                break
+        if part.error is not None:
+            raise part.error
+        return part
+
+    async def _offset(self, query: Query, topic: TopicView, view: PartitionView, isolation: Isolation) -> int:
+        timestamp_us = query.time_us("timestamp")
+        if timestamp_us is not None:
+            if "offset" in query:
+                raise problem(
+                    "invalid_parameter", "offset and timestamp are both given; send one", parameter="timestamp"
+                )
+            return await self._fetcher.lookup.offset_at(topic, view, timestamp_us)
+        bounds = view.bounds()
+        match query.text("offset", "earliest"):
+            case "earliest":
+                return bounds.log_start_offset
+            case "latest":
+                return visible_end(bounds, isolation)
+            case asked if whole_number(asked) is None:
+                raise problem(
+                    "invalid_parameter",
+                    f"offset must be a whole number, earliest or latest, not {asked[:80]!r}",
+                    parameter="offset",
+                )
+        return query.integer("offset", 0)
+
+    async def fetch(self, request: Request) -> Response:
+        Query(request, ())
+        media = chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON, names.MEDIA_ARROW))
+        body = decode(await body_of(request, self._limits.request_bytes), _decoder)
+        check_once(body.partitions)
+        limits, defaults = self._limits, _BY_MEDIA[media]
+        max_bytes = min(body.max_bytes or defaults.max_bytes, limits.bytes)
+        result = await self._fetcher.fetch(
+            [FetchPosition(at.topic, at.partition, at.offset, at.max_bytes, at.topic_id) for at in body.partitions],
+            max_records=min(body.max_records or defaults.max_records, limits.records),
+            max_bytes=max_bytes,
+            min_bytes=min(body.min_bytes, max_bytes),
+            wait_ms=min(body.wait_ms, limits.wait_ms),
+            isolation=body.isolation,
+            values=body.values,
+        )
+
+        def rendered() -> Sequence[Piece]:
+            return result.arrow_buffers() if media == names.MEDIA_ARROW else [result.json_bytes()]
+
+        return await read_reply(request, await _maybe_on_thread(result.partitions, rendered), media, {})
+
+    async def offsets(self, request: Request) -> Response:
+        query = Query(request, ("timestamp", "topic_id"))
+        chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
+        topic = find_topic(self._log, request.path_params["topic"], query.text("topic_id") or None)
+        timestamp_us = query.time_us("timestamp")
+        partitions: list[dict[str, Any]] = []
+        for view in topic.partitions:
+            entry = {"partition": view.partition, **view.bounds()._asdict()}
+            if timestamp_us is not None:
+                entry["offset"] = await self._fetcher.lookup.offset_at(topic, view, timestamp_us)
+            partitions.append(entry)
+        document = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": partitions}
+        return await read_reply(request, [_JSON.encode(document)], names.MEDIA_JSON, {})
+
+    def _find(self, request: Request, query: Query) -> tuple[TopicView, PartitionView]:
+        topic = find_topic(self._log, request.path_params["topic"], query.text("topic_id") or None)
+        text = request.path_params["partition"]
+        if not text.isascii() or not text.isdigit() or len(text) > PARTITION_DIGITS_MAX:
+            raise problem("unknown_partition", f"{text[:80]!r} is not the number of a partition", topic=topic.name)
+        return topic, find_partition(topic, int(text))
+
+
+def _offered(query: Query) -> Sequence[str]:
+    """Lines are NDJSON: bare values come as nothing else, records as lines where the client leaves it open."""
+    if query.text("lines") == "value":
+        return (names.MEDIA_NDJSON,)
+    if "lines" in query:
+        return (names.MEDIA_NDJSON, names.MEDIA_JSON, names.MEDIA_ARROW)
+    return (names.MEDIA_JSON, names.MEDIA_NDJSON, names.MEDIA_ARROW)
+
+
+def check_once(positions: Iterable[NamesPartition]) -> None:
+    """Raises Refused where a partition is named twice."""
+    seen: set[tuple[str, int]] = set()
+    for at in positions:
+        if (at.topic, at.partition) in seen:
+            raise problem(
+                "invalid_request", f"partition {at.partition} of topic {at.topic[:200]} is given twice; give it once"
+            )
+        seen.add((at.topic, at.partition))
+
+
+async def _maybe_on_thread(parts: Sequence[PartitionFetch], rendered: Callable[[], T]) -> T:
+    records = sum(part.count for part in parts)
+    nbytes = sum(part.share.bytes_taken for part in parts)
+    if records <= INLINE_RECORDS_MAX and nbytes <= INLINE_BYTES_MAX:
+        return rendered()
+    return await asyncio.to_thread(rendered)

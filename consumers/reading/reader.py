@@ -1,0 +1,184 @@
+"""Reading one partition across table and head, without a seam.
+
+Each source answers for the interval that it covers: the table up to `offset/{p}` of the same snapshot as its list of
+files, the head from its first frame. A read moves on by covered intervals, never to the first record that it happens
+to find, so a record can be absent only where a source that covers its offset says so.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from siltlog.consumers.reading.budget import Budget, Share
+from siltlog.consumers.reading.row_groups import CheckedFiles, RowGroups
+from siltlog.consumers.view import PartitionView, TopicView
+from siltlog.infra.errors import CorruptData, SiltlogError, problem
+from siltlog.infra.records import Bounds
+from siltlog.infra.table.data_file import DataFile
+from siltlog.infra.table.snapshot import TableSnapshot
+
+Isolation = Literal["wal", "table"]
+ISOLATIONS: tuple[Isolation, ...] = ("wal", "table")
+
+AHEAD_FILES_MAX = 4
+"""How many files a read begins to read before it has come to them."""
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """RECORD_SCHEMA batches in order; [asked offset, `next_offset`) was examined. `bounds` is from after the read."""
+
+    bounds: Bounds
+    next_offset: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+
+class Reader:
+    """Used on one event loop."""
+
+    def __init__(self, row_groups: RowGroups) -> None:
+        self._row_groups = row_groups
+        self._checked = CheckedFiles()
+
+    async def read(
+        self, topic: TopicView, view: PartitionView, offset: int, budget: Budget, share: Share, isolation: Isolation
+    ) -> PartitionRead:
+        """What fits into the budget from `offset` on, as far as the isolation shows.
+
+        Raises OffsetOutOfRange outside [log start, high watermark], CorruptData where stored bytes are damaged or no
+        source covers an offset (once nothing before that is left to give), Unavailable where the table cannot be read.
+        """
+        bounds = view.bounds()
+        check_range(topic, view, offset, bounds)
+        read = PartitionRead(bounds, offset)
+        end = visible_end(bounds, isolation)
+        try:
+            while read.next_offset < end and not budget.spent and not share.spent:
+                if not await self._from_head(topic, view, read, end, budget, share):
+                    await self._from_table(topic, view, read, end, budget, share)
+        except SiltlogError:
+            if not read.batches:
+                raise
+        read.bounds = view.bounds()
+        return read
+
+    async def _from_head(
+        self, topic: TopicView, view: PartitionView, read: PartitionRead, end: int, budget: Budget, share: Share
+    ) -> bool:
+        """Reads on in the head; False when the head does not cover the next offset."""
+        batches = await view.read_head(read.next_offset, end, budget.records_left, max(budget.bytes_left, 1))
+        if batches is None:
+            return False
+        if not batches:
+            raise uncovered(topic, view, read.next_offset, "the head covers it and gives nothing")
+        for batch in batches:
+            if batch.num_rows == 0 or batch.column("offset")[0].as_py() != read.next_offset:
+                raise uncovered(topic, view, read.next_offset, "the head's records do not go on with it")
+            taken = budget.take(batch, share)
+            if taken.num_rows:
+                read.batches.append(taken)
+                read.next_offset = taken.column("offset")[-1].as_py() + 1
+            if taken.num_rows < batch.num_rows:
+                break
+        return True
+
+    async def _from_table(
+        self, topic: TopicView, view: PartitionView, read: PartitionRead, end: int, budget: Budget, share: Share
+    ) -> None:
+        """Reads on in one snapshot of the table, up to the end of what it covers."""
+        # Taken after the head declined: the head lets an offset go only once the topic's snapshot covers it.
+        snapshot = topic.snapshot
+        covered_end = min(snapshot.offsets.get(view.partition, 0), end)
+        if read.next_offset >= covered_end:
+            raise uncovered(
+                topic, view, read.next_offset, f"the head starts above it and table version {snapshot.version} below"
+            )
+        start = snapshot.starts.get(view.partition, 0)
+        if read.next_offset < start:
+            # The log start moved since the bounds were read.
+            check_range(topic, view, read.next_offset, view.bounds()._replace(log_start_offset=start))
+        try:
+            await self._scan(topic, view, snapshot, read, covered_end, budget, share)
+        except CorruptData:
+            # A file of an older snapshot may be gone; the newer one has its records elsewhere.
+            if topic.snapshot.version == snapshot.version:
+                raise
+
+    async def _scan(
+        self,
+        topic: TopicView,
+        view: PartitionView,
+        snapshot: TableSnapshot,
+        read: PartitionRead,
+        covered_end: int,
+        budget: Budget,
+        share: Share,
+    ) -> None:
+        files = self._checked.of(topic.name, snapshot, view.partition)
+        at = bisect_left(files, read.next_offset, key=last_offset_of)
+        while read.next_offset < covered_end and not budget.spent and not share.spent:
+            if at == len(files) or files[at].first_offset >= covered_end:
+                read.next_offset = covered_end
+                return
+            file = files[at]
+            position = max(read.next_offset, file.first_offset)
+            self._ahead(topic.name, files, at, position, budget.records_left)
+            group = await self._row_groups.at(topic.name, file, position)
+            rows, ends = group.between(position, covered_end)
+            taken = budget.take(rows, share, ends)
+            if taken.num_rows:
+                read.batches.append(taken)
+                read.next_offset = taken.column("offset")[-1].as_py() + 1
+            if taken.num_rows == rows.num_rows:
+                read.next_offset = min(group.next_offset, covered_end)
+            if group.next_offset > file.last_offset:
+                at += 1
+            if group.is_past_middle(read.next_offset) and at < len(files):
+                following = max(group.next_offset, files[at].first_offset)
+                self._row_groups.ahead(topic.name, files[at], following)
+
+    def _ahead(self, topic: str, files: Sequence[DataFile], at: int, position: int, wanted: int) -> None:
+        """Begins to read the files that a read of `wanted` records from `position` will come to."""
+        rows = 0
+        for file in files[at : at + AHEAD_FILES_MAX]:
+            if rows >= wanted or not self._row_groups.ahead(topic, file, max(position, file.first_offset)):
+                return
+            rows += file.rows
+
+
+def visible_end(bounds: Bounds, isolation: Isolation) -> int:
+    return bounds.table_offset if isolation == "table" else bounds.high_watermark
+
+
+def check_range(topic: TopicView, view: PartitionView, offset: int, bounds: Bounds) -> None:
+    if not bounds.log_start_offset <= offset <= bounds.high_watermark:
+        raise problem(
+            "offset_out_of_range",
+            f"offset {offset} of topic {topic.name}, partition {view.partition} is outside of "
+            f"{bounds.log_start_offset} (log start) to {bounds.high_watermark} (high watermark); "
+            "read from one within, or from earliest or latest",
+            topic=topic.name,
+            partition=view.partition,
+            offset=offset,
+            log_start_offset=bounds.log_start_offset,
+            high_watermark=bounds.high_watermark,
+        )
+
+
+def uncovered(topic: TopicView, view: PartitionView, offset: int, why: str) -> SiltlogError:
+    return problem(
+        "corrupt_data",
+        f"offset {offset} of topic {topic.name}, partition {view.partition} is in neither the table nor the head: "
+        f"{why}; restart the server, which checks both and names what is missing",
+        topic=topic.name,
+        partition=view.partition,
+        first_offset=offset,
+        last_offset=offset,
+    )
+
+
+def last_offset_of(file: DataFile) -> int:
+    return file.last_offset

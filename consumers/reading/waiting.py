@@ -1,0 +1,81 @@
+"""Long polls: one future and one timer per waiting fetch, and no cost while nothing happens."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from siltlog.consumers.view import PartitionView
+
+
+class Wait:
+    """One long poll over some partitions. Made, used and closed on the event loop."""
+
+    def __init__(self, wait_ms: int, waits: "Waits | None" = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waits = waits
+        self._future: asyncio.Future[None] | None = None
+        self._moved: set[int] = set()
+        self._watched: list[tuple[PartitionView, Callable[[], None]]] = []
+        self.over = wait_ms <= 0
+        """The time is up, or the server wants its polls back."""
+        self._timer = None if self.over else self._loop.call_later(wait_ms / 1000, self.end)
+
+    def watch(self, index: int, view: PartitionView, worth: Callable[[], bool] | None = None) -> None:
+        """From now on a move of `view` makes `moved()` return `index`; with `worth`, only one after which it is true.
+
+        Every publish to a partition moves it: who waits for less often must not be woken by each.
+        """
+        callback = partial(self._wake, index, worth)
+        view.subscribe(callback)
+        self._watched.append((view, callback))
+
+    async def moved(self) -> set[int]:
+        """The indices that moved since the last call, as soon as there is one or the wait is over."""
+        if not self._moved and not self.over:
+            self._future = self._loop.create_future()
+            try:
+                await self._future
+            finally:
+                self._future = None
+        moved, self._moved = self._moved, set()
+        return moved
+
+    def end(self) -> None:
+        self.over = True
+        self._complete()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for view, callback in self._watched:
+            view.unsubscribe(callback)
+        self._watched.clear()
+        if self._waits is not None:
+            self._waits.open.discard(self)
+
+    def _wake(self, index: int, worth: Callable[[], bool] | None) -> None:
+        if worth is None or worth():
+            self._moved.add(index)
+            self._complete()
+
+    def _complete(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+
+class Waits:
+    """The long polls of a server, all of which it can ask to return."""
+
+    def __init__(self) -> None:
+        self.open: set[Wait] = set()
+
+    def begin(self, wait_ms: int) -> Wait:
+        """Ends with its `close()`."""
+        wait = Wait(wait_ms, self)
+        self.open.add(wait)
+        return wait
+
+    def wake(self) -> None:
+        """Every one returns with what it has; for a server that drains."""
+        for wait in self.open:
+            wait.end()

@@ -1,0 +1,96 @@
+"""What reading needs of the log. The ingest side satisfies it structurally; the front door passes it in."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from siltlog.infra.records import Bounds, NewRecord
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.topic_config import TopicConfig, Value
+
+
+class PartitionView(Protocol):
+    @property
+    def partition(self) -> int: ...
+
+    def bounds(self) -> Bounds: ...
+
+    async def read_head(
+        self, offset: int, end: int, max_records: int, max_bytes: int
+    ) -> Sequence[pa.RecordBatch] | None:
+        """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; at least one record when there is one.
+
+        None when the head does not cover `offset`: it is then below the table offset of the topic's snapshot.
+        """
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """`callback` is called on the loop when a bound moved or the topic went away, until it is unsubscribed."""
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None: ...
+
+
+class TopicView(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[PartitionView]: ...
+    @property
+    def created_us(self) -> int: ...
+    @property
+    def config(self) -> TopicConfig: ...
+    @property
+    def snapshot(self) -> TableSnapshot:
+        """The newest one. It covers every offset below the head from before the head lets that offset go."""
+
+
+class LogView(Protocol):
+    @property
+    def store(self) -> ObjectStore: ...
+    @property
+    def draining(self) -> bool: ...
+
+    def topic(self, name: str) -> TopicView:
+        """Raises UnknownTopic."""
+
+    def topics(self) -> Sequence[TopicView]:
+        """Sorted by name."""
+
+
+class SystemLog(Protocol):
+    async def ensure(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicView:
+        """The topic of the system's; made with `config` when it is not there, and grown to `partitions`.
+
+        Raises Unavailable while it cannot be made.
+        """
+
+    async def dead_letters(self, topic: str) -> TopicView:
+        """`{topic}.dlq`, made when it is not there, with as many partitions as `topic` has now.
+
+        Raises UnknownTopic, Unavailable.
+        """
+
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[NewRecord],
+        *,
+        producer_id: str = "",
+        sequences: Sequence[int] = (),
+    ) -> list[int | None]:
+        """The records' offsets, once they are durable (acks=wal); any topic, the users' too. All of them or none.
+
+        With `producer_id` each record has one of `sequences`, which rise; those that the producer published to this
+        partition before are dropped as duplicates, their offset None. The producer is forgotten as any other
+        (`producer.expiration.ms`). Raises what a publish does: UnknownTopic, Unavailable, OutcomeUnknown.
+        """
+
+    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+        """(sequence, offset) of a producer's last record; None where it is not known, or not any more."""
+
+    def producers_of(self, topic: str, prefix: str) -> set[str]:
+        """The producers of `topic` that are remembered and whose ids begin with `prefix`."""

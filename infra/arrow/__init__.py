@@ -1,0 +1,1 @@
+"""Arrow arrays made from buffers, and columns in pieces."""

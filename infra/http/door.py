@@ -1,0 +1,227 @@
+"""What every HTTP request passes: its id, who may call, and errors that become problem documents."""
+
+import ipaddress
+import itertools
+import uuid
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.header_fields import told_apart
+from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
+from siltlog.infra.telemetry import Logger, Metrics
+
+_REQUEST_ID = names.HEADER_REQUEST_ID.lower().encode()
+_REQUEST_ID_CHARS_MAX = 128
+_OWN_HEADERS = sorted(value for name, value in vars(names).items() if name.startswith("HEADER_"))
+_EXPOSED = ", ".join(
+    (*(name for name in _OWN_HEADERS if name.startswith("Silt-") and not name.endswith("-")), "Retry-After")
+)
+_PREFLIGHT_SECONDS = "600"
+_CLOSE = (b"connection", b"close")
+_TAIL = "/tail"
+_ALWAYS = ("/healthz", "/readyz", "/metrics")
+"""Also for connections that are too many: an orchestrator must not take a crowded server for a dead one."""
+
+
+class Door:
+    """Wraps the application. Not a general middleware: it is the outermost layer and knows this server's errors."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        overload: Callable[[], SiltlogError],
+        bodies: BodyReader,
+        in_flight: InFlight,
+        logger: Logger,
+        metrics: Metrics,
+    ) -> None:
+        """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
+        those hear that are too many."""
+        self.in_flight = 0
+        self._app = app
+        self._hosts = {host.lower() for host in hosts}
+        self._origins = set(origins)
+        self._overload = overload
+        self._bodies = bodies
+        self._in_flight = in_flight
+        self.draining = False
+        """Every reply then asks its client to come back by another connection."""
+        self._logger = logger
+        self.replies = metrics.replies
+        self.refused = metrics.refused
+        self._known_hosts: dict[bytes, bool] = {}
+        self._prefix = uuid.uuid4().hex[:12]
+        self._counter = itertools.count(1)
+
+    async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves a connection that is one too many: told so, but for those who look whether the server is well."""
+        await self._serve(scope, receive, send, self._app if scope["path"] in _ALWAYS else self._refusing)
+
+    async def _refusing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise self._overload()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(scope, receive, send, self._app)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, app: ASGIApp) -> None:
+        headers = dict(scope["headers"])
+        repeated: SiltlogError | None = None
+        if len(headers) != len(scope["headers"]):
+            scope["headers"], repeated = told_apart(scope["headers"])
+            headers = dict(scope["headers"])
+        request_id = self._request_id(headers)
+        cors = self._cors_headers(headers)
+        extra = [(_REQUEST_ID, request_id.encode()), *cors]
+        started = False
+        replies = self.replies
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message["headers"] = [*message["headers"], *extra]
+                if self.draining:
+                    message["headers"].append(_CLOSE)
+                status = message["status"]
+                replies[status] = replies.get(status, 0) + 1
+            await send(message)
+
+        scope["state"] = {"request_id": request_id, BODIES: self._bodies}
+        # Starlette then raises for an unknown method rather than reply in its own words.
+        scope["app"] = self
+        self.in_flight += 1
+        try:
+            if repeated is not None:
+                raise repeated
+            self._check(scope, headers)
+            preflight = cors and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
+            if preflight:
+                app = _preflight(headers)
+            await app(scope, receive, send_with_id)
+        except Exception as error:
+            if started:
+                # The reply is cut off; its reader sees a broken connection rather than half an answer.
+                raise
+            refusal = self.refusal(error, scope["method"], scope["path"], request_id)
+            reply = problem_reply(refusal, request_id)
+            if refusal.retry_after_ms is not None and _is_event_source(scope, headers):
+                reply = retry_later(refusal)
+            if isinstance(error, HTTPException) and error.headers:
+                reply.headers.update(error.headers)
+            if app == self._refusing:
+                reply.headers["Connection"] = "close"
+            await reply(scope, receive, send_with_id)
+        finally:
+            self.in_flight -= 1
+            self._in_flight.let_go()
+
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        given = headers.get(_REQUEST_ID)
+        if given is not None and len(given) <= _REQUEST_ID_CHARS_MAX:
+            text = given.decode("latin-1")
+            if text.isascii() and text.isprintable() and text:
+                return text
+        return self.next_request_id()
+
+    def next_request_id(self) -> str:
+        return f"{self._prefix}-{next(self._counter):x}"
+
+    def knows_host(self, host: bytes) -> bool:
+        """Whether a request with this `Host` was let in before."""
+        return self._known_hosts.get(host, False)
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"")
+        allowed = self._known_hosts.get(host)
+        if allowed is None:
+            allowed = self._known_hosts[host] = self._may_be_called(host.decode("latin-1"))
+            if len(self._known_hosts) > 1_000:
+                self._known_hosts.clear()
+        if not allowed:
+            raise problem(
+                "unknown_host",
+                f"this server is not called {host.decode('latin-1')[:200]!r}; add the name to SILT_HOSTS if it is",
+            )
+        origin = headers.get(b"origin")
+        if origin is not None and not self._may_come_from(origin.decode("latin-1"), scope, host.decode("latin-1")):
+            raise problem(
+                "origin_not_allowed",
+                f"pages of {origin.decode('latin-1')[:200]!r} may not call this server; see SILT_CORS_ORIGINS",
+            )
+
+    def _may_be_called(self, host: str) -> bool:
+        try:
+            parts = urlsplit(f"//{host}")
+            name = (parts.hostname or "").lower()
+            # Asked for because it raises where more follows than a port.
+            _ = parts.port
+        except ValueError:
+            return False
+        if parts.netloc != host or "@" in host:
+            return False
+        if name in ("localhost", "") or name in self._hosts:
+            # HTTP/1.0 has no Host; a browser always sends one.
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        # A page that rebinds its own name to this address still sends that name, never an address.
+        return address.is_loopback or name in self._hosts or bool(self._hosts & {"0.0.0.0", "::"})  # noqa: S104
+
+    def _may_come_from(self, origin: str, scope: Scope, host: str) -> bool:
+        return origin in self._origins or origin == f"{scope['scheme']}://{host}".lower()
+
+    def _cors_headers(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        origin = headers.get(b"origin")
+        if origin is None or origin.decode("latin-1") not in self._origins:
+            return []
+        return [
+            (b"access-control-allow-origin", origin),
+            (b"access-control-expose-headers", _EXPOSED.encode()),
+            (b"vary", b"Origin"),
+        ]
+
+    def refusal(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
+        """What a request that ended with `error` is told; counted."""
+        refusal = self._translated(error, method, path, request_id)
+        self.refused[refusal.error_code] = self.refused.get(refusal.error_code, 0) + 1
+        return refusal
+
+    def _translated(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
+        if isinstance(error, SiltlogError):
+            return error
+        if isinstance(error, HTTPException):
+            if error.status_code == 405:
+                allowed = (error.headers or {}).get("Allow", "")
+                return problem("method_not_allowed", f"{method} is not for {path[:200]}; it takes {allowed}")
+            return problem("not_found", f"there is nothing at {path[:200]}; /docs lists what there is")
+        self._logger.error("request failed", path=path, request_id=request_id, exc_info=error)
+        return problem("internal", "the server failed; its log has the request id", request_id=request_id)
+
+
+def _is_event_source(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """A stream of events was asked for by who takes nothing else."""
+    takes = names.MEDIA_EVENTS.encode() in headers.get(b"accept", b"").lower()
+    return takes and scope["method"] == "GET" and scope["path"].endswith(_TAIL)
+
+
+def _preflight(headers: dict[bytes, bytes]) -> Response:
+    return Response(
+        status_code=204,
+        headers={
+            "Access-Control-Allow-Methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
+            "Access-Control-Allow-Headers": headers.get(b"access-control-request-headers", b"*").decode("latin-1"),
+            "Access-Control-Max-Age": _PREFLIGHT_SECONDS,
+        },
+    )

@@ -1,0 +1,397 @@
+"""What every HTTP handler of the server shares: parameters, bodies, replies."""
+
+import asyncio
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import inspect
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from siltlog.infra import names
+from siltlog.infra.clock import parse_us
+from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.http.coding import CODINGS, Inflater, request_coding
+from siltlog.infra.http.memory import STALL_SECONDS, InFlight
+
+_PATH = re.compile(r" - at `\$([^`]*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[")
+
+
+def explained(error: msgspec.ValidationError, kind: Any) -> str:
+    """The error with the values that are allowed there, or the fields that there are."""
+    text = str(error)
+    found = _PATH.search(text)
+    path = found[1] if found else ""
+    if text.startswith("Invalid enum value "):
+        told = list(_values(_at(kind, path)))
+    elif text.startswith("Invalid value "):
+        parent, _, field = path.rpartition(".")
+        told = [str(one.tag) for one in _structs(_at(kind, parent)) if one.tag_field == field]
+    elif text.startswith("Object contains unknown field "):
+        told = [field.encode_name for one in _structs(_at(kind, path)) for field in one.fields]
+    else:
+        told = []
+    return f"{text}; there are: {', '.join(told)}" if told else text
+
+
+def _at(kind: Any, path: str) -> inspect.Type | None:
+    """The type at a path such as `.partitions[0].topic`; None where it is not one alone."""
+    found: inspect.Type | None = inspect.type_info(kind)
+    for step in _STEP.finditer(path):
+        if step[1] is None:
+            found = next((one.item_type for one in _one_of(found) if isinstance(one, inspect.ListType)), None)
+        else:
+            fields = (field for one in _structs(found) for field in one.fields)
+            found = next((field.type for field in fields if field.encode_name == step[1]), None)
+    return found
+
+
+def _one_of(kind: inspect.Type | None) -> tuple[inspect.Type, ...]:
+    if isinstance(kind, inspect.UnionType):
+        return kind.types
+    return () if kind is None else (kind,)
+
+
+def _structs(kind: inspect.Type | None) -> Iterator[inspect.StructType]:
+    return (one for one in _one_of(kind) if isinstance(one, inspect.StructType))
+
+
+def _values(kind: inspect.Type | None) -> Iterator[str]:
+    for one in _one_of(kind):
+        if isinstance(one, inspect.LiteralType):
+            yield from map(str, one.values)
+
+
+T = TypeVar("T")
+
+INTEGER_MAX = 2**53 - 1
+BODY_TIMEOUT_MS = 30_000
+BODY_LOOK_SECONDS = 0.05
+PROGRESS_BYTES = 64 * 1024
+"""A body that brings less in STALL_SECONDS is given up once others are refused for want of room."""
+BODIES = "bodies"
+"""Where a request's state has the reader of its body."""
+_DIGITS_MAX = 20
+_LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
+_JSON = msgspec.json.Encoder()
+_NO_STORE = {"Cache-Control": "no-store"}
+EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}
+"""Of a stream of events: a proxy that kept them until it has many would make them late."""
+JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
+
+
+class JsonReply:
+    """`json_reply` as a bare ASGI application, without what the hot path can spare."""
+
+    def __init__(self, document: Any, status: int = 200) -> None:
+        self.body = _JSON.encode(document)
+        self.status = status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [*JSON_HEADERS, (b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def json_reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(_JSON.encode(document), status, {**_NO_STORE, **(headers or {})}, names.MEDIA_JSON)
+
+
+def problem_reply(error: SiltlogError, request_id: str | None) -> Response:
+    document = problem_document(error, request_id)
+    return Response(_JSON.encode(document), document["status"], problem_headers(error), names.MEDIA_PROBLEM)
+
+
+def retry_later(error: SiltlogError) -> Response:
+    """What an `EventSource` is told that may come back: it gives up for good on anything but 200."""
+    body = retry_field(error.retry_after_ms or 0) + b"\n"
+    return Response(body, 200, EVENTS_HEADERS, names.MEDIA_EVENTS)
+
+
+def retry_field(milliseconds: int) -> bytes:
+    """The line of an event stream that says how long to wait before connecting again."""
+    return b"retry: %d\n" % milliseconds
+
+
+def problem_headers(error: SiltlogError) -> dict[str, str]:
+    headers = dict(_NO_STORE)
+    if error.retry_after_ms is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    if error.error_code == "unsupported_encoding":
+        headers["Accept-Encoding"] = ", ".join(CODINGS)
+    if error.error_code == "request_timeout":
+        # The rest of the body is still to come, and nothing behind it could be read.
+        headers["Connection"] = "close"
+    return headers
+
+
+def encode_json(document: Any) -> bytes:
+    return _JSON.encode(document)
+
+
+class Query:
+    """The query of a request. Raises Refused `invalid_parameter` that names the parameter."""
+
+    def __init__(self, request: HTTPConnection, allowed: Iterable[str]) -> None:
+        self._values: dict[str, str] = {}
+        if not (text := request.scope["query_string"]):
+            return
+        known = frozenset(allowed)
+        try:
+            pairs = parse_qsl(text.decode("utf-8"), keep_blank_values=True, errors="strict")
+        except UnicodeDecodeError:
+            raise problem(
+                "invalid_parameter", "the query is not UTF-8; send bytes that are no text as base64", parameter=""
+            ) from None
+        for name, value in pairs:
+            if name not in known:
+                there = ", ".join(sorted(known)) or "none"
+                raise problem(
+                    "invalid_parameter",
+                    f"there is no parameter {name[:80]!r} here; there are: {there}",
+                    parameter=name[:80],
+                )
+            if name in self._values:
+                raise problem("invalid_parameter", f"the parameter {name} is given twice; give it once", parameter=name)
+            self._values[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """By name."""
+        return sorted(self._values.items())
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def integer(
+        self, name: str, default: int, *, minimum: int = 0, maximum: int = INTEGER_MAX, cut: bool = False
+    ) -> int:
+        """A whole number in [minimum, maximum]; with `cut` one above the maximum becomes the maximum."""
+        text = self._values.get(name)
+        if text is None:
+            return default
+        number = whole_number(text)
+        if number is None or number < minimum or (number > maximum and not cut):
+            raise problem(
+                "invalid_parameter",
+                f"{name} must be a whole number from {minimum} to {maximum}, not {text[:80]!r}",
+                parameter=name,
+            )
+        return min(number, maximum)
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        value = self._values.get(name, default)
+        if value not in choices:
+            raise problem(
+                "invalid_parameter",
+                f"{name} must be one of {', '.join(choices)}, not {value[:80]!r}",
+                parameter=name,
+            )
+        return value
+
+    def time_us(self, name: str) -> int | None:
+        """Microseconds; Refused `invalid_request` (422) where it is no time."""
+        text = self._values.get(name)
+        if text is None:
+            return None
+        try:
+            return parse_us(text)
+        except ValueError as error:
+            raise problem("invalid_request", f"{name}: {error}") from None
+
+
+def whole_number(text: str) -> int | None:
+    """The number that `text` is the ASCII digits of; None for anything else."""
+    if not text.isascii() or not text.isdigit():
+        return None
+    # Beyond any number here; int() refuses thousands of digits with an error of its own.
+    return int(text) if len(text) <= _DIGITS_MAX else 10**_DIGITS_MAX
+
+
+class BodyReader:
+    """Reads whole bodies of at most `bytes_max`, each within `timeout_ms`.
+
+    What they take is counted in `in_flight`, until the request lets go of it. One timer looks after all that are being
+    read: a timer each would cost a small publish a tenth of its time.
+    """
+
+    def __init__(self, bytes_max: int, timeout_ms: int = BODY_TIMEOUT_MS, in_flight: InFlight | None = None) -> None:
+        self._bytes_max = bytes_max
+        self._timeout_ms = timeout_ms
+        self._in_flight = in_flight
+        self._ends: dict[asyncio.Task[Any], float] = {}
+        self._progress: dict[asyncio.Task[Any], float] = {}
+        """Of bodies in several parts: when the last PROGRESS_BYTES of each had come."""
+        self._given_up: dict[asyncio.Task[Any], SiltlogError] = {}
+        self._refusal: SiltlogError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._second_look: asyncio.TimerHandle | None = None
+        self._inflater = Inflater()
+        if in_flight is not None:
+            in_flight.on_full.append(self._give_up_stalled)
+
+    def close(self, refusal: SiltlogError) -> None:
+        """From now on every body, those included that are being received, is refused with `refusal`."""
+        self._refusal = refusal
+        for task in self._ends:
+            self._give_up(task, refusal)
+
+    def done(self) -> None:
+        """What the current request read is no longer needed, or counted elsewhere."""
+        if self._in_flight is not None:
+            self._in_flight.let_go()
+
+    async def read(self, receive: Receive, content_length: str, bytes_max: int | None = None) -> bytes:
+        """Refuses a body above the limit as soon as it is known to be, and one that takes too long (408).
+
+        `bytes_max` is a limit of this request alone.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        limit = bytes_max or self._bytes_max
+        if content_length.isdigit() and int(content_length) > limit:
+            raise too_large(limit)
+        task = asyncio.current_task()
+        assert task is not None
+        self._watch(task)
+        try:
+            return await self._read(receive, task, limit)
+        except asyncio.CancelledError:
+            given_up = self._given_up.pop(task, None)
+            if given_up is None:
+                raise
+            task.uncancel()
+            raise given_up from None
+        finally:
+            del self._ends[task]
+            self._progress.pop(task, None)
+
+    async def _read(self, receive: Receive, task: "asyncio.Task[Any]", limit: int) -> bytes:
+        chunks: list[bytes] = []
+        size = noted = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise problem("malformed_body", "the connection ended before the body was complete")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise too_large(limit)
+            if self._in_flight is not None:
+                self._in_flight.take(len(chunk))
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if size - noted >= PROGRESS_BYTES or not noted:
+                noted = size
+                self._progress[task] = asyncio.get_running_loop().time()
+
+    async def inflated(self, body: bytes, coding: str, bytes_max: int | None = None) -> bytes:
+        """A body that was read, without its content coding: what it becomes counts as if it had been sent so."""
+        content = await self._inflater.inflated(body, coding, bytes_max or self._bytes_max)
+        if self._in_flight is not None:
+            self._in_flight.take(len(content))
+        return content
+
+    def _watch(self, task: "asyncio.Task[Any]") -> None:
+        loop = asyncio.get_running_loop()
+        self._ends[task] = loop.time() + self._timeout_ms / 1000
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout_ms / 1000, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for task, end in self._ends.items():
+            if end <= now:
+                self._give_up(task, too_slow(f"the body did not arrive within {self._timeout_ms} ms; send it faster"))
+        if self._ends:
+            self._timer = loop.call_later(max(min(self._ends.values()) - now, BODY_LOOK_SECONDS), self._look, loop)
+
+    def _give_up_stalled(self) -> None:
+        """While others are refused for want of room, nobody keeps room without going on."""
+        loop = asyncio.get_running_loop()
+        if self._second_look is None and self._progress:
+            # Who moved a moment ago may have stopped there.
+            self._second_look = loop.call_later(STALL_SECONDS, self._look_again)
+        before = loop.time() - STALL_SECONDS
+        for task, seconds in self._progress.items():
+            if seconds < before:
+                self._give_up(task, too_slow(f"less than {PROGRESS_BYTES} bytes of the body came in {STALL_SECONDS} s"))
+
+    def _look_again(self) -> None:
+        self._second_look = None
+        self._give_up_stalled()
+
+    def _give_up(self, task: "asyncio.Task[Any]", error: SiltlogError) -> None:
+        if task not in self._given_up:
+            self._given_up[task] = error
+            task.cancel()
+
+
+async def body_of(request: Request, bytes_max: int) -> bytes:
+    """The whole body of a request, of at most `bytes_max` without its content coding, as `BodyReader.read`.
+
+    It is read by the reader the door gave it.
+    """
+    reader: BodyReader = request.scope.get("state", {}).get(BODIES) or BodyReader(bytes_max)
+    coding = request_coding(request.headers.get("content-encoding", ""))
+    body = await reader.read(request.receive, request.headers.get("content-length", ""), bytes_max)
+    return await reader.inflated(body, coding, bytes_max) if coding else body
+
+
+def too_slow(detail: str) -> SiltlogError:
+    return problem("request_timeout", detail)
+
+
+def too_large(bytes_max: int) -> SiltlogError:
+    return problem(
+        "request_too_large",
+        f"the body is above the limit of {bytes_max} bytes; send smaller batches",
+        limit=bytes_max,
+    )
+
+
+def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """A JSON body as the decoder's type: 400 with the byte when it is no JSON, 422 when members are wrong."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise problem("invalid_request", explained(error, decoder.type)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed_json(body, error) from None
+
+
+def malformed_json(body: bytes, error: Exception) -> SiltlogError:
+    """400 for a body that `msgspec` cannot read as JSON; it names the byte, but where nesting was too deep."""
+    if isinstance(error, RecursionError):
+        return problem("malformed_body", "the body is not taken: its JSON is nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        # The error may be of a text within the body, and count from there.
+        byte = _text_end(body)
+        return problem("malformed_body", f"the body is not UTF-8 at byte {byte}", byte=byte)
+    what, _, place = str(error).removeprefix("JSON is malformed: ").rpartition(" (byte ")
+    if what:
+        byte = int(place.rstrip(")"))
+    elif surrogate := _LONE_SURROGATE.search(body):
+        what, byte = "lone surrogate", surrogate.start(1)
+    else:
+        what, byte = "it ends too early", len(body)
+    return problem("malformed_body", f"the body is not valid JSON at byte {byte}: {what}", byte=byte)
+
+
+def _text_end(body: bytes) -> int:
+    """Where `body` stops being UTF-8."""
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(body)

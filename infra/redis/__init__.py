@@ -1,0 +1,1 @@
+"""Redis: the connection, and the Valkey that comes with the server."""

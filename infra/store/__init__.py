@@ -1,0 +1,1 @@
+"""Object stores: a local folder and S3 behind one protocol."""

@@ -1,0 +1,114 @@
+"""A folder of one process beside those of others, which goes with the process."""
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import uuid
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.store.disk_space import ERRNOS, says_full
+
+
+class PrivateFolder:
+    """A folder in `parent` that is locked for as long as this object lives."""
+
+    def __init__(self, parent: Path) -> None:
+        """Removes the folders in `parent` whose processes were killed. Raises OSError when it cannot be made."""
+        parent.mkdir(parents=True, exist_ok=True)
+        self.path, descriptor = _made(parent)
+        self._end = weakref.finalize(self, _remove, self.path, descriptor, os.getpid())
+        for other in parent.iterdir():
+            if other != self.path:
+                _remove_abandoned(other)
+
+    def remove(self) -> None:
+        """Before this object goes."""
+        self._end()
+
+
+@contextmanager
+def scratch_folder(kind: str) -> Iterator[Path]:
+    """A folder for temporary files, removed at the end of the block; what killed processes of this user left of that
+    `kind` is removed at its beginning. Raises Unavailable `disk_full`, also for what the block finds no space for."""
+    try:
+        with _scratch_folder(kind) as folder:
+            yield folder
+    except SiltlogError:
+        raise
+    except Exception as error:
+        # Arrow and deltalake say it in their own words.
+        if says_full(str(error)) or getattr(error, "errno", None) in ERRNOS:
+            raise problem(
+                "disk_full",
+                f"no space is left for temporary files in {tempfile.gettempdir()}; free space on its disk, or name "
+                "another folder in TMPDIR",
+            ) from error
+        raise
+
+
+@contextmanager
+def _scratch_folder(kind: str) -> Iterator[Path]:
+    parent = Path(tempfile.gettempdir()) / f"silt-{kind}-{os.getuid()}"
+    parent.mkdir(mode=0o700, exist_ok=True)
+    status = parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        # Somebody else of this machine has taken the name.
+        with tempfile.TemporaryDirectory(prefix=f"silt-{kind}-", ignore_cleanup_errors=True) as own:
+            yield Path(own)
+        return
+    folder = _in(parent)
+    try:
+        yield folder.path
+    finally:
+        folder.remove()
+        with suppress(OSError):  # others are in it
+            parent.rmdir()
+
+
+def _in(parent: Path) -> PrivateFolder:
+    while True:
+        try:
+            return PrivateFolder(parent)
+        except FileNotFoundError:
+            continue  # the last one in it has just removed it
+
+
+def _made(parent: Path) -> tuple[Path, int]:
+    while True:
+        path = parent / uuid.uuid4().hex
+        path.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Whoever saw it before it was locked took it for abandoned.
+        if path.exists():
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _remove(path: Path, descriptor: int, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)
+    os.close(descriptor)
+
+
+def _remove_abandoned(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,278 @@
+"""The object store on S3, or anything that speaks its protocol with conditional puts."""
+
+import builtins
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import boto3
+import pyarrow as pa
+from boto3.exceptions import S3UploadFailedError
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.store import s3_denied
+from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo
+
+CONNECT_TIMEOUT_MS = 5_000
+READ_TIMEOUT_MS = 30_000
+ATTEMPTS_MAX = 5
+CONNECTIONS_MAX = 32
+_THREADS = 8
+_DEFAULT_REGION = "us-east-1"
+_TRANSFER = TransferConfig(multipart_threshold=COPY_BYTES, multipart_chunksize=COPY_BYTES, use_threads=False)
+_ABSENT = ("NoSuchKey", "NoSuchUpload", "404", "NotFound")
+_NOT_OFFERED = ("AccessDenied", "NotImplemented", "MethodNotAllowed", "501", "405")
+_UPLOAD = "?uploadId="
+"""Between the path of an object that is being uploaded and the id of the upload; no path of ours has it."""
+_EXISTS = ("PreconditionFailed", "412")
+
+
+@contextmanager
+def translated(path: str, uri: str = "") -> Iterator[None]:
+    """Foreign errors of S3 become FileNotFoundError (no such object) or Unavailable (`store_denied` where nobody allows
+    it)."""
+    try:
+        yield
+    except ClientError as error:
+        code = error_code(error)
+        if code in _ABSENT:
+            raise FileNotFoundError(path) from error
+        if code in s3_denied.CODES:
+            message = f"{code} {error.response['Error'].get('Message', '')}".strip()
+            raise s3_denied.denied(error.operation_name, uri or path, message) from error
+        raise problem(
+            "topic_unavailable", f"S3 refused {path}: {code} {error.response['Error'].get('Message', '')}"
+        ) from error
+    except NoCredentialsError as error:
+        raise problem(
+            "topic_unavailable",
+            f"there are no keys for S3 here, to reach {path}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give "
+            "this machine a role; and SILT_S3_ENDPOINT for another server than AWS",
+        ) from error
+    except (BotoCoreError, S3UploadFailedError) as error:
+        if s3_denied.says_denied(str(error)):
+            raise s3_denied.denied("PutObject", uri or path, str(error)) from error
+        raise problem("topic_unavailable", f"S3 cannot be reached for {path}: {error}") from error
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+class S3Store:
+    def __init__(self, bucket: str, prefix: str, *, endpoint: str = "", region: str = "") -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self.root_uri = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._endpoint = endpoint
+        try:
+            self._session = boto3.Session(region_name=region or None)
+            self._region = region or self._session.region_name or _DEFAULT_REGION
+            self._client = self._session.client(
+                "s3",
+                endpoint_url=endpoint or None,
+                region_name=self._region,
+                config=Config(
+                    connect_timeout=CONNECT_TIMEOUT_MS / 1000,
+                    read_timeout=READ_TIMEOUT_MS / 1000,
+                    retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+                    max_pool_connections=CONNECTIONS_MAX,
+                ),
+            )
+        except (ValueError, BotoCoreError) as error:
+            raise ConfigError(
+                f"S3 cannot be used as SILT_S3_ENDPOINT, SILT_S3_REGION and the AWS SDK's own settings say: {error}"
+            ) from None
+
+    def _key(self, path: str) -> str:
+        return self._prefix + path
+
+    def uri(self, path: str, scheme: str | None = None) -> str:
+        return f"{scheme or 's3'}://{self._bucket}/{self._key(path)}"
+
+    def storage_options(self) -> dict[str, str]:
+        options = {"AWS_REGION": self._region, "timeout": f"{READ_TIMEOUT_MS}ms"}
+        if self._endpoint:
+            options["AWS_ENDPOINT_URL"] = self._endpoint
+            if self._endpoint.startswith("http:"):
+                options["AWS_ALLOW_HTTP"] = "true"
+        credentials = self._session.get_credentials()
+        # Credentials that expire are left to deltalake's own chain, which renews them.
+        if credentials is not None and not isinstance(credentials, RefreshableCredentials):
+            frozen = credentials.get_frozen_credentials()
+            options["AWS_ACCESS_KEY_ID"] = frozen.access_key or ""
+            options["AWS_SECRET_ACCESS_KEY"] = frozen.secret_key or ""
+            if frozen.token:
+                options["AWS_SESSION_TOKEN"] = frozen.token
+        return options
+
+    def get(self, path: str) -> bytes:
+        with translated(path, self.uri(path)):
+            content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path))["Body"].read()
+            return content
+
+    def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
+        with translated(path, self.uri(path)):
+            self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data))
+
+    def put_from(self, path: str, source: ByteStream) -> None:
+        with translated(path, self.uri(path)):
+            stream: Any = source
+            self._client.upload_fileobj(stream, self._bucket, self._key(path), Config=_TRANSFER)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        with translated(path, self.uri(path)):
+            try:
+                self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
+            except ClientError as error:
+                if error_code(error) not in _EXISTS:
+                    raise
+                # A first attempt whose answer was lost may have been our own.
+                return bool(error.response["ResponseMetadata"].get("RetryAttempts")) and self.get(path) == data
+            return True
+
+    def info(self, path: str) -> ObjectInfo | None:
+        try:
+            with translated(path, self.uri(path)):
+                head = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
+        except FileNotFoundError:
+            return None
+        return ObjectInfo(path, head["ContentLength"], int(head["LastModified"].timestamp() * 1000))
+
+    def size(self, path: str) -> int | None:
+        info = self.info(path)
+        return None if info is None else info.size
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        if len(paths) < 2:
+            return [self.size(path) for path in paths]
+        with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
+            return list(pool.map(self.size, paths))
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        with translated(prefix, self.uri(prefix)):
+            for page in self._pages(prefix, delimiter=""):
+                found += [
+                    ObjectInfo(
+                        item["Key"].removeprefix(self._prefix),
+                        item["Size"],
+                        int(item["LastModified"].timestamp() * 1000),
+                    )
+                    for item in page.get("Contents", [])
+                ]
+        return sorted(found)
+
+    def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """Uploads in parts that were begun and not ended: nobody sees them, and they are paid for."""
+        lister = self._client.get_paginator("list_multipart_uploads")
+        with translated(prefix, self.uri(prefix)):
+            try:
+                pages = list(lister.paginate(Bucket=self._bucket, Prefix=self._folder(prefix)))
+            except ClientError as error:
+                if error_code(error) in _NOT_OFFERED:
+                    return []
+                raise
+        return sorted(
+            ObjectInfo(
+                f"{item['Key'].removeprefix(self._prefix)}{_UPLOAD}{item['UploadId']}",
+                0,
+                int(item["Initiated"].timestamp() * 1000),
+            )
+            for page in pages
+            for item in page.get("Uploads", [])
+        )
+
+    def clock_ms(self) -> int:
+        with translated(self.root_uri):
+            reply = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+        return int(parsedate_to_datetime(reply["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1000)
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        with translated(prefix, self.uri(prefix)):
+            return sorted(
+                common["Prefix"].rstrip("/").rpartition("/")[2]
+                for page in self._pages(prefix, delimiter="/")
+                for common in page.get("CommonPrefixes", [])
+            )
+
+    def _pages(self, prefix: str, delimiter: str) -> Iterable[Any]:
+        return self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._folder(prefix), Delimiter=delimiter
+        )
+
+    def _folder(self, prefix: str) -> str:
+        folder = self._key(prefix.strip("/"))
+        return f"{folder.rstrip('/')}/" if folder else ""
+
+    def delete(self, path: str) -> None:
+        path, _, upload = path.partition(_UPLOAD)
+        with translated(path, self.uri(path)):
+            if not upload:
+                self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+                return
+            with suppress(FileNotFoundError), translated(path, self.uri(path)):
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key(path), UploadId=upload)
+
+    def prune(self, folder: str) -> None:
+        """There are no folders."""
+
+    def prune_below(self, folder: str, before_ms: int) -> None:
+        """There are no folders."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """What S3 has answered for is durable."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        size = self.size(path)
+        if size is None:
+            raise FileNotFoundError(path)
+        return pa.PythonFile(_Ranges(self, path, size), mode="r")
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end), at least one."""
+        with translated(path, self.uri(path)):
+            span = f"bytes={start}-{end - 1}"
+            content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path), Range=span)[
+                "Body"
+            ].read()
+            return content
+
+
+class _Ranges(io.RawIOBase):
+    """An object as a file; each read is one request."""
+
+    def __init__(self, store: S3Store, path: str, size: int) -> None:
+        self._store = store
+        self._path = path
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._position + size, self._size)
+        if end <= self._position:
+            return b""
+        content = self._store.read_range(self._path, self._position, end)
+        self._position += len(content)
+        return content

@@ -1,0 +1,141 @@
+"""The object store: what every part needs of the place where tables live, the same on a local disk and on S3."""
+
+import builtins
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.locations import root_parts
+
+COPY_BYTES = 8 * 1024 * 1024
+"""What is in memory at once of an object that is copied."""
+REQUESTS_AT_ONCE = 8
+PROGRESS_FILES = 100
+
+
+class ObjectInfo(NamedTuple):
+    path: str
+    size: int
+    modified_ms: int
+
+
+class Readable(Protocol):
+    """Where objects can be read."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """For random access; raises FileNotFoundError when absent."""
+
+
+class ReadableStore(Readable, Protocol):
+    """Where objects can be found, too. Methods are those of ObjectStore."""
+
+    def size(self, path: str) -> int | None: ...
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]: ...
+
+
+class ByteStream(Protocol):
+    """Where bytes come from, once."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes, `size` at most, or all of them; none at the end."""
+
+
+class ObjectStore(Protocol):
+    """Objects under one root. Paths are relative to the root and separated by "/".
+
+    Every method raises Unavailable (`topic_unavailable`, `disk_full`, `store_denied`) when the store cannot do it now.
+    """
+
+    root_uri: str
+
+    def uri(self, path: str, scheme: str | None = None) -> str:
+        """The full URI of `path`; `scheme="s3a"` for Spark, which knows S3 by that name (no effect on a local root)."""
+
+    def storage_options(self) -> dict[str, str]:
+        """What deltalake needs to reach the store; empty locally."""
+
+    def get(self, path: str) -> bytes:
+        """Raises FileNotFoundError when absent."""
+
+    def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
+        """Writes the whole object; seen whole or not at all. Locally not durable before `sync`."""
+
+    def put_from(self, path: str, source: ByteStream) -> None:
+        """As `put` of all that `source` has from its position on, without all of it in memory at once.
+
+        Nothing is written where `source` raises an error, which passes.
+        """
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Atomic and durable; False, and nothing written, when the object exists."""
+
+    def info(self, path: str) -> ObjectInfo | None:
+        """None when absent."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes; None when absent."""
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """`size` of each of `paths`, asked for together."""
+
+    def list(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """Every object below the folder `prefix`, in the order of their paths."""
+
+    def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
+        """What is being written below the folder `prefix`, and what a process that was killed left of its writing.
+
+        `delete` ends it.
+        """
+
+    def clock_ms(self) -> int:
+        """What time it is by the clock that `modified_ms` goes by, which may be another machine's."""
+
+    def folders(self, prefix: str) -> builtins.list[str]:
+        """The names (not paths) of the direct sub-folders of `prefix`, sorted."""
+
+    def delete(self, path: str) -> None:
+        """An absent object is fine."""
+
+    def prune(self, folder: str) -> None:
+        """Removes `folder`, and those above it below the root, as far as they are empty; S3 has no folders."""
+
+    def prune_below(self, folder: str, before_ms: int) -> None:
+        """Removes `folder` and those below it where they are empty and nothing has changed in them since."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Makes objects durable: locally by fsync of the files, then of each folder above them up to the root."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """For random access; raises FileNotFoundError when absent."""
+
+
+def delete_all(
+    store: ObjectStore, doomed: Sequence[ObjectInfo], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Some at a time: on S3 each is a request."""
+    with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
+        for done, _ in enumerate(pool.map(store.delete, (info.path for info in doomed)), 1):
+            if progress is not None and (done % PROGRESS_FILES == 0 or done == len(doomed)):
+                progress(done, len(doomed))
+
+
+def open_store(root_uri: str, *, s3_endpoint: str = "", s3_region: str = "") -> ObjectStore:
+    """The store at `file:///path` or `s3://bucket/prefix`. Keys for S3 come by boto3's own chain.
+
+    Raises ConfigError when `root_uri` is no such location or a local root cannot be made.
+    """
+    try:
+        bucket, path = root_parts(root_uri)
+    except ValueError as error:
+        raise ConfigError(f"the root {error}") from None
+    if not bucket:
+        from siltlog.infra.store.local import LocalStore
+
+        return LocalStore(path)
+    from siltlog.infra.store.s3 import S3Store
+
+    return S3Store(bucket, path, endpoint=s3_endpoint, region=s3_region)

@@ -1,0 +1,363 @@
+"""The one door to a topic's table: every commit to it, by the server or a job, is checked and made here."""
+
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import Fenced, SiltlogError, problem
+from siltlog.infra.store.local import LocalStore
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.clean_up import remove_strays
+from siltlog.infra.table.commits import TableLog
+from siltlog.infra.table.data_file import DataFile
+from siltlog.infra.table.delta import (
+    Make,
+    add_action,
+    commit_actions,
+    commit_properties,
+    commit_table,
+    live_paths,
+    remove_action,
+    translated,
+)
+from siltlog.infra.table.entries import (
+    entry_path,
+    read_entry,
+)
+from siltlog.infra.table.lifecycle import (
+    check_growth,
+    deleted_properties,
+    grown_properties,
+    grown_transactions,
+    new_properties,
+    reset_transactions,
+)
+from siltlog.infra.table.opening import load, recover
+from siltlog.infra.table.snapshot import TableSnapshot, removed_files_property
+from siltlog.infra.table.totals import Kept, check_cover, check_kept, compare_totals
+from siltlog.infra.topic_config import TopicConfig
+
+
+class TopicTable(TableLog):
+    """What may be done to a topic's table, each as one commit. Used by one thread at a time; `snapshot` by any."""
+
+    @classmethod
+    def create(
+        cls,
+        store: ObjectStore,
+        topic: str,
+        *,
+        topic_id: str,
+        partitions: int,
+        config: TopicConfig,
+        created_us: int,
+        clock: Clock,
+    ) -> "TopicTable":
+        """Raises TopicExists unless the name was never used or its topic is deleted."""
+        properties = new_properties(topic_id, partitions, config, created_us)
+        commit_id = str(uuid.uuid4())
+        try:
+            table = cls.open(store, topic, clock)
+        except SiltlogError as error:
+            if error.error_code != "unknown_topic":
+                raise
+            return cls._create_first(store, topic, properties, commit_id, clock)
+        table._recreate(properties, commit_id)
+        return table
+
+    @classmethod
+    def _create_first(
+        cls, store: ObjectStore, topic: str, properties: Mapping[str, str], commit_id: str, clock: Clock
+    ) -> "TopicTable":
+        try:
+            commit_table(
+                store,
+                store.uri(names.topic_path(topic)),
+                properties,
+                {names.txn_offset(0): 0},
+                commit_id,
+                overwrite=False,
+            )
+        except Exception as error:
+            try:
+                first = read_entry(store, topic, 0)
+            except FileNotFoundError:
+                raise translated(store, topic, error) from error
+            if first.commit_id != commit_id:
+                raise _topic_exists(topic) from error
+        store.sync([entry_path(topic, 0)])
+        table = cls.open(store, topic, clock)
+        if table.topic_id != properties[names.PROPERTY_TOPIC_ID]:
+            # The name was used, and the beginning of its log cleaned, since this was begun.
+            remove_strays(store, topic)
+            raise _topic_exists(topic)
+        return table
+
+    @classmethod
+    def open(cls, store: ObjectStore, topic: str, clock: Clock) -> "TopicTable":
+        """The table of a topic, also of a deleted one.
+
+        On a local root a log file that a power cut left half-written is set aside first, and the newest commits with
+        their files are synced and checked. Raises UnknownTopic when there is no table; CorruptData, naming path,
+        topic, partition and offsets, when a file is missing or the log is damaged; ConfigError when the table is
+        another program's.
+        """
+        return cls(store, topic, clock, recover(store, topic) if isinstance(store, LocalStore) else load(store, topic))
+
+    def claim(
+        self,
+        epochs: Mapping[int, int],
+        commit_id: str,
+        *,
+        offsets: Mapping[int, int] | None = None,
+        former: Mapping[int, int] | None = None,
+        removed_files_ms: int | None = None,
+    ) -> TableSnapshot:
+        """Takes partitions over: `epochs` by partition, each above the table's, else Fenced.
+
+        With `former` the table's epochs must also still be those: what the claim was decided on.
+        `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit, and
+        so is how long removed files stay from now on.
+        """
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            transactions: dict[str, int] = {}
+            changed: dict[str, str] = {}
+            for partition, epoch in epochs.items():
+                if snapshot.epochs[partition] >= epoch:
+                    raise self._fenced(partition, f"its epoch is {snapshot.epochs[partition]}, not below {epoch}")
+                if former is not None and snapshot.epochs[partition] != former[partition]:
+                    raise self._fenced(
+                        partition, f"its epoch is {snapshot.epochs[partition]}, not {former[partition]} any more"
+                    )
+                table_offset = snapshot.offsets[partition]
+                offset = (offsets or {}).get(partition, table_offset)
+                if offset < table_offset:
+                    raise self._fenced(partition, f"its table offset is {table_offset}, above {offset}")
+                if offset > table_offset:
+                    jumped = [*snapshot.gaps(partition), (table_offset, offset)]
+                    changed[f"{names.PROPERTY_GAPS_PREFIX}{partition}"] = json.dumps(jumped)
+                transactions[names.txn_epoch(partition)] = epoch
+                transactions[names.txn_offset(partition)] = offset
+            if removed_files_ms is not None and snapshot.removed_files_ms != removed_files_ms:
+                changed |= removed_files_property(removed_files_ms)
+            if changed:
+                return lambda delta: commit_properties(delta, changed, transactions, commit_id)
+            return lambda delta: commit_actions(delta, [], transactions, commit_id)
+
+        return self.commit(commit_id, checked)
+
+    def append(
+        self,
+        files: Sequence[DataFile],
+        bounds: Mapping[int, tuple[int, int]],
+        epochs: Mapping[int, int],
+        commit_id: str,
+        *,
+        states: Mapping[int, int] | None = None,
+    ) -> TableSnapshot:
+        """Adds `files`, which hold offsets [first, end) of each partition in `bounds`, without a hole.
+
+        `states` has, by partition, the offset of an object of producer state that came beside the table since. Raises
+        Fenced when a partition's epoch or table offset is not what the caller says, OutcomeUnknown when the answer was
+        lost, Unavailable when nothing was committed.
+        """
+        check_cover(files, bounds)
+        self._settle_files(files)
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            for partition, (first, _) in bounds.items():
+                self._check_owned(snapshot, partition, epochs[partition])
+                if snapshot.offsets[partition] != first:
+                    raise self._fenced(partition, f"its table offset is {snapshot.offsets[partition]}, not {first}")
+            actions = [add_action(file, data_change=True) for file in files]
+            transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
+            transactions |= _state_transactions(states)
+            return lambda delta: commit_actions(delta, actions, transactions, commit_id)
+
+        return self.commit(commit_id, checked)
+
+    def release(
+        self, epochs: Mapping[int, int], commit_id: str, *, states: Mapping[int, int] | None = None
+    ) -> TableSnapshot:
+        """Hands partitions back, after everything of them is in the table. `states` and errors are as of `append`."""
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            for partition, epoch in epochs.items():
+                self._check_owned(snapshot, partition, epoch)
+            transactions = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
+            transactions |= _state_transactions(states)
+            return lambda delta: commit_actions(delta, [], transactions, commit_id)
+
+        return self.commit(commit_id, checked)
+
+    def set_config(
+        self,
+        config: TopicConfig,
+        commit_id: str,
+        *,
+        unset: Collection[str] = (),
+        removed_files_ms: int | None = None,
+    ) -> TableSnapshot:
+        """Sets the topic's own settings and puts those in `unset` back; what neither names stays as it is.
+
+        `removed_files_ms` is what then holds, be it the topic's or the server's.
+        """
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            # It changes nothing: an app transaction is the last action of an entry, and tells that it is whole.
+            transactions = {names.txn_offset(0): snapshot.offsets[0]}
+            properties = config.properties(unset) | _removed_files(removed_files_ms)
+            return lambda delta: commit_properties(delta, properties, transactions, commit_id)
+
+        return self.commit(commit_id, checked)
+
+    def grow(
+        self,
+        partitions: int,
+        first_offsets: Sequence[int],
+        epoch: int,
+        commit_id: str,
+        *,
+        config: TopicConfig,
+        unset: Collection[str] = (),
+        removed_files_ms: int | None = None,
+    ) -> TableSnapshot:
+        """More partitions, owned under `epoch` as the others are, and `set_config` in the same commit.
+
+        `first_offsets` has, for each partition there is, the offset from which on records go by the new count.
+        Raises Fenced as `append`, Refused `invalid_request` where the topic cannot grow to that count.
+        """
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            check_growth(self.topic, snapshot, partitions, config)
+            if snapshot.partitions != len(first_offsets):
+                raise self._fenced(snapshot.partitions - 1, f"there are {snapshot.partitions} partitions by now")
+            for partition in range(snapshot.partitions):
+                self._check_owned(snapshot, partition, epoch)
+            transactions = grown_transactions(snapshot, partitions, epoch)
+            for partition in range(snapshot.partitions, partitions):
+                former = snapshot.transactions.get(names.txn_epoch(partition), 0)
+                if former >= epoch:
+                    raise self._fenced(partition, f"its epoch is {former}, not below {epoch}")
+            properties = (
+                config.properties(unset)
+                | _removed_files(removed_files_ms)
+                | grown_properties(snapshot, partitions, first_offsets)
+            )
+            return lambda delta: commit_properties(delta, properties, transactions, commit_id)
+
+        return self.commit(commit_id, checked)
+
+    def delete(self, commit_id: str) -> TableSnapshot:
+        """Empties the table and marks its topic deleted; the log stays, so that a stale handle commits nowhere."""
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            properties = deleted_properties(snapshot)
+            transactions = reset_transactions(snapshot, snapshot.partitions_ever)
+            return lambda delta: commit_table(
+                self._store, delta.table_uri, properties, transactions, commit_id, overwrite=True
+            )
+
+        return self.commit(commit_id, checked)
+
+    def _recreate(self, properties: Mapping[str, str], commit_id: str) -> None:
+        """A new topic over a deleted one, whose table has no files; of racing creators one wins."""
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            if not snapshot.deleted:
+                raise _topic_exists(self.topic)
+            ever = max(snapshot.partitions_ever, int(properties[names.PROPERTY_PARTITIONS]))
+            transactions = reset_transactions(snapshot, ever)
+            whole = {**properties, names.PROPERTY_PARTITIONS_EVER: str(ever)}
+            return lambda delta: commit_properties(delta, whole, transactions, commit_id)
+
+        self.commit(commit_id, checked, over_deleted=True)
+        self.topic_id = properties[names.PROPERTY_TOPIC_ID]
+
+    def rewrite(
+        self,
+        plan_version: int,
+        removes: Sequence[DataFile],
+        adds: Sequence[DataFile],
+        commit_id: str,
+        *,
+        kept: Mapping[int, Kept] | None = None,
+        marks: Mapping[str, int] | None = None,
+    ) -> TableSnapshot:
+        """Replaces files by others with the same records (file compaction), or with those of each partition that
+        `kept` says (key compaction, which sets `marks` by app id); streaming readers see no change.
+
+        `plan_version` is the version that the plan read. Raises Fenced when another rewrite, a retention or a
+        configuration change came first (plan anew, nothing is to be repeated); CorruptData when the records of
+        `adds` are others or any of the files is damaged; OutcomeUnknown; Unavailable.
+        """
+        handle = self.planned_handle(plan_version)
+        live = live_paths(handle)
+        absent = [file.path for file in removes if file.path not in live]
+        if absent:
+            raise ValueError(f"{absent[0]} is not in version {plan_version} of topic {self.topic}")
+        if kept is None:
+            compare_totals(self._store, self.topic, removes, adds)
+        else:
+            check_kept(self._store, self.topic, adds, kept)
+        self._settle_files(adds)
+        now_ms = self._clock.now_us() // 1000
+        actions = [
+            *(remove_action(file, data_change=False, now_ms=now_ms) for file in removes),
+            *(add_action(file, data_change=False) for file in adds),
+        ]
+        partitions = {file.partition for file in (*removes, *adds)} | (kept or {}).keys()
+        fences = {names.txn_rewrite(partition): plan_version + 1 for partition in sorted(partitions)}
+        return self.commit_planned(handle, actions, {**(marks or {}), **fences}, commit_id)
+
+    def _settle_files(self, files: Sequence[DataFile]) -> None:
+        paths = [f"{names.topic_path(self.topic)}/{file.path}" for file in files]
+        for file, path, size in zip(files, paths, self._store.sizes(paths), strict=True):
+            if size != file.size_bytes:
+                raise problem(
+                    "topic_unavailable",
+                    f"{path} was written with {file.size_bytes} bytes and "
+                    f"{'is gone' if size is None else f'has {size}'}; it has to be written anew",
+                    topic=self.topic,
+                    partition=file.partition,
+                )
+        self._store.sync(paths)
+
+    def _check_owned(self, snapshot: TableSnapshot, partition: int, epoch: int) -> None:
+        if snapshot.epochs.get(partition) != epoch:
+            raise self._fenced(partition, f"its epoch is {snapshot.epochs.get(partition)}, not {epoch}")
+
+    def _fenced(self, partition: int, reason: str) -> Fenced:
+        return Fenced(
+            f"another writer took over partition {partition} of topic {self.topic}: {reason}; "
+            "one server may write to a root",
+            error_code="topic_unavailable",
+            status=503,
+            retryable="yes",
+            retry_after_ms=1000,
+            members={"topic": self.topic, "partition": partition},
+        )
+
+
+def topic_names(store: ObjectStore) -> list[str]:
+    """Topics that have a table, deleted ones included."""
+    return [
+        name
+        for name in store.folders(names.TOPICS_FOLDER)
+        if names.DELTA_LOG_FOLDER in store.folders(names.topic_path(name))
+    ]
+
+
+def _removed_files(period_ms: int | None) -> dict[str, str]:
+    return {} if period_ms is None else removed_files_property(period_ms)
+
+
+def _topic_exists(topic: str) -> SiltlogError:
+    return problem("topic_exists", f"the topic {topic!r} exists", topic=topic)
+
+
+def _state_transactions(states: Mapping[int, int] | None) -> dict[str, int]:
+    return {names.txn_state(partition): offset for partition, offset in (states or {}).items()}

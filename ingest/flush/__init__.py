@@ -1,0 +1,1 @@
+"""From the write-ahead log into tables."""

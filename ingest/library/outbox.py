@@ -1,0 +1,106 @@
+"""What both producers are made of: records on their way from `send` to their outcome. No IO.
+
+Steps of a lane are made under the lane's lock, because making a body takes time; all else under the owner's.
+"""
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response, failure_of
+from siltlog.infra.client.options import PublishOptions
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import OutcomeUnknown
+from siltlog.ingest.library.accumulator import Accumulator
+from siltlog.ingest.library.batch import Batch, Failed, Owner
+from siltlog.ingest.library.delivery import FailureLedger
+from siltlog.ingest.library.lane import Lane, Step
+from siltlog.ingest.library.metrics import ProducerCounts, ProducerMetrics
+
+_log = logging.getLogger("siltlog.producer")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Departure:
+    """A request on its way: where to, and since when."""
+
+    lane: Lane
+    step: Step
+    url: str
+    started: float
+
+
+class Outbox:
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        options: PublishOptions,
+        clock: Clock,
+        owner: Owner,
+        batch_type: type[Batch] = Batch,
+    ) -> None:
+        self.accumulator = Accumulator(options, owner, random.Random().random, batch_type)  # noqa: S311
+        self.ledger = FailureLedger(options.buffer_bytes)
+        self._counts = ProducerCounts()
+        self._endpoints = endpoints
+        self._clock = clock
+        self._owner = owner
+
+    def depart(self, lane: Lane) -> Departure | None:
+        """The next request of a lane that was taken, which is given back; None when it has none to send now."""
+        now = self._clock.monotonic()
+        step = None
+        with lane.lock:
+            try:
+                step = lane.next_step(now)
+            except Exception as error:
+                _abandon(lane, error)
+            finished = lane.take_finished()
+        with self._owner.lock:
+            self.accumulator.give_back(lane)
+            if step is not None and step.flight is not None:
+                self._counts.sent(sum(len(piece) for piece in step.flight.body))
+            self._bookkeep(lane, finished)
+        for batch in finished:
+            batch.finish()
+        return None if step is None else Departure(lane, step, self._endpoints.current, now)
+
+    def arrive(self, departure: Departure, result: Response | ConnectionFailed) -> None:
+        """Takes what came of a request."""
+        lane, step = departure.lane, departure.step
+        now = self._clock.monotonic()
+        error = failure_of(result, departure.url, self._endpoints)
+        with lane.lock:
+            try:
+                assert error is not None or isinstance(result, Response)
+                lane.resolve(step, result if error is None else error, now)  # type: ignore[arg-type]
+            except Exception as defect:
+                _abandon(lane, defect)
+            finished = lane.take_finished()
+        with self._owner.lock:
+            if step.flight is not None:
+                self._counts.answered(now - departure.started, error is None)
+            self._bookkeep(lane, finished)
+        for batch in finished:
+            batch.finish()
+
+    def metrics(self) -> ProducerMetrics:
+        """The owner's lock is held."""
+        buffered = sum(batch.count for batch in self.accumulator.unfinished)
+        return self._counts.snapshot(buffered, self.accumulator.used_bytes)
+
+    def _bookkeep(self, lane: Lane, finished: Sequence[Batch]) -> None:
+        for batch in finished:
+            failed = sum(part.stop - part.start for part in batch.outcomes if isinstance(part, Failed))
+            self._counts.decided(batch.count - failed, failed)
+            if failed:
+                self.ledger.add(batch)
+            self.accumulator.finished(batch)
+        self.accumulator.rest(lane)
+        self._owner.changed(bool(finished))
+
+
+def _abandon(lane: Lane, error: Exception) -> None:
+    _log.exception("sending to %s failed", lane.topic)
+    lane.abandon(OutcomeUnknown(f"sending failed: {error!r}", error_code="internal"))

@@ -1,0 +1,182 @@
+"""One publish request: the rows it has, where they go and with which sequences, and what its answer must say."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from siltlog.infra import names
+from siltlog.infra.client.arrow_body import Compression, Placement, body_of
+from siltlog.infra.client.core import Buffer, Request
+from siltlog.infra.client.options import PublishOptions
+from siltlog.infra.client.record import PartitionMetadata
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError
+from siltlog.ingest.library.batch import Batch, Landed
+
+GRACE_MS = 5_000
+"""How much longer the client waits for a reply than the server was told to take."""
+COLUMN_BYTES = 16
+"""Partition and sequence of a row, with room for padding."""
+REQUEST_BYTES_TARGET = 8 * 1024 * 1024
+REQUEST_RECORDS_TARGET = 1_000_000
+READ_TIMEOUT_MS_MIN = 1_000
+
+
+@dataclass(slots=True)
+class Limits:
+    """What the server takes in one request; shared by the lanes of a producer."""
+
+    request_bytes: int = REQUEST_BYTES_TARGET
+    records: int = REQUEST_RECORDS_TARGET
+    known: bool = False
+
+    def learn(self, document: Mapping[str, Any]) -> None:
+        limits = document.get("limits", {})
+        # A tenth stays free for what frames the columns.
+        self.request_bytes = min(self.request_bytes, max(1, int(limits.get("request_bytes", self.request_bytes) * 0.9)))
+        self.records = min(self.records, limits.get("records", self.records))
+        self.known = True
+
+    def fitting(self, batch: Batch, start: int, end: int) -> int:
+        """The largest end at most `end` whose rows fit in one request; at least one row does."""
+        count = min(end - start, self.records)
+        if count == batch.count and batch.size_bytes + count * COLUMN_BYTES <= self.request_bytes:
+            return end
+        columns = batch.columns()
+        while count > 1:
+            size = columns.slice(start, count).nbytes + count * COLUMN_BYTES
+            if size <= self.request_bytes:
+                break
+            count = max(1, min(count - 1, int(count * self.request_bytes / size)))
+        return start + count
+
+
+@dataclass(slots=True)
+class Identity:
+    """Who publishes to a topic: a producer id, its epoch, and each partition's next sequence."""
+
+    producer_id: str = field(default_factory=lambda: str(uuid4()))
+    epoch: int = 0
+    sequences: dict[int, int] = field(default_factory=dict)
+
+    def claim_path(self, topic: str) -> str:
+        return f"/v1/topics/{topic}/producers/{self.producer_id}"
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """Rows [start, stop) of a batch on their way. A retry is the same body with the same sequences."""
+
+    batch: Batch
+    start: int
+    stop: int
+    placement: Placement
+    partitions: int
+    """The count that the rows were placed by."""
+    identity: Identity
+    epoch: int
+    sequences: dict[int, int]
+    body: list[Buffer]
+    in_air: bool = False
+    not_before: float = 0.0
+    attempts: int = 0
+    maybe_landed: bool = False
+    refusal: SiltlogError | None = None
+    """Why it is not sent again before a claim has told how to go on."""
+
+    def request(self, options: PublishOptions, remaining_ms: float) -> Request:
+        path = f"/v1/topics/{self.batch.topic}/records?timeout_ms={options.request_timeout_ms}"
+        if options.acks:
+            path += f"&acks={options.acks}"
+        headers = {
+            "Content-Type": names.MEDIA_ARROW,
+            "Accept": names.MEDIA_JSON,
+            names.HEADER_PRODUCER_ID: self.identity.producer_id,
+            names.HEADER_PRODUCER_EPOCH: str(self.epoch),
+            names.HEADER_PARTITION_COUNT: str(self.partitions),
+        }
+        if self.placement.partition is None:
+            path += f"&partition={self.placement.single}"
+            headers[names.HEADER_SEQUENCE] = str(self.sequences[self.placement.single])
+        timeout_ms = int(min(options.request_timeout_ms + GRACE_MS, max(remaining_ms, READ_TIMEOUT_MS_MIN)))
+        return Request("POST", path, headers, self.body, timeout_ms, True)
+
+    def landed(self, reply: bytes) -> Landed:
+        """What a good answer says. Raises OutcomeUnknown, or msgspec's errors, where it does not fit the request."""
+        parts = _REPLY.decode(reply).partitions
+        if {part.partition: part.count for part in parts} != self.placement.counts:
+            raise OutcomeUnknown("it counts other records than were sent", error_code="internal")
+        return self._landed(
+            tuple(
+                PartitionMetadata(
+                    self.batch.topic, part.partition, part.first_offset, part.last_offset, part.count, part.duplicate
+                )
+                for part in parts
+            )
+        )
+
+    def found(self, claimed: Mapping[int, "Claimed.Part"]) -> Landed | None:
+        """Whether it arrived, by where the server says that its producer stopped; None when nothing of it did.
+
+        Raises OutcomeUnknown when some of its partitions have it and others do not.
+        """
+        parts = []
+        for number, count in self.placement.counts.items():
+            stopped = claimed.get(number)
+            end = self.sequences[number] + count
+            if stopped is None or stopped.next_sequence < end:
+                continue
+            last = stopped.last_offset if stopped.next_sequence == end else None
+            first = None if last is None else last - count + 1
+            parts.append(PartitionMetadata(self.batch.topic, number, first, last, count, True))
+        if not parts:
+            return None
+        if len(parts) < len(self.placement.counts):
+            raise OutcomeUnknown("the server has it in some partitions and not in others", error_code="ack_timeout")
+        return self._landed(tuple(parts))
+
+    def _landed(self, parts: tuple[PartitionMetadata, ...]) -> Landed:
+        return Landed(self.start, self.stop, parts, self.placement.partition, self.placement.rank)
+
+
+def flight_of(
+    batch: Batch,
+    start: int,
+    stop: int,
+    placement: Placement,
+    partitions: int,
+    identity: Identity,
+    compression: Compression,
+) -> Flight:
+    sequences = {number: identity.sequences.get(number, 0) for number in placement.counts}
+    records = batch.slice(start, stop)
+    body = body_of(records, placement, sequences, compression)
+    return Flight(batch, start, stop, placement, partitions, identity, identity.epoch, sequences, body)
+
+
+class Reply(msgspec.Struct):
+    class Part(msgspec.Struct):
+        partition: int
+        count: int
+        first_offset: int | None = None
+        last_offset: int | None = None
+        duplicate: bool = False
+
+    partitions: list[Part]
+
+
+class Claimed(msgspec.Struct):
+    """The answer to a claim; a partition that is absent starts from 0."""
+
+    class Part(msgspec.Struct):
+        partition: int
+        next_sequence: int
+        last_offset: int | None = None
+
+    producer_epoch: int
+    partitions: list[Part]
+
+
+_REPLY = msgspec.json.Decoder(Reply)

@@ -1,0 +1,1 @@
+"""The log in memory: topics, partitions, the head, group commit."""

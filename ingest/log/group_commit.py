@@ -1,0 +1,141 @@
+"""Gathers what many requests append while one sync runs, and gives it to the WAL as one entry.
+
+Lives on the event loop. One group is under way at a time; the next gathers meanwhile, and small requests of it
+become one frame per partition.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.http.memory import InFlight
+from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.records.batch import LogBatch
+from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
+
+CONTROL_TOPIC = bytes(16)
+
+
+@dataclass(slots=True)
+class Group:
+    partitions: dict[PartitionLog, None] = field(default_factory=dict)
+    controls: list[bytes] = field(default_factory=list)
+    done: list[asyncio.Future[None]] = field(default_factory=list)
+    nbytes: int = 0
+    reserved: int = 0
+    batches: list[tuple[PartitionLog, LogBatch]] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        wal: Wal,
+        clock: Clock,
+        group_bytes_max: int,
+        on_group: Callable[[Sequence[PartitionLog], int, float], None],
+        in_flight: InFlight,
+    ) -> None:
+        """A group that has `group_bytes_max` goes as it is; `on_group(partitions, bytes, seconds)` hears
+        of every one that became durable."""
+        self._wal = wal
+        self._group_bytes_max = group_bytes_max
+        self._clock = clock
+        self._on_group = on_group
+        self._in_flight = in_flight
+        self._loop = asyncio.get_running_loop()
+        self._open = Group()
+        self._sealed: deque[Group] = deque()
+        self._under_way: Group | None = None
+        self._scheduled = False
+        self._started_seconds = 0.0
+
+    def add(self, partition: PartitionLog, nbytes: int) -> None:
+        """Says that `partition` has pending records of about `nbytes`."""
+        self._open.partitions[partition] = None
+        self._open.nbytes += nbytes
+        self._in_flight.add(nbytes)
+
+    def add_control(self, payload: bytes) -> None:
+        """Adds an entry for the recovery to read: a claim, a flush."""
+        self._open.controls.append(payload)
+
+    def commit(self, reserved: int = 0) -> "asyncio.Future[None]":
+        """Done once everything added so far is durable; many calls share one sync.
+
+        `reserved` bytes of the WAL's budget are given back when the group is submitted: it counts as used from there.
+        """
+        group = self._open
+        group.reserved += reserved
+        future = self._loop.create_future()
+        group.done.append(future)
+        if group.nbytes >= self._group_bytes_max:
+            self._seal()
+        if self._under_way is None and not self._scheduled:
+            # Not at once: the requests that this turn of the loop still brings come into the same group.
+            self._scheduled = True
+            self._loop.call_soon(self._submit)
+        return future
+
+    def _seal(self) -> None:
+        group, self._open = self._open, Group()
+        for topic in {partition.topic: None for partition in group.partitions}:
+            topic.move_sticky()
+        for partition in group.partitions:
+            for batch in partition.take_pending():
+                group.batches.append((partition, batch))
+                group.frames.append(partition.frame(batch))
+        # After the records, so that the frames of batches keep their places.
+        group.frames += [Frame(FrameKind.CONTROL, CONTROL_TOPIC, 0, 0, 0, 0, payload) for payload in group.controls]
+        self._sealed.append(group)
+
+    def _submit(self) -> None:
+        self._scheduled = False
+        if self._under_way is not None:
+            return
+        try:
+            self._submit_next()
+        except SiltlogError:
+            # The log has ended already, and the process with it.
+            raise
+        except Exception as error:
+            # Offsets are given out and cannot be taken back: going on would leave a hole in the log.
+            self._wal.fail(error)
+            raise
+
+    def _submit_next(self) -> None:
+        if not self._sealed:
+            if not self._open.done:
+                return
+            self._seal()
+        group = self._under_way = self._sealed.popleft()
+        self._started_seconds = self._clock.monotonic()
+        for partition, batch in group.batches:
+            partition.submitted_offset = batch.next_offset
+        if group.frames:
+            self._wal.submit(group.frames, self._on_durable)
+        else:
+            self._loop.call_soon(self._durable, [])
+        if group.reserved:
+            self._wal.unreserve(group.reserved)
+
+    def _on_durable(self, locations: list[Location]) -> None:
+        """On the WAL's thread."""
+        self._loop.call_soon_threadsafe(self._durable, locations)
+
+    def _durable(self, locations: list[Location]) -> None:
+        group, self._under_way = self._under_way, None
+        assert group is not None
+        now = self._clock.monotonic()
+        self._in_flight.done(group.nbytes)
+        # In this order: the high watermark moves, waiting fetches wake, the acks go out.
+        for (partition, batch), frame in zip(group.batches, locations, strict=False):
+            partition.synced(batch, frame, now)
+        for future in group.done:
+            if not future.done():
+                future.set_result(None)
+        self._on_group([partition for partition, _ in group.batches], group.nbytes, now - self._started_seconds)
+        self._submit()

@@ -1,0 +1,272 @@
+"""One partition as its owner sees it: what is pending, in the head, in the table; and who waits for that to change.
+
+Lives on the event loop; every mutable field has this one owner.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from siltlog.infra.arrow.arrays import binary_array
+from siltlog.infra.columns import TIMESTAMP
+from siltlog.infra.records import Bounds
+from siltlog.ingest.log.head import Chunk, Head, load
+from siltlog.ingest.log.waiters import Waiters
+from siltlog.ingest.producers.sequencer import ProducerBatch, Sequencer
+from siltlog.ingest.records.batch import LogBatch, ProducerRun, Runs, concat, record_batch, record_columns
+from siltlog.ingest.records.body import Rows, headers_array
+from siltlog.ingest.wal import Frame, FrameKind, Location, SegmentGone, Wal
+
+if TYPE_CHECKING:
+    from siltlog.ingest.log.topic import TopicLog
+
+
+JOIN_BYTES_MAX = 64 * 1024
+"""Batches above it are frames of their own: joining would copy them."""
+EXACT_BYTES_MIN = 16 * 1024
+"""Batches from it on may stay in the head as they are, and Arrow's builder leaves up to half of its memory unused."""
+
+
+class Piece(NamedTuple):
+    """What one request adds to one partition: `rows` records, as lists or as columns, with their timestamps."""
+
+    rows: int
+    records: Rows | pa.RecordBatch
+    nbytes: int
+    producer: ProducerBatch | None
+
+
+class PartitionLog:
+    def __init__(self, topic: "TopicLog", partition: int, wal: Wal) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.epoch = 0
+        self.sequencer = Sequencer(taken=topic.producers.bytes)
+        self.head = Head(0)
+        self.log_start_offset = 0
+        self.table_offset = 0
+        self.synced_offset = 0
+        self.submitted_offset = 0
+        self.state_offset = -1
+        self._high_watermark = 0
+        self._pending: list[Piece] = []
+        self._pending_first = 0
+        self._wal = wal
+        self._subscribers: set[Callable[[], None]] = set()
+        self._table_waiters = Waiters()
+        self._synced_waiters = Waiters()
+
+    def begin(self, next_offset: int, table_offset: int, log_start_offset: int, epoch: int) -> None:
+        """Sets the position this process starts from; everything below `next_offset` is durable."""
+        self.epoch = epoch
+        self.sequencer.next_offset = next_offset
+        self.synced_offset = next_offset
+        self.submitted_offset = next_offset
+        self.table_offset = table_offset
+        self.log_start_offset = log_start_offset
+        self._move_high_watermark()
+
+    # --- appending --------------------------------------------------------------------------------------
+    def add(self, piece: Piece, now_us: int) -> int:
+        """Sequences a piece and keeps it for the next group commit; its first offset."""
+        first = self.sequencer.append(piece.rows, piece.producer, now_us, self.submitted_offset)
+        if not self._pending:
+            self._pending_first = first
+        self._pending.append(piece)
+        return first
+
+    def take_pending(self) -> list[LogBatch]:
+        """All that was added since the last call: small pieces joined, large ones as they are."""
+        pieces, self._pending = self._pending, []
+        return _batches_of(self._pending_first, pieces)
+
+    def frame(self, batch: LogBatch) -> Frame:
+        return Frame(
+            FrameKind.RECORDS,
+            self.topic.id_bytes,
+            self.partition,
+            self.epoch,
+            batch.first_offset,
+            batch.rows,
+            batch.payload(),
+        )
+
+    def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
+        self.head.append(batch, frame, now_seconds)
+        self.synced_offset = batch.next_offset
+        self._move_high_watermark()
+        self._synced_waiters.reached(self.synced_offset)
+        self.notify()
+
+    # --- the table --------------------------------------------------------------------------------------
+    def moved(self, table_offset: int, log_start_offset: int) -> None:
+        """The table's position became known: a flush of ours landed, or another process moved the log start."""
+        if table_offset == self.table_offset and log_start_offset == self.log_start_offset:
+            return
+        self.table_offset = table_offset
+        self.log_start_offset = log_start_offset
+        self.head.flushed(table_offset)
+        self._move_high_watermark()
+        self._table_waiters.reached(table_offset)
+        self.notify()
+
+    def reconfigured(self) -> None:
+        """Another `acks` of the topic may show more of what is synced; what was shown stays so."""
+        before = self._high_watermark
+        self._move_high_watermark()
+        if self._high_watermark != before:
+            self.notify()
+
+    def when_synced(self, offset: int) -> asyncio.Future[None] | None:
+        """Done once everything below `offset` is synced; None when it is."""
+        return None if offset <= self.synced_offset else self._synced_waiters.until(offset)
+
+    def when_in_table(self, offset: int) -> asyncio.Future[None] | None:
+        """Done once everything below `offset` is in the table; None when it is."""
+        return None if offset <= self.table_offset else self._table_waiters.until(offset)
+
+    @property
+    def awaited(self) -> bool:
+        """Somebody waits for the table."""
+        return len(self._table_waiters) > 0
+
+    @property
+    def hidden(self) -> bool:
+        """What is not in the table is not seen."""
+        return self.topic.config["acks"] == "table"
+
+    def fail_waiters(self, error: Exception) -> None:
+        self._table_waiters.fail(error)
+        self._synced_waiters.fail(error)
+
+    # --- reading (PartitionView) ------------------------------------------------------------------------
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    def bounds(self) -> Bounds:
+        return Bounds(self.log_start_offset, self.table_offset, self._high_watermark)
+
+    async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
+        """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; None when the head begins above `offset`."""
+        if offset < self.head.start:
+            return None
+        chunks: list[tuple[Chunk, int, int]] = []
+        nbytes = 0
+        for chunk in self.head.between(offset, min(end, offset + max_records)):
+            first = max(offset, chunk.first_offset)
+            last = min(end, chunk.next_offset, offset + max_records)
+            per_record = chunk.nbytes / (chunk.next_offset - chunk.first_offset)
+            room = max(1 if not chunks else 0, int((max_bytes - nbytes) / per_record))
+            last = min(last, first + room)
+            if last <= first:
+                break
+            chunks.append((chunk, first, last))
+            nbytes += int(per_record * (last - first))
+            if nbytes >= max_bytes:
+                break
+        if all(chunk.batch is not None for chunk, _, _ in chunks):
+            return self._record_batches(chunks)
+        # Copies: while the thread reads, a flush may let go of a chunk's frames and an eviction of its batch.
+        chunks = [(copy(chunk), first, last) for chunk, first, last in chunks]
+        try:
+            with self.held([chunk for chunk, _, _ in chunks]):
+                return await asyncio.to_thread(self._record_batches, chunks)
+        except SegmentGone:
+            # It was recycled, so by now the table has it.
+            return None
+
+    def _record_batches(self, chunks: list[tuple[Chunk, int, int]]) -> list[pa.RecordBatch]:
+        return [record_columns(load(c, self._wal).slice(first, last), self.partition) for c, first, last in chunks]
+
+    @contextmanager
+    def held(self, chunks: list[Chunk]) -> Iterator[None]:
+        """Keeps the segments of the chunks from being recycled."""
+        segments = {frame.segment for chunk in chunks for _, frame in chunk.frames}
+        there = [segment for segment in segments if self._wal.hold(segment)]
+        try:
+            yield
+        finally:
+            for segment in there:
+                self._wal.release(segment)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self._subscribers.add(callback)
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        self._subscribers.discard(callback)
+
+    def notify(self) -> None:
+        for callback in tuple(self._subscribers):
+            callback()
+
+    def _move_high_watermark(self) -> None:
+        reached = self.table_offset if self.hidden else self.synced_offset
+        self._high_watermark = max(self._high_watermark, reached)
+
+
+def _batches_of(first_offset: int, pieces: list[Piece]) -> list[LogBatch]:
+    batches: list[LogBatch] = []
+    at = first_offset
+    for small, group in groupby(pieces, lambda piece: isinstance(piece.records, Rows)):
+        alike = list(group)
+        if small:
+            batches.append(_batch_of_rows(at, alike))
+            at = batches[-1].next_offset
+            continue
+        for piece in alike:
+            batches.append(LogBatch(at, piece.records, piece.nbytes, _runs([piece])))
+            at += piece.rows
+    return _joined(batches)
+
+
+def _joined(batches: list[LogBatch]) -> list[LogBatch]:
+    """Neighbours that are small together become one, so that one sync does not write a frame per request."""
+    out: list[LogBatch] = []
+    for small, group in groupby(batches, lambda batch: batch.nbytes <= JOIN_BYTES_MAX):
+        alike = list(group)
+        out += [concat(alike)] if small else alike
+    return out
+
+
+def _batch_of_rows(first_offset: int, pieces: list[Piece]) -> LogBatch:
+    if len(pieces) == 1:
+        rows = pieces[0].records
+        assert isinstance(rows, Rows)
+    else:
+        rows = Rows([], [], [], [], [], [])
+        for piece in pieces:
+            assert isinstance(piece.records, Rows)
+            rows.timestamps += piece.records.timestamps
+            rows.keys += piece.records.keys
+            rows.values += piece.records.values
+            rows.headers += piece.records.headers
+            rows.sequences += piece.records.sequences
+    with_gaps = any(piece.producer is not None and piece.producer.skipped for piece in pieces)
+    nbytes = sum(piece.nbytes for piece in pieces)
+    columns = record_batch(
+        pa.array(rows.timestamps, TIMESTAMP),
+        binary_array(rows.values) if nbytes >= EXACT_BYTES_MIN else pa.array(rows.values, pa.binary()),
+        pa.array(rows.keys, pa.binary()) if any(key is not None for key in rows.keys) else None,
+        headers_array(rows.headers),
+        pa.array(rows.sequences, pa.int64()) if with_gaps else None,
+    )
+    return LogBatch(first_offset, columns, nbytes, _runs(pieces))
+
+
+def _runs(pieces: list[Piece]) -> Runs:
+    if all(piece.producer is None for piece in pieces):
+        return ()
+    return tuple((piece.rows, _run(piece.producer)) for piece in pieces)
+
+
+def _run(producer: ProducerBatch | None) -> ProducerRun | None:
+    if producer is None:
+        return None
+    first = None if producer.skipped else producer.first_sequence
+    return ProducerRun(producer.producer_id, producer.producer_epoch, first)

@@ -1,0 +1,190 @@
+"""One topic as its node sees it: configuration, partitions, table, and whether it takes records."""
+
+import asyncio
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from siltlog.infra import names
+from siltlog.infra.errors import DEFAULT_RETRY_AFTER_MS, ConfigError, Fenced, SiltlogError, problem
+from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.table.table import TopicTable
+from siltlog.infra.topic_config import TopicConfig
+from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.producers.known import TopicProducers
+from siltlog.ingest.wal import Wal
+
+State = Literal["creating", "open", "fenced", "unavailable", "deleted"]
+
+
+@dataclass(slots=True)
+class TopicCounts:
+    """Of a topic's flushes, since the process started."""
+
+    flushes: int = 0
+    flushed_records: int = 0
+    flushed_files: int = 0
+    flush_failures: int = 0
+
+
+class TopicLog:
+    """Satisfies what readers need of a topic (TopicView)."""
+
+    def __init__(self, name: str, table: TopicTable, config: TopicConfig, wal: Wal) -> None:
+        snapshot = table.snapshot
+        self.name = name
+        self.system = names.is_system_topic(name)
+        """Only the server appends to it."""
+        self.snapshot = snapshot
+        self.topic_id = snapshot.topic_id
+        self.id_bytes = uuid.UUID(snapshot.topic_id).bytes
+        self.config = config
+        self.created_us = snapshot.created_us
+        self.table = table
+        self.table_lock = asyncio.Lock()
+        """Held by whoever calls a method of `table` that commits or refreshes."""
+        self.state: State = "open"
+        self.state_reason = ""
+        self.flush_error = ""
+        """Why its last flush failed; empty when it did not."""
+        self.flush_retry_ms = DEFAULT_RETRY_AFTER_MS
+        """How long after a failure it is flushed again."""
+        self.producers = TopicProducers()
+        self.partitions = [PartitionLog(self, partition, wal) for partition in range(snapshot.partitions)]
+        self.epochs: list[int] = []
+        """The epochs of this topic that this WAL has taken, newest last."""
+        self.open_commit = ""
+        """A commit under way, or one whose outcome is not known yet; made on a handle at `open_version`."""
+        self.open_version = -1
+        self.claiming: dict[int, int] = {}
+        """Partitions that a claim is taking from another, and the offsets at which they go on."""
+        self.paused: asyncio.Future[None] | None = None
+        """Done when publishes may go on: between two partition counts nothing is sequenced."""
+        self.counts = TopicCounts()
+        self.records_total = 0
+        self.bytes_total = 0
+        """Acknowledged since the process started."""
+        self._sticky = 0
+        self._wal = wal
+
+    # --- its table --------------------------------------------------------------------------------------
+    def see(self, snapshot: TableSnapshot) -> None:
+        """Takes in a newer snapshot. Never that of the topic's end: whoever still reads reads what there was."""
+        changed = snapshot.properties is not self.snapshot.properties
+        self.snapshot = snapshot
+        if changed:
+            self._reconfigure(snapshot)
+
+    def _reconfigure(self, snapshot: TableSnapshot) -> None:
+        try:
+            config = self.config.with_own(snapshot.config.own)
+        except ConfigError:
+            # Not ours, and what was flushed must be seen all the same; the next start names it.
+            config = self.config
+        if config.own != self.config.own:
+            self.config = config
+            for log in self.partitions:
+                log.reconfigured()
+        for partition in range(len(self.partitions), snapshot.partitions):
+            epoch = snapshot.epochs[partition]
+            if epoch not in self.epochs:
+                return
+            log = PartitionLog(self, partition, self._wal)
+            offset = snapshot.offsets[partition]
+            log.begin(offset, offset, snapshot.starts[partition], epoch)
+            self.partitions.append(log)
+
+    def moved_by(self, snapshot: TableSnapshot) -> dict[int, int]:
+        """Takes in a newer snapshot while the topic is open; the table offsets that it moved, by partition."""
+        # Before the head lets go of what this snapshot covers.
+        self.see(snapshot)
+        moved = {}
+        for log in self.partitions:
+            before = log.table_offset
+            log.moved(snapshot.offsets[log.partition], snapshot.starts[log.partition])
+            if log.table_offset != before:
+                moved[log.partition] = log.table_offset
+        return moved
+
+    def check_owned(self, snapshot: TableSnapshot) -> None:
+        """Raises Fenced when the table is no more this node's."""
+        self.check_claimed(snapshot, {log.partition: log.epoch for log in self.partitions})
+
+    def check_claimed(self, snapshot: TableSnapshot, epochs: Mapping[int, int]) -> None:
+        """Raises Fenced when not all partitions are held under `epochs`."""
+        if snapshot.topic_id != self.topic_id or snapshot.deleted:
+            raise _fenced("its table was deleted or made anew by another process")
+        for partition, epoch in epochs.items():
+            if snapshot.epochs[partition] != epoch:
+                raise _fenced(f"another node has claimed partition {partition}; stop one of them")
+
+    # --- its partitions ---------------------------------------------------------------------------------
+
+    def partition(self, partition: int) -> PartitionLog:
+        """Raises Refused `unknown_partition`."""
+        if not 0 <= partition < len(self.partitions):
+            raise problem(
+                "unknown_partition",
+                f"topic {self.name} has partitions 0 to {len(self.partitions) - 1}, not {partition}",
+            )
+        return self.partitions[partition]
+
+    def sticky_partition(self) -> int:
+        """The partition for keyless records until `move_sticky`."""
+        return self._sticky
+
+    def move_sticky(self) -> None:
+        self._sticky = (self._sticky + 1) % len(self.partitions)
+
+    def expire_producers(self, now_us: int) -> None:
+        """Forgets producers and idempotency keys that were not heard of for too long."""
+        self.producers.expire((log.sequencer for log in self.partitions), self.config, now_us)
+
+    # --- whether it takes records -----------------------------------------------------------------------
+    def check_open(self) -> None:
+        """Raises Unavailable or UnknownTopic when the topic takes no records."""
+        if self.state == "open" and self.paused is None:
+            return
+        if self.state == "deleted":
+            raise problem("unknown_topic", f"there is no topic {self.name}")
+        reason = self.state_reason or "it is being given more partitions"
+        raise problem(
+            "topic_unavailable",
+            f"topic {self.name} takes no records: {reason}",
+            retry_after_ms=self.flush_retry_ms if self.state == "unavailable" else None,
+        )
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Publishes wait (`resumed`) until the end of the block."""
+        self.paused = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self.paused.set_result(None)
+            self.paused = None
+
+    async def resumed(self, seconds_max: float) -> None:
+        """Returns once publishes may go on, or after `seconds_max` all the same."""
+        if self.paused is not None:
+            await asyncio.wait([self.paused], timeout=seconds_max)
+
+    def close(self, state: State, reason: str) -> None:
+        """Stops acknowledging; whoever waits learns why."""
+        self.state = state
+        self.state_reason = reason
+        for partition in self.partitions:
+            partition.fail_waiters(self.gone())
+            partition.notify()
+
+    def gone(self) -> SiltlogError:
+        """Why what waits for this topic will not be answered."""
+        if self.state == "deleted":
+            return problem("unknown_topic", f"the topic {self.name} was deleted")
+        return problem("ack_timeout", f"topic {self.name} stopped before this was in its table: {self.state_reason}")
+
+
+def _fenced(reason: str) -> Fenced:
+    return Fenced(reason, error_code="topic_unavailable", status=503, retryable="yes", retry_after_ms=1000)

@@ -1,0 +1,206 @@
+"""What a node that starts finds of its topics, and where each goes on: what is to be refused, jumped, set aside."""
+
+from collections.abc import Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from siltlog.infra import names
+from siltlog.infra.records import OFFSET_JUMP
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.table import TopicTable
+from siltlog.infra.topic_config import TopicConfig
+from siltlog.ingest.log import state as wal_state
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.opening.found import Found, FoundFrame, check_contiguous
+from siltlog.ingest.opening.landed import Absent, Landed, landed, missing
+
+TABLES_AT_ONCE = 8
+
+
+@dataclass(slots=True)
+class Standing:
+    """What a topic's table says of this WAL."""
+
+    topic: TopicLog
+    known: wal_state.TopicState | None
+    landed: Landed
+    own: set[int]
+    """Partitions that this WAL claimed last, or nobody did."""
+    claimed: set[int] = field(default_factory=set)
+    """Those of them that it had just claimed from another when its last start was cut short."""
+    ahead: dict[int, int] = field(default_factory=dict)
+    """Those of them whose table is further than this WAL's own commits brought it, and how far these did: there is
+    another data dir that was the same as this one once, and has gone on."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where a topic goes on, by partition."""
+
+    topic: TopicLog
+    standing: Standing
+    foreign: set[int] = field(default_factory=set)
+    offsets: dict[int, int] = field(default_factory=dict)
+    """Of those partitions that jump."""
+    inherited: dict[int, int] = field(default_factory=dict)
+    """Of the foreign ones: below which offset the producers are known from the table."""
+    frames: dict[int, list[FoundFrame]] = field(default_factory=dict)
+    stranded: dict[int, list[Absent]] = field(default_factory=dict)
+    refusals: list[str] = field(default_factory=list)
+
+    def goes_on_at(self, partition: int) -> int:
+        """The table offset with the claim."""
+        return self.offsets.get(partition, self.topic.snapshot.offsets[partition])
+
+
+def standings(log: Log, found: Found, tables: Mapping[str, TopicTable]) -> list[Standing]:
+    """Raises Unavailable where a table cannot be read now."""
+
+    def standing(name: str, table: TopicTable) -> Standing:
+        topic = TopicLog(name, table, TopicConfig(table.snapshot.config.own, log.server_config), log.wal)
+        snapshot = table.snapshot
+        known = found.state.topics.get(topic.topic_id)
+        own_epochs = {0, *(known.epochs if known else ())}
+        own = {partition for partition, epoch in snapshot.epochs.items() if epoch in own_epochs}
+        found_landed = landed(log.store, snapshot, name, known)
+        claiming = known.claiming if known else {}
+        claimed = {
+            partition for partition in own & claiming.keys() if snapshot.offsets[partition] == claiming[partition]
+        }
+        result = Standing(topic, known, found_landed, own, claimed)
+        result.ahead = {
+            at: found_landed.offset(at)
+            for at in own - claimed
+            if 0 <= found_landed.offset(at) < snapshot.offsets[at]
+            and not (found_landed.in_doubt and _all_there(log.store, result, at, found))
+        }
+        return result
+
+    open_tables = [(name, table) for name, table in tables.items() if not table.snapshot.deleted]
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        return list(pool.map(lambda item: standing(*item), open_tables))
+
+
+def _all_there(store: ObjectStore, standing: Standing, partition: int, found: Found) -> bool:
+    """Whether all that the table has more than this WAL is known to have brought there are this WAL's records."""
+    topic = standing.topic
+    at, end = standing.landed.offset(partition), topic.snapshot.offsets[partition]
+    frames = [frame for frame in found.frames_of(topic.topic_id, partition) if frame.first_offset < end]
+    covered = bool(frames) and frames[0].first_offset <= at and frames[-1].next_offset >= end
+    return covered and not [
+        batch
+        for _, batch in missing(store, topic.name, topic.snapshot, partition, frames, at)
+        if batch.first_offset < end
+    ]
+
+
+def plans(
+    store: ObjectStore, found_standings: Sequence[Standing], found: Found, take_over: bool, accept_loss: bool
+) -> list[Plan]:
+    """Where each topic goes on, and what speaks against it. Raises CorruptData, Unavailable."""
+    # One topic is enough to tell: a copy that is behind in one may be so in any.
+    behind = any(standing.ahead for standing in found_standings)
+    return [_plan(store, standing, found, behind, take_over, accept_loss) for standing in found_standings]
+
+
+def _plan(
+    store: ObjectStore, standing: Standing, found: Found, behind: bool, take_over: bool, accept_loss: bool
+) -> Plan:
+    topic, known = standing.topic, standing.known
+    plan = Plan(topic, standing)
+    snapshot = topic.snapshot
+    claimed = {partition for partition, epoch in snapshot.epochs.items() if epoch != 0}
+    plan.foreign = claimed if behind else (claimed - standing.own) | standing.claimed
+    half = set() if behind else standing.claimed
+    taken = sorted(p for p in plan.foreign - half if snapshot.released[p] != snapshot.epochs[p])
+    if taken and not take_over:
+        plan.refusals.append(_owned_by_another(standing, taken))
+    if known is not None and snapshot.version < known.table_version and not accept_loss:
+        plan.refusals.append(
+            f"topic {topic.name}: its table is at version {snapshot.version}, but this server has seen version "
+            f"{known.table_version}: it was rolled back or restored. Put it back, or accept what is lost with "
+            "`silt serve --accept-loss`"
+        )
+    for partition in range(snapshot.partitions):
+        frames = found.frames_of(topic.topic_id, partition)
+        if partition in plan.foreign:
+            _plan_foreign(store, plan, partition, frames, jump=partition in taken)
+        else:
+            _plan_own(plan, partition, frames, accept_loss)
+    return plan
+
+
+def _owned_by_another(standing: Standing, taken: list[int]) -> str:
+    topic = standing.topic
+    where = f"topic {topic.name}, partitions {_listed(taken)}:"
+    copied = [partition for partition in taken if partition in standing.own]
+    if not copied:
+        return (
+            f"{where} another server, or another data dir, owns them. Stop that server cleanly, or start with its data "
+            "dir; if both are lost, `silt serve --take-over` goes on"
+        )
+    told = next((partition for partition in copied if partition in standing.ahead), None)
+    detail = ""
+    if told is not None:
+        came = standing.ahead[told]
+        wrote = f"those up to {came - 1}" if came else "none of them"
+        detail = (
+            f" Partition {told} has offsets up to {topic.snapshot.offsets[told] - 1} in its table, and this data dir "
+            f"brought it {wrote}."
+        )
+    return (
+        f"{where} this data dir is an older copy of the one that owns them, which went on.{detail} Start with that "
+        "one; if it is lost, `silt serve --take-over` goes on"
+    )
+
+
+def _plan_foreign(store: ObjectStore, plan: Plan, partition: int, frames: list[FoundFrame], *, jump: bool) -> None:
+    """Another has gone on with the partition: what this WAL has beside it is set aside, and no offset is used again."""
+    topic, known = plan.topic, plan.standing.known
+    table_offset = topic.snapshot.offsets[partition]
+    came = max(plan.standing.landed.offset(partition), 0)
+    absent = missing(store, topic.name, topic.snapshot, partition, frames, came)
+    if absent:
+        plan.stranded[partition] = absent
+    recorded = known.partitions.get(partition) if known else None
+    reached = max(recorded.next_offset if recorded else 0, frames[-1].next_offset if frames else 0)
+    if jump:
+        plan.offsets[partition] = -(-max(table_offset + 1, reached) // OFFSET_JUMP) * OFFSET_JUMP
+    elif reached > table_offset:
+        plan.offsets[partition] = reached
+
+
+def _plan_own(plan: Plan, partition: int, frames: list[FoundFrame], accept_loss: bool) -> None:
+    name, known = plan.topic.name, plan.standing.known
+    table_offset = plan.topic.snapshot.offsets[partition]
+    frames = [frame for frame in frames if frame.next_offset > table_offset]
+    check_contiguous(name, partition, frames)
+    plan.frames[partition] = frames
+    recorded = known.partitions.get(partition) if known else None
+    reached = frames[0].first_offset if frames else max(table_offset, recorded.next_offset if recorded else 0)
+    if reached <= table_offset:
+        return
+    if accept_loss:
+        plan.offsets[partition] = reached
+    else:
+        plan.refusals.append(
+            f"topic {name}, partition {partition}: offsets {table_offset} to {reached - 1} were acknowledged, but are "
+            "neither in the table nor in the write-ahead log. Put the table or the data dir back, or accept the loss "
+            "with `silt serve --accept-loss`"
+        )
+
+
+def missing_tables(store: ObjectStore, found: Found, there: Container[str]) -> list[str]:
+    """Topics the WAL knows whose table is not there at all; a deleted one still has its log of commits."""
+    return [
+        f"topic {state.name}: its table is gone from {store.uri(names.topic_path(state.name))}. Put it back, or accept "
+        "the loss with `silt serve --accept-loss`"
+        for state in found.state.topics.values()
+        if state.name not in there
+    ]
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:10]))
+    return shown if len(numbers) <= 10 else f"{shown} and {len(numbers) - 10} more"

@@ -1,0 +1,1 @@
+"""What is known of producers: sequences, epochs, idempotency keys."""

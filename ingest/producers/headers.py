@@ -1,0 +1,143 @@
+"""The headers by which a publish happens exactly once: a producer's, or an idempotency key."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from siltlog.infra import names
+from siltlog.infra.errors import problem
+from siltlog.infra.http.requests import INTEGER_MAX, whole_number
+from siltlog.ingest.producers.check import Producer
+from siltlog.ingest.producers.epochs import EPOCH_MAX
+from siltlog.ingest.producers.idempotency import IdempotencyKey, idempotency_key
+from siltlog.ingest.records.body import Body
+
+Headers = Mapping[str, str]
+"""Names are in lower case. Those that are read here come once: the server's door sees to that."""
+INCREASING = "increasing"
+_KEY = names.HEADER_IDEMPOTENCY_KEY.lower()
+_PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
+_PRODUCERS_OWN = {
+    name.lower(): name for name in (names.HEADER_PRODUCER_EPOCH, names.HEADER_SEQUENCE, names.HEADER_SEQUENCE_MODE)
+}
+_RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower()
+
+
+NAMES = (_KEY, _PRODUCER_ID, *_PRODUCERS_OWN, names.HEADER_PARTITION_COUNT.lower())
+"""All that are read here."""
+
+
+def publisher(
+    headers: Headers, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]
+) -> Producer | IdempotencyKey | None:
+    """Who publishes `body`, parsed from `content`; None for whoever does not say.
+
+    Gives the records the sequences that the headers say. Raises Refused.
+    """
+    producer_id = headers.get(_PRODUCER_ID)
+    key = headers.get(_KEY)
+    if producer_id is None:
+        for field, name in _PRODUCERS_OWN.items():
+            if field in headers:
+                raise problem("invalid_request", f"{name} needs {names.HEADER_PRODUCER_ID}")
+        return None if key is None else _key(key, body, content, media, query)
+    if key is not None:
+        raise problem(
+            "invalid_parameter",
+            f"{names.HEADER_IDEMPOTENCY_KEY} and {names.HEADER_PRODUCER_ID} are both given; send one",
+            parameter=names.HEADER_IDEMPOTENCY_KEY,
+        )
+    wrong = names.name_problem(producer_id)
+    if wrong is not None:
+        raise problem("invalid_parameter", f"{names.HEADER_PRODUCER_ID}: {wrong}", parameter=names.HEADER_PRODUCER_ID)
+    epoch = header_integer(headers, names.HEADER_PRODUCER_EPOCH, EPOCH_MAX)
+    first = header_integer(headers, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
+    if first is not None:
+        _give_sequences(body, first)
+    _check_named(body)
+    mode = headers.get(names.HEADER_SEQUENCE_MODE.lower(), "")
+    if mode not in ("", INCREASING):
+        raise problem(
+            "invalid_parameter",
+            f"{names.HEADER_SEQUENCE_MODE} must be {INCREASING}, or be left out, not {mode[:40]!r}",
+            parameter=names.HEADER_SEQUENCE_MODE,
+        )
+    return Producer(producer_id, epoch or 0, mode == INCREASING)
+
+
+def are_stored(headers: Headers) -> bool:
+    """Whether the records were stored before. Raises Refused `invalid_parameter`."""
+    text = headers.get(names.HEADER_TIMESTAMPS.lower(), "")
+    if text not in ("", names.TIMESTAMPS_STORED):
+        raise problem(
+            "invalid_parameter",
+            f"{names.HEADER_TIMESTAMPS} must be {names.TIMESTAMPS_STORED}, or be left out, not {text[:40]!r}",
+            parameter=names.HEADER_TIMESTAMPS,
+        )
+    return text == names.TIMESTAMPS_STORED
+
+
+def header_integer(headers: Headers, name: str, maximum: int) -> int | None:
+    """None when it is not given. Raises Refused `invalid_parameter`."""
+    text = headers.get(name.lower())
+    if text is None:
+        return None
+    number = whole_number(text)
+    if number is None or number > maximum:
+        raise problem(
+            "invalid_parameter", f"{name} must be a whole number from 0 to {maximum}, not {text[:40]!r}", parameter=name
+        )
+    return number
+
+
+def _key(text: str, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]) -> IdempotencyKey:
+    # All that says what is to be stored; how long the answer may take is not part of it.
+    said = [media]
+    for name, value in query:
+        if name not in ("acks", "timeout_ms"):
+            said += (name, value)
+    if media == names.MEDIA_BYTES and body.rows is not None:
+        for field, content_of in body.rows.headers[0] or ():
+            said += (_RECORD_PREFIX + field, (content_of or b"").decode("latin-1"))
+    return idempotency_key(text, content, *(part.encode() for part in said))
+
+
+def _give_sequences(body: Body, first: int) -> None:
+    """Silt-Sequence: the first sequence of a body for one partition. A record that says another is no tie to break."""
+    wrong: int | None = None
+    if body.rows is not None:
+        several = len(set(body.rows.partitions)) > 1
+        given = enumerate(body.rows.sequences)
+        wrong = next((index for index, own in given if own not in (None, first + index)), None)
+        body.rows.sequences = list(range(first, first + body.count))
+    else:
+        several = body.partition is not None and bool((body.partition != body.partition[0]).any())
+        sequence = np.arange(first, first + body.count, dtype=np.int64)
+        if body.sequence is not None and (clash := body.sequence != sequence).any():
+            wrong = int(np.argmax(clash))
+        body.sequence = sequence
+    if several:
+        raise problem("invalid_request", "Silt-Sequence is for a body of one partition; give each record its sequence")
+    if wrong is not None:
+        raise problem(
+            "invalid_record",
+            f"record {wrong} has another sequence than {first + wrong}, which {names.HEADER_SEQUENCE} gives it",
+            index=wrong,
+        )
+
+
+def _check_named(body: Body) -> None:
+    if body.rows is not None:
+        missing: Any = [p < 0 or s is None for p, s in zip(body.rows.partitions, body.rows.sequences, strict=True)]
+    elif body.partition is None or body.sequence is None:
+        missing = [True]
+    else:
+        missing = body.partition < 0
+    if any(missing) if isinstance(missing, list) else missing.any():
+        index = int(np.argmax(missing))
+        raise problem(
+            "invalid_record",
+            f"record {index}: with Silt-Producer-Id every record names its partition and its sequence",
+            index=index,
+        )

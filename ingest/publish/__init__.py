@@ -1,0 +1,1 @@
+"""Publishing over HTTP, from the fast path and from within the server."""

@@ -1,0 +1,64 @@
+"""When a publish may be answered: once its records have reached the acks that was asked for, or its time is over."""
+
+import asyncio
+from collections.abc import Callable
+
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.ingest.log.log import Appended
+from siltlog.ingest.log.topic import TopicLog
+
+Wait = asyncio.Future[None]
+
+
+async def acknowledged(
+    topic: TopicLog, appended: Appended, acks: str, timeout_seconds: float, wake_flusher: Callable[[], None]
+) -> None:
+    """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached."""
+    loop = asyncio.get_running_loop()
+    reached = "none"
+    future = appended.durable
+    waits: list[Wait] = []
+    timer = loop.call_later(timeout_seconds, lambda: _expire(future, late(topic, acks, reached)))
+
+    def in_time(future: Wait) -> Wait:
+        # The timer may have fired between one wait and the next.
+        if loop.time() >= timer.when():
+            _expire(future, late(topic, acks, reached))
+        return future
+
+    try:
+        await future
+        if topic.state in ("fenced", "deleted"):
+            # It is on this disk, but another node owns the topic by now, or it has ended: nobody may rely on it, nor
+            # wait for its table.
+            raise topic.gone()
+        waits += [wait for log, end in appended.ends if (wait := log.when_synced(end)) is not None]
+        for future in waits:
+            await in_time(future)
+        reached = "wal"
+        if acks == "table":
+            waits += [wait for log, end in appended.ends if (wait := log.when_in_table(end)) is not None]
+            wake_flusher()
+            for future in waits:
+                await in_time(future)
+    finally:
+        timer.cancel()
+        for wait in waits:
+            if not wait.cancel() and not wait.cancelled():
+                # Failed with the others; one of them was raised.
+                wait.exception()
+
+
+def _expire(future: Wait, error: SiltlogError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def late(topic: TopicLog, acks: str, reached: str) -> SiltlogError:
+    """What a publish is answered whose time is over."""
+    return problem(
+        "ack_timeout",
+        f"acks={acks} was not reached in time for topic {topic.name}; the records may still land. Repeat the "
+        "request only with a producer id or an idempotency key",
+        acks=reached,
+    )

@@ -1,0 +1,65 @@
+"""`/v1/topics/{topic}/producers/{producer}`: claim a producer's next epoch, or ask where it stopped."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from siltlog.infra import names
+from siltlog.infra.errors import problem
+from siltlog.infra.http.requests import Query, json_reply
+from siltlog.ingest.flush.producer_objects import StateWriter
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic import TopicLog
+
+
+class ProducersHttp:
+    def __init__(self, log: Log, states: StateWriter) -> None:
+        self._log = log
+        self._states = states
+
+    def routes(self) -> list[Route]:
+        path = "/v1/topics/{topic}/producers/{producer}"
+        return [Route(path, self.describe, methods=["GET"]), Route(path, self.claim, methods=["POST"])]
+
+    async def claim(self, request: Request) -> Response:
+        topic, producer_id = self._named(request)
+        if topic.system:
+            raise problem("forbidden", f"the topic {topic.name} is the system's: it has no producers of users")
+        epoch = await self._log.claim_producer(topic, producer_id)
+        await self._states.store_claims(topic)
+        # What an older epoch had sequenced before was made durable with the claim, and nothing of it comes after.
+        return json_reply(_document(topic, producer_id, epoch))
+
+    async def describe(self, request: Request) -> Response:
+        topic, producer_id = self._named(request)
+        document = _document(topic, producer_id, _epoch(topic, producer_id))
+        # A sequence must not be named as seen before it is sure to be there after a crash.
+        await self._log.group_commit.commit()
+        return json_reply(document)
+
+    def _named(self, request: Request) -> tuple[TopicLog, str]:
+        Query(request, ())
+        topic = self._log.topic(request.path_params["topic"])
+        producer_id: str = request.path_params["producer"]
+        wrong = names.name_problem(producer_id)
+        if wrong is not None:
+            raise problem("invalid_parameter", f"the producer's id: {wrong}", parameter="producer")
+        return topic, producer_id
+
+
+def _epoch(topic: TopicLog, producer_id: str) -> int:
+    used = max(log.sequencer.epoch_of(producer_id) for log in topic.partitions)
+    return max(used, topic.producers.claims.epoch(producer_id))
+
+
+def _document(topic: TopicLog, producer_id: str, epoch: int) -> dict[str, Any]:
+    """Only the partitions in which the producer is known; in every other it goes on from 0."""
+    partitions = []
+    for log in topic.partitions:
+        end = log.sequencer.end_of(producer_id)
+        if end is not None:
+            next_sequence = log.sequencer.next_sequence(producer_id)
+            partitions.append({"partition": log.partition, "next_sequence": next_sequence, "last_offset": end - 1})
+    return {"producer_id": producer_id, "producer_epoch": epoch, "partitions": partitions}

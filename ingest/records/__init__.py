@@ -1,0 +1,1 @@
+"""Records as they come: bodies in every format become columns, split by partition."""

@@ -1,0 +1,238 @@
+"""Records of one partition on their way from the door to the table, as Arrow columns.
+
+A `LogBatch` holds only the columns that have something in them; offsets are implied by the first one, and the
+producer columns, which repeat one value for thousands of rows, travel as runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from siltlog.infra.arrow.pieces import Pieces
+from siltlog.infra.columns import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
+
+_FIELDS = (
+    pa.field("timestamp", TIMESTAMP),
+    pa.field("value", pa.binary()),
+    pa.field("key", pa.binary()),
+    pa.field("headers", HEADERS),
+    pa.field("sequence", pa.int64()),
+)
+"""The columns a payload may have; bit i of a payload's mask says that column i is there. Only ever appended to."""
+
+_READ_FIELDS = [field for field in RECORD_SCHEMA if field.name not in ("partition", "offset")]
+_SCHEMAS = [pa.schema([f for i, f in enumerate(_FIELDS) if mask >> i & 1]) for mask in range(1 << len(_FIELDS))]
+_MASKS = {tuple(schema.names): mask for mask, schema in enumerate(_SCHEMAS)}
+_SCHEMA_BYTES = [schema.serialize().size for schema in _SCHEMAS]
+_PREFIX_ALIGN = 64
+SMALL_BYTES_MAX = 64 * 1024
+"""A batch below it is joined with its neighbours before a file is made of them."""
+JOINED_BYTES_MAX = 64 * 1024
+"""A message up to this size is made in one piece: writing it piece by piece would cost more than copying it."""
+
+
+class ProducerRun(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Neighbouring records of one producer; their sequences rise by one from `first_sequence`.
+
+    `first_sequence` is None where the batch has a `sequence` column of its own (sequences with gaps).
+    """
+
+    producer_id: str
+    producer_epoch: int
+    first_sequence: int | None
+
+
+class _Prefix(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    mask: int
+    rows: int
+    runs: list[tuple[int, ProducerRun | None]]
+
+
+_encode_prefix = msgspec.msgpack.Encoder().encode
+_decode_prefix = msgspec.msgpack.Decoder(_Prefix).decode
+Runs = tuple[tuple[int, ProducerRun | None], ...]
+"""(rows, run) in order; None for records without a producer; empty when no record has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """`columns` has `timestamp` and `value`, and `key`, `headers`, `sequence` where any record has one."""
+
+    first_offset: int
+    columns: pa.RecordBatch
+    nbytes: int
+    """About what the records take; kept, because asking Arrow costs as much as making a small batch."""
+    runs: Runs = ()
+
+    @property
+    def rows(self) -> int:
+        rows: int = self.columns.num_rows
+        return rows
+
+    @property
+    def next_offset(self) -> int:
+        return self.first_offset + self.rows
+
+    def slice(self, first_offset: int, next_offset: int) -> "LogBatch":
+        """The records in [first_offset, next_offset), which must lie within the batch."""
+        if first_offset == self.first_offset and next_offset == self.next_offset:
+            return self
+        skip, rows = first_offset - self.first_offset, next_offset - first_offset
+        nbytes = self.nbytes * rows // self.rows
+        return LogBatch(first_offset, self.columns.slice(skip, rows), nbytes, _slice_runs(self.runs, skip, rows))
+
+    def payload(self) -> tuple[bytes | pa.Buffer, ...]:
+        """The pieces of a frame: a length-prefixed description, then one Arrow IPC record batch message.
+
+        The buffers of a large batch are not copied.
+        """
+        mask = _MASKS[tuple(self.columns.schema.names)]
+        prefix = _encode_prefix(_Prefix(mask, self.rows, list(self.runs)))
+        padding = -(4 + len(prefix)) % _PREFIX_ALIGN
+        head = len(prefix).to_bytes(4, "little") + prefix + b"\0" * padding
+        if self.nbytes <= JOINED_BYTES_MAX:
+            return (b"".join((head, self.columns.serialize())),)
+        return (head, *_message_pieces(self.columns, mask))
+
+    @classmethod
+    def from_payload(cls, first_offset: int, payload: pa.Buffer) -> "LogBatch":
+        """Zero-copy: the columns keep `payload` alive."""
+        length = int.from_bytes(payload.slice(0, 4).to_pybytes(), "little")
+        prefix = _decode_prefix(payload.slice(4, length).to_pybytes())
+        message = payload.slice(4 + length + -(4 + length) % _PREFIX_ALIGN)
+        columns = pa.ipc.read_record_batch(message, _SCHEMAS[prefix.mask])
+        return cls(first_offset, columns, payload.size, tuple(prefix.runs))
+
+
+def _message_pieces(columns: pa.RecordBatch, mask: int) -> list[bytes | pa.Buffer]:
+    """The record batch message of `columns`, as it comes out of a stream's writer after the schema."""
+    sink = Pieces(_SCHEMA_BYTES[mask])
+    with pa.PythonFile(sink, mode="w") as out, pa.ipc.new_stream(out, _SCHEMAS[mask]) as writer:
+        writer.write_batch(columns)
+    return sink.pieces
+
+
+def record_batch(
+    timestamp: pa.Array,
+    value: pa.Array,
+    key: pa.Array | None,
+    headers: pa.Array | None,
+    sequence: pa.Array | None = None,
+) -> pa.RecordBatch:
+    """The columns of a LogBatch; those that are None or all null are left out."""
+    columns = [timestamp, value]
+    mask = 0b11
+    for bit, column in ((2, key), (3, headers), (4, sequence)):
+        if column is not None and column.null_count < len(column):
+            columns.append(column)
+            mask |= 1 << bit
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[mask])
+
+
+def concat(batches: Sequence[LogBatch], memory_pool: pa.MemoryPool | None = None) -> LogBatch:
+    """One batch of contiguous batches (at least one); a column that only some have is null in the others.
+
+    Its columns are in `memory_pool`, or Arrow's default.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    mask = 0
+    for batch in batches:
+        mask |= _MASKS[tuple(batch.columns.schema.names)]
+    schema = _SCHEMAS[mask]
+    table = pa.concat_batches([_with_columns(batch.columns, schema) for batch in batches], memory_pool)
+    nbytes = sum(batch.nbytes for batch in batches)
+    return LogBatch(batches[0].first_offset, table, nbytes, _concat_runs(batches))
+
+
+def joined(batches: Sequence[LogBatch]) -> list[LogBatch]:
+    """The same records in fewer batches: small neighbours become one, because each batch costs as much as a hundred
+    records when its columns are made."""
+    found: list[LogBatch] = []
+    small: list[LogBatch] = []
+    for batch in batches:
+        if batch.nbytes >= SMALL_BYTES_MAX:
+            if small:
+                found.append(concat(small))
+                small = []
+            found.append(batch)
+        else:
+            small.append(batch)
+    if small:
+        found.append(concat(small))
+    return found
+
+
+def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
+    """The batch as readers see it: RECORD_SCHEMA."""
+    rows, columns = batch.rows, batch.columns
+    there = columns.schema.names
+    own = [columns.column(field.name) if field.name in there else nulls(rows, field.type) for field in _READ_FIELDS]
+    arrays = [pa.array(np.full(rows, partition, np.int32)), _offsets(batch), *own]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def file_columns(batch: LogBatch) -> pa.Table:
+    """The batch as it is stored in a data file: FILE_SCHEMA."""
+    full = _with_columns(batch.columns, _SCHEMAS[0b01111])
+    producer_id, producer_epoch, sequence = _producer_columns(batch)
+    columns = [_offsets(batch), full.column("timestamp"), full.column("key"), full.column("value")]
+    columns += [full.column("headers"), producer_id, producer_epoch, sequence]
+    return pa.Table.from_arrays(columns, schema=FILE_SCHEMA)
+
+
+def _offsets(batch: LogBatch) -> pa.Array:
+    return pa.array(np.arange(batch.first_offset, batch.next_offset, dtype=np.int64))
+
+
+def _with_columns(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if columns.schema.names == schema.names:
+        return columns
+    there = set(columns.schema.names)
+    arrays = [
+        columns.column(field.name) if field.name in there else nulls(columns.num_rows, field.type) for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _producer_columns(batch: LogBatch) -> tuple[pa.Array, pa.Array, pa.Array]:
+    rows = batch.rows
+    if not batch.runs:
+        return nulls(rows, pa.string()), nulls(rows, pa.int32()), nulls(rows, pa.int64())
+    counts = [count for count, _ in batch.runs]
+    index = np.repeat(np.arange(len(counts)), counts)
+    ids = pa.array([run.producer_id if run else None for _, run in batch.runs], pa.string()).take(pa.array(index))
+    epochs = pa.array([run.producer_epoch if run else None for _, run in batch.runs], pa.int32()).take(pa.array(index))
+    own = batch.columns.column("sequence") if "sequence" in batch.columns.schema.names else nulls(rows, pa.int64())
+    parts, at = [], 0
+    for count, run in batch.runs:
+        if run is not None and run.first_sequence is not None:
+            parts.append(pa.array(np.arange(run.first_sequence, run.first_sequence + count, dtype=np.int64)))
+        else:
+            parts.append(own.slice(at, count))
+        at += count
+    return ids, epochs, pa.concat_arrays(parts)
+
+
+def _slice_runs(runs: Runs, skip: int, rows: int) -> Runs:
+    out: list[tuple[int, ProducerRun | None]] = []
+    for count, run in runs:
+        drop = min(skip, count)
+        take = min(count - drop, rows)
+        skip -= drop
+        rows -= take
+        if take and run is not None:
+            first = None if run.first_sequence is None else run.first_sequence + drop
+            out.append((take, ProducerRun(run.producer_id, run.producer_epoch, first)))
+        elif take:
+            out.append((take, None))
+    return tuple(out) if any(run for _, run in out) else ()
+
+
+def _concat_runs(batches: Sequence[LogBatch]) -> Runs:
+    if not any(batch.runs for batch in batches):
+        return ()
+    return tuple(run for batch in batches for run in (batch.runs or ((batch.rows, None),)))

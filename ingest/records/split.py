@@ -1,0 +1,229 @@
+"""A parsed body, checked against its topic and split by partition. Pure: `now_us` is an argument."""
+
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltlog.infra.arrow.partitioner import partition_of, partitions_of
+from siltlog.infra.clock import format_us
+from siltlog.infra.columns import TIMESTAMP
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.topic_config import TopicConfig
+from siltlog.ingest.records.batch import record_batch
+from siltlog.ingest.records.body import Body, Rows
+
+SECONDS_LOOK_MAX_MS = 100_000_000_000
+"""Milliseconds below this are before 1973-03-03: whoever sent them meant seconds."""
+
+
+@dataclass(slots=True)
+class Slice:
+    """The records of one partition, in the body's order. `sequences` has their sequences where the body had any."""
+
+    partition: int
+    count: int
+    records: Rows | pa.RecordBatch
+    sequences: npt.NDArray[np.int64] | None
+
+
+@dataclass(slots=True)
+class Split:
+    slices: list[Slice]
+    partition_of_record: npt.NDArray[np.int32] | list[int]
+
+    def positions(self, first_offsets: dict[int, int | None]) -> list[tuple[int, int | None]]:
+        """(partition, offset) of every record in the body's order, given the first offset of each slice."""
+        if len(self.slices) == 1:
+            [only] = self.slices
+            first = first_offsets[only.partition]
+            offsets = repeat(None, only.count) if first is None else range(first, first + only.count)
+            return list(zip(repeat(only.partition), offsets, strict=False))
+        counters = dict(first_offsets)
+        out: list[tuple[int, int | None]] = []
+        for partition in np.asarray(self.partition_of_record).tolist():
+            offset = counters[partition]
+            out.append((partition, offset))
+            if offset is not None:
+                counters[partition] = offset + 1
+        return out
+
+
+def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record_bytes_max: int, now_us: int) -> Split:
+    """Raises Refused that names the index of the first bad record; `keyless` is the partition of keyless records."""
+    limit = min(record_bytes_max, config.integer("max.record.bytes"))
+    if body.rows is not None:
+        _finish_rows(body.rows, config, limit, now_us, body.stored)
+        return _split_rows(body.rows, partitions, keyless)
+    assert body.value is not None
+    _check_sizes(body, limit)
+    timestamp = _finish_timestamps(body, config, now_us)
+    targets = _targets(body, partitions, keyless)
+    columns = record_batch(timestamp, body.value, body.key, body.headers)
+    first = int(targets[0])
+    if (targets == first).all():
+        return Split([Slice(first, body.count, columns, body.sequence)], targets)
+    columns, sequences = _by_partition(columns, body.sequence, targets)
+    counts = np.bincount(targets)
+    slices, at = [], 0
+    for partition in np.flatnonzero(counts).tolist():
+        count = int(counts[partition])
+        own = None if sequences is None else sequences[at : at + count]
+        slices.append(Slice(partition, count, columns.slice(at, count), own))
+        at += count
+    return Split(slices, targets)
+
+
+def _by_partition(
+    columns: pa.RecordBatch, sequences: npt.NDArray[np.int64] | None, targets: npt.NDArray[np.int32]
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64] | None]:
+    """The records of one partition behind those of the one before it, each in the body's order."""
+    if (targets[1:] >= targets[:-1]).all():
+        # As clients send them that know the partitions.
+        return columns, sequences
+    # A stable sort of 16-bit numbers is a radix sort.
+    order = np.argsort(targets.astype(np.uint16), kind="stable")
+    return columns.take(pa.array(order)), None if sequences is None else sequences[order]
+
+
+def _finish_rows(rows: Rows, config: TopicConfig, limit: int, now_us: int, stored: bool) -> None:
+    append_time = config["timestamp.type"] == "append"
+    bounds: tuple[int, int] | None = None
+    for index, given in enumerate(rows.timestamps):
+        if given is None or append_time:
+            rows.timestamps[index] = now_us
+            continue
+        bounds = bounds or config.times_us(now_us, stored=stored)
+        if not bounds[0] <= given <= bounds[1]:
+            raise _wrong_time(given, index, config, now_us)
+    for index, value in enumerate(rows.values):
+        size = len(value or b"") + len(rows.keys[index] or b"")
+        if rows.headers[index]:
+            size += sum(len(name.encode()) + len(content or b"") for name, content in rows.headers[index] or ())
+        if size > limit:
+            raise _record_too_large(index, size, limit)
+
+
+def _split_rows(rows: Rows, partitions: int, keyless: int) -> Split:
+    targets = []
+    for index, key in enumerate(rows.keys):
+        partition = rows.partitions[index]
+        if partition < 0:
+            partition = keyless if key is None else partition_of(key, partitions)
+        elif partition >= partitions:
+            raise _unknown_partition(index, partition, partitions)
+        targets.append(partition)
+    sequences = None
+    if any(sequence is not None for sequence in rows.sequences):
+        if None in rows.sequences:
+            index = rows.sequences.index(None)
+            raise problem("invalid_record", f"record {index} has no sequence, but others have", index=index)
+        sequences = np.array(rows.sequences, np.int64)
+    if targets.count(targets[0]) == len(targets):
+        return Split([Slice(targets[0], len(targets), rows, sequences)], targets)
+    slices = []
+    for partition in sorted(set(targets)):
+        at = [index for index, target in enumerate(targets) if target == partition]
+        own = Rows(
+            [rows.timestamps[i] for i in at],
+            [rows.keys[i] for i in at],
+            [rows.values[i] for i in at],
+            [rows.headers[i] for i in at],
+            [],
+            [rows.sequences[i] for i in at],
+        )
+        slices.append(Slice(partition, len(at), own, None if sequences is None else sequences[at]))
+    return Split(slices, targets)
+
+
+def _targets(body: Body, partitions: int, keyless: int) -> npt.NDArray[np.int32]:
+    explicit = body.partition
+    if explicit is not None:
+        beyond = explicit >= partitions
+        if beyond.any():
+            index = int(np.argmax(beyond))
+            raise _unknown_partition(index, int(explicit[index]), partitions)
+        missing = explicit < 0
+        if not missing.any():
+            return explicit
+    if body.key is None:
+        hashed = np.full(body.count, keyless, np.int32)
+    else:
+        hashed = partitions_of(body.key, partitions, keyless)
+    return hashed if explicit is None else np.where(missing, hashed, explicit)
+
+
+def _finish_timestamps(body: Body, config: TopicConfig, now_us: int) -> pa.Array:
+    if body.timestamp is None or config["timestamp.type"] == "append":
+        return pa.array(np.full(body.count, now_us, np.int64)).view(TIMESTAMP)
+    micros: Any = body.timestamp.view(pa.int64())
+    low_high = pc.min_max(micros)
+    earliest_us, latest_us = config.times_us(now_us, stored=body.stored)
+    for extreme in (low_high["max"].as_py(), low_high["min"].as_py()):
+        if extreme is not None and not earliest_us <= extreme <= latest_us:
+            raise _wrong_time(extreme, pc.index(micros, extreme).as_py(), config, now_us)
+    if body.timestamp.null_count:
+        return micros.fill_null(now_us).view(TIMESTAMP)
+    return body.timestamp
+
+
+def _wrong_time(given_us: int, index: int, config: TopicConfig, now_us: int) -> SiltlogError:
+    looks = "send milliseconds since 1970, or RFC 3339"
+    if given_us > now_us:
+        name, where = "timestamp.after.max.ms", "ahead of"
+    else:
+        name, where = "timestamp.before.max.ms", "behind"
+        if 0 < given_us // 1000 < SECONDS_LOOK_MAX_MS:
+            looks = "it looks like seconds: send milliseconds"
+    return problem(
+        "invalid_record",
+        f"record {index}: its timestamp, {format_us(given_us)}, is more than {name} ({config.integer(name)}) {where} "
+        f"the server's clock; {looks}. The topic's setting {name} allows other times, -1 all",
+        index=index,
+    )
+
+
+def _check_sizes(body: Body, limit: int) -> None:
+    if body.nbytes <= limit:
+        return
+    sizes = _lengths(body.value)
+    if body.key is not None:
+        sizes = sizes + _lengths(body.key)
+    if body.headers is not None:
+        parents = pc.list_parent_indices(body.headers).to_numpy()
+        flat = pc.list_flatten(body.headers)
+        each = _lengths(flat.field("key").cast(pa.binary())) + _lengths(flat.field("value"))
+        sizes = sizes + np.bincount(parents, weights=each, minlength=body.count).astype(np.int64)
+    above = sizes > limit
+    if above.any():
+        index = int(np.argmax(above))
+        raise _record_too_large(index, int(sizes[index]), limit)
+
+
+def _lengths(column: pa.Array | None) -> npt.NDArray[np.int64]:
+    assert column is not None
+    lengths: npt.NDArray[np.int64] = (
+        pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return lengths
+
+
+def _record_too_large(index: int, size: int, limit: int) -> SiltlogError:
+    return problem(
+        "record_too_large",
+        f"record {index} has {size} bytes; the limit is {limit} (max.record.bytes of the topic, SILT_RECORD_BYTES_MAX)",
+        index=index,
+        limit=limit,
+    )
+
+
+def _unknown_partition(index: int, partition: int, partitions: int) -> SiltlogError:
+    return problem(
+        "unknown_partition",
+        f"record {index} names partition {partition}, but the topic has partitions 0 to {partitions - 1}",
+        index=index,
+    )

@@ -1,0 +1,1 @@
+"""Topics that are opened, made, changed and deleted."""

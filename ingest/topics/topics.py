@@ -1,0 +1,340 @@
+"""The life of a topic: created, claimed, changed, deleted. Each is one commit on the topic's table."""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from siltlog.infra import names
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, UnknownTopic, problem
+from siltlog.infra.table.lifecycle import check_growth
+from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.table.table import TopicTable
+from siltlog.infra.telemetry import Logger
+from siltlog.infra.topic_config import TopicConfig, Value, validated_partitions
+from siltlog.ingest.log import state as wal_state
+from siltlog.ingest.log.log import Log, Unmade
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.producers import objects as producer_state
+
+PARTITIONS_DEFAULT = 1
+EPOCH_OWN_BITS = 32
+"""The low bits of an epoch are drawn anew for each claim; those above them count."""
+SETTLE_SECONDS = 0.5
+"""How often it is asked whether a commit without an answer has landed."""
+
+
+class Topics:
+    """Creates topics, one at a time; changes and deletes them."""
+
+    def __init__(self, log: Log, logger: Logger) -> None:
+        self._log = log
+        self._logger = logger
+        self._lock = asyncio.Lock()
+
+    async def create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
+        """Raises TopicExists, Refused `invalid_request` or `invalid_config`."""
+        wrong = names.topic_name_problem(name)
+        if wrong is not None:
+            raise problem("invalid_request", wrong)
+        return await self._create(name, partitions, config)
+
+    async def _create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
+        validated_partitions(partitions)
+        own = TopicConfig(config)
+        async with self._lock:
+            topic = self._begun(name)
+            if topic is None:
+                self._check_free(name)
+                topic = TopicLog(
+                    name,
+                    await asyncio.to_thread(self._make_table, name, partitions, own),
+                    TopicConfig(own.own, self._log.server_config),
+                    self._log.wal,
+                )
+                # Known before it is claimed: the WAL's state must never lack a topic whose epoch the WAL has taken.
+                topic.state, topic.state_reason = "creating", "its creation is not finished; create it again"
+                self._log.add_topic(topic)
+            elif len(topic.partitions) != partitions or topic.config.own != own.own:
+                raise _exists(name)
+            async with topic.table_lock:
+                if topic.epochs:
+                    # A claim before this one may have landed without an answer.
+                    found = await asyncio.to_thread(topic.table.refresh)
+                    ours = {0, *found.released.values(), *topic.epochs}
+                    if found.topic_id != topic.topic_id or found.deleted or not ours.issuperset(found.epochs.values()):
+                        # Another node's by now: to claim it again would fence that node.
+                        self._log.remove_topic(topic)
+                        topic.close("deleted", "another node has it")
+                        raise _exists(name)
+                await claim(self._log, topic)
+                for log in topic.partitions:
+                    log.begin(0, 0, 0, topic.epochs[-1])
+                topic.state, topic.state_reason = "open", ""
+        self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
+        return topic
+
+    def _make_table(self, name: str, partitions: int, own: TopicConfig) -> TopicTable:
+        """Raises TopicExists unless the name is free, or has just what was asked for and nobody has used it yet."""
+        log = self._log
+        try:
+            return TopicTable.create(
+                log.store,
+                name,
+                topic_id=str(uuid.uuid4()),
+                partitions=partitions,
+                config=own,
+                created_us=log.clock.now_us(),
+                clock=log.clock,
+            )
+        except TopicExists:
+            # It may have been made by an attempt that got no answer.
+            table = TopicTable.open(log.store, name, log.clock)
+            found = table.snapshot
+            unused = not found.deleted and not any(found.offsets.values())
+            untaken = all(epoch in (0, found.released[partition]) for partition, epoch in found.epochs.items())
+            if not (unused and untaken and found.partitions == partitions and found.config.own == own.own):
+                raise
+            return table
+
+    def _begun(self, name: str) -> TopicLog | None:
+        """The topic, when it was made and could not be claimed."""
+        return next((topic for topic in self._log.topics() if topic.name == name and topic.state == "creating"), None)
+
+    async def find_or_create(
+        self, name: str, partitions: int | None, config: Mapping[str, Value]
+    ) -> tuple[TopicLog, bool]:
+        """The topic and whether it is new; TopicExists when it is there and is not as asked for."""
+        try:
+            return await self.create(name, PARTITIONS_DEFAULT if partitions is None else partitions, config), True
+        except TopicExists:
+            topic = next((topic for topic in self._log.topics() if topic.name == name), None)
+            if topic is None:
+                raise
+        if partitions not in (None, len(topic.partitions)):
+            raise _exists(name, f" with {len(topic.partitions)} partitions, not {partitions}")
+        for setting, value in config.items():
+            if topic.config.own.get(setting) != value:
+                raise _exists(name, f" with another {setting} than {value!r}")
+        return topic, False
+
+    def unmade(self, name: str, partitions: int) -> Unmade:
+        """The topic as `ensure` would make it."""
+        begun = self._begun(name)
+        if begun is None:
+            return Unmade(name, partitions, TopicConfig({}, self._log.server_config))
+        return Unmade(name, len(begun.partitions), begun.config)
+
+    async def ensure(self, name: str, partitions: int) -> TopicLog:
+        """The topic, made with `partitions` when it is not there; one whose creation was begun is ended as it began."""
+        unmade = self.unmade(name, partitions)
+        try:
+            return await self.create(name, len(unmade.partitions), unmade.config.own)
+        except TopicExists:
+            # There may be one whose name differs by case only.
+            with contextlib.suppress(UnknownTopic):
+                return self._log.topic(name)
+            raise
+
+    async def ensure_system(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
+        """A topic of the system's, made with `config` when it is not there, and grown to `partitions`."""
+        topic = next((topic for topic in self._log.topics() if topic.name == name), None)
+        if topic is None or topic.state == "creating":
+            begun = self._begun(name)
+            try:
+                if begun is not None:
+                    topic = await self._create(name, len(begun.partitions), begun.config.own)
+                else:
+                    topic = await self._create(name, partitions, config)
+            except TopicExists:
+                topic = self._log.topic(name)
+        if len(topic.partitions) < partitions:
+            topic = await self._alter(name, partitions, {})
+        return topic
+
+    async def alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
+        """A merge patch of the topic's settings, and more partitions; all of it in one commit, or nothing.
+
+        Raises UnknownTopic, Refused `invalid_request` or `invalid_config`, Unavailable.
+        """
+        if self._log.topic(name).system:
+            raise problem("forbidden", f"the topic {name} is the system's: it can be read, not changed")
+        if partitions is not None:
+            validated_partitions(partitions)
+        topic = await self._alter(name, partitions, changes)
+        dead = next((one for one in self._log.topics() if one.name == names.dead_letter_topic(name)), None)
+        if dead is not None and dead.state == "open" and len(dead.partitions) < len(topic.partitions):
+            try:
+                await self._alter(dead.name, len(topic.partitions), {})
+            except SiltlogError as error:
+                self._logger.warning(
+                    "dead letters of a topic have fewer partitions until the next one comes",
+                    topic=name,
+                    reason=error.detail,
+                )
+        return topic
+
+    async def _alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
+        topic = self._log.topic(name)
+        async with topic.table_lock:
+            if topic.state != "unavailable":
+                topic.check_open()
+            if topic.open_commit:
+                raise problem("topic_unavailable", f"topic {name}: whether its last flush landed is not known yet")
+            snapshot = await asyncio.to_thread(topic.table.refresh)
+            self._log.see_table(topic, snapshot)
+            config = topic.config.patched(changes)
+            unset = topic.config.own.keys() - config.own.keys()
+            changed = TopicConfig({setting: config.own[setting] for setting in changes if setting in config.own})
+            removed_files_ms = config.integer("removed.files.retention.ms")
+            count = len(topic.partitions) if partitions is None else partitions
+            check_growth(name, snapshot, count, changed)
+            if count > len(topic.partitions):
+                await self._grow(topic, count, changed, unset, removed_files_ms)
+            elif config.own != topic.config.own:
+                snapshot = await asyncio.to_thread(
+                    topic.table.set_config, changed, str(uuid.uuid4()), unset=unset, removed_files_ms=removed_files_ms
+                )
+                self._log.see_table(topic, snapshot)
+            else:
+                return topic
+        self._logger.info("topic changed", topic=name, partitions=count, config=dict(changes))
+        return topic
+
+    async def _grow(
+        self, topic: TopicLog, partitions: int, config: TopicConfig, unset: Collection[str], removed_files_ms: int
+    ) -> None:
+        commit_id = str(uuid.uuid4())
+        with topic.pause():
+            # The history says where the new count begins: what was sequenced by the old one must survive a crash.
+            await self._log.group_commit.commit()
+            first_offsets = [log.submitted_offset for log in topic.partitions]
+            version = topic.snapshot.version
+            try:
+                snapshot = await asyncio.to_thread(
+                    topic.table.grow,
+                    partitions,
+                    first_offsets,
+                    topic.epochs[-1],
+                    commit_id,
+                    config=config,
+                    unset=unset,
+                    removed_files_ms=removed_files_ms,
+                )
+            except OutcomeUnknown as error:
+                self._logger.warning("growing a topic: no answer yet", topic=topic.name, reason=error.detail)
+                snapshot = await self._settled(topic, commit_id, version)
+            self._log.see_table(topic, snapshot)
+
+    async def _settled(self, topic: TopicLog, commit_id: str, version: int) -> TableSnapshot:
+        """The table with that commit; raises Unavailable once it is sure that it did not land."""
+        while True:
+            outcome = await asyncio.to_thread(topic.table.outcome, commit_id, version)
+            grown = topic.table.snapshot.partitions > len(topic.partitions)
+            if outcome == "landed" or (outcome == "past" and grown):
+                return topic.table.snapshot
+            if outcome != "unknown":
+                raise problem("topic_unavailable", f"topic {topic.name} was not changed: its table cannot be written")
+            await asyncio.sleep(SETTLE_SECONDS)
+
+    async def delete(self, name: str) -> None:
+        """Removes the topic's records and its dead letters; its name may be used again. Raises UnknownTopic."""
+        topic = self._log.topic(name)
+        if topic.system:
+            raise problem("forbidden", f"the topic {name} is the system's and cannot be deleted")
+        # First: they must not outlive it, and come to a successor of its name.
+        await self._delete_dead_letters(name)
+        await self._delete(topic)
+        try:
+            # Whoever gave up a record meanwhile has made them anew.
+            await self._delete_dead_letters(name)
+        except SiltlogError as error:
+            self._logger.warning("dead letters of a deleted topic stay", topic=name, reason=error.detail)
+
+    async def _delete_dead_letters(self, name: str) -> None:
+        """Those of the topic, and before them what was given up where they were read themselves."""
+        dead = next((one for one in self._log.topics() if one.name == names.dead_letter_topic(name)), None)
+        if dead is not None:
+            await self._delete_dead_letters(dead.name)
+            await self._delete(dead)
+
+    async def _delete(self, topic: TopicLog) -> None:
+        name = topic.name
+        async with topic.table_lock:
+            if topic.state == "deleted":
+                raise topic.gone()
+            with contextlib.suppress(UnknownTopic):  # deleted already, by an attempt that got no answer
+                await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
+            # Gone before those who wait for it are told: they look whether it is there.
+            self._log.remove_topic(topic)
+            topic.close("deleted", "it was deleted")
+            try:
+                await asyncio.to_thread(producer_state.remove, self._log.store, name, topic.topic_id)
+            except SiltlogError as error:
+                self._logger.warning("producer state of a deleted topic stays", topic=name, reason=error.detail)
+        self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))
+        await self._log.group_commit.commit()
+        self._logger.info("topic deleted", topic=name, topic_id=topic.topic_id)
+
+    def _check_free(self, name: str) -> None:
+        for topic in self._log.topics():
+            if topic.name == name:
+                raise _exists(name)
+            if topic.name.lower() == name.lower():
+                raise problem(
+                    "topic_exists", f"there is a topic {topic.name}, which differs from {name} only by case", topic=name
+                )
+
+
+class AutoCreate:
+    """Makes the topics that are published to and are not there."""
+
+    def __init__(self, topics: Topics, partitions: int) -> None:
+        self._topics = topics
+        self._partitions = partitions
+
+    def unmade(self, name: str) -> Unmade:
+        """The topic as it would be made."""
+        return self._topics.unmade(name, self._partitions)
+
+    async def make(self, name: str) -> TopicLog:
+        return await self._topics.ensure(name, self._partitions)
+
+
+def _exists(name: str, how: str = "") -> SiltlogError:
+    return problem("topic_exists", f"there is a topic {name} already{how}", topic=name)
+
+
+async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None) -> None:
+    """Takes the next epoch of every partition: first into the WAL, durably, then into the table.
+
+    The WAL is told of `topic.claiming`, too. With `offsets` those partitions go on there. Raises Fenced when another
+    node claims at the same time.
+    """
+    former = topic.table.snapshot.epochs
+    epoch = _next_epoch(max([*former.values(), *topic.epochs]))
+    topic.epochs = [*topic.epochs, epoch][-wal_state.EPOCHS_REMEMBERED :]
+    claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming)
+    log.group_commit.add_control(wal_state.encode(claiming))
+    await log.group_commit.commit()
+    epochs = {partition.partition: epoch for partition in topic.partitions}
+    snapshot = await asyncio.to_thread(
+        topic.table.claim,
+        epochs,
+        str(uuid.uuid4()),
+        offsets=offsets,
+        former=former,
+        removed_files_ms=topic.config.integer("removed.files.retention.ms"),
+    )
+    # Who claimed it since has it.
+    topic.check_claimed(snapshot, epochs)
+    topic.see(snapshot)
+
+
+def _next_epoch(former: int) -> int:
+    """Above `former`, and not what another node takes that claims over the same one.
+
+    Who lost that race has its epoch in the WAL, and must not find it in the table later on as if it were its own.
+    """
+    return (former >> EPOCH_OWN_BITS) + 1 << EPOCH_OWN_BITS | uuid.uuid4().int >> 128 - EPOCH_OWN_BITS

@@ -1,0 +1,1 @@
+"""Audit: everything that is stored is read and proved."""

@@ -1,0 +1,1 @@
+"""Replay: a range of a topic published again."""

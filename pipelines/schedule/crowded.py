@@ -1,0 +1,82 @@
+"""Which tables have so many live files that merging them cannot wait for its time, and how far it gives way to others
+until then: counts in, a word out."""
+
+from collections.abc import Mapping
+
+from siltlog.pipelines.compaction.compact import LIVE_FILES_MAX
+from siltlog.pipelines.schedule.runs import NICENESS_MAX, Outcome
+
+MOVED_FILES = 500
+"""A run that left fewer files by so many got on, and so will the next one."""
+GROWN_FILES = 1_000
+"""So many more are worth another try where a run could not get on."""
+CALM_FILES = 500
+"""Up to so many, which come between two times of the schedule, compaction gives way to whatever else runs."""
+HURRIED_FILES = 1_500
+"""From so many on to nobody: by then files of a topic come more seldom, and its readers wait."""
+
+LiveFiles = Mapping[str, int]
+"""By topic, how many files its table names."""
+
+
+class CrowdedTables:
+    """What the last compaction came to. Counts may be some seconds old: it goes by the fewest files seen since."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] | None = None
+        """When the last run began; None before the first one of this runner, and after one that was cut short."""
+        self._fewest: dict[str, int] = {}
+        """Since it ended."""
+        self._failed = False
+        self._niceness = NICENESS_MAX
+        """Of the last run."""
+
+    def began(self, files: LiveFiles) -> int:
+        """The niceness that a run begins with."""
+        self._see(files)
+        self._niceness = min((niceness(self._to_merge(*each)) for each in files.items()), default=NICENESS_MAX)
+        self._before = dict(files)
+        self._fewest = {}
+        self._failed = False
+        return self._niceness
+
+    def ended(self, outcome: Outcome) -> None:
+        """After one that failed the next waits for its time."""
+        self._failed = outcome in ("failed", "found_wrong")
+        if outcome == "interrupted":
+            self._before = None
+
+    def crowded(self, files: LiveFiles) -> bool:
+        """Whether a run is due now. Not to be asked while one is under way."""
+        if self._failed:
+            return False
+        self._see(files)
+        return any(count > LIVE_FILES_MAX and self._worth_it(topic, count) for topic, count in files.items())
+
+    def outgrown(self, files: LiveFiles) -> bool:
+        """Whether the run under way gives way so much that a table has become crowded since it began."""
+        before = self._before or {}
+        return self._niceness > 0 and any(
+            count >= HURRIED_FILES and count >= before.get(topic, 0) + MOVED_FILES for topic, count in files.items()
+        )
+
+    def _see(self, files: LiveFiles) -> None:
+        for topic, count in files.items():
+            self._fewest[topic] = min(count, self._fewest.get(topic, count))
+
+    def _worth_it(self, topic: str, count: int) -> bool:
+        fewest = self._fewest[topic]
+        return self._got_on(topic) or fewest <= LIVE_FILES_MAX or count >= fewest + GROWN_FILES
+
+    def _to_merge(self, topic: str, count: int) -> int:
+        """Files that a run may find something to do with."""
+        return count if self._got_on(topic) else count - self._fewest[topic]
+
+    def _got_on(self, topic: str) -> bool:
+        return self._before is None or self._fewest[topic] <= self._before.get(topic, 0) - MOVED_FILES
+
+
+def niceness(files: int) -> int:
+    """How far a compaction gives way that finds so many files to merge: not at all once they crowd a table."""
+    room = (HURRIED_FILES - files) / (HURRIED_FILES - CALM_FILES)
+    return round(NICENESS_MAX * min(max(room, 0.0), 1.0))

@@ -1,0 +1,174 @@
+"""The schedule as `silt serve` and `silt schedule` run it: which commands its jobs are, and how they are told of."""
+
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from siltlog.infra import names
+from siltlog.infra.client import calls
+from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import ConfigError, Refused, SiltlogError
+from siltlog.infra.settings import ServerSettings, environment_with
+from siltlog.infra.store.store import open_store
+from siltlog.infra.telemetry import Logger
+from siltlog.pipelines.schedule.crowded import LiveFiles
+from siltlog.pipelines.schedule.lease import LEASE_MS, ScheduleLease
+from siltlog.pipelines.schedule.process import STOP_SECONDS, JobProcess
+from siltlog.pipelines.schedule.runs import JobRunRequest
+from siltlog.pipelines.schedule.scheduler import SETTLE_SECONDS, SPARK_JOBS, Scheduler
+from siltlog.pipelines.spark.java import find_java
+
+TELL_MS = 2_000
+"""How long a server that is away is waited for to be told of a run."""
+ASK_SECONDS = 30.0
+"""How often a server is asked for the files of its tables: the answer names every topic."""
+MODULE = "siltlog.job_process"
+
+
+def scheduler(
+    settings: ServerSettings,
+    url: str,
+    clock: Clock,
+    logger: Logger,
+    *,
+    live_files: Callable[[], LiveFiles] | None = None,
+    lease_ms: int = LEASE_MS,
+    settle_seconds: float = SETTLE_SECONDS,
+    holder_file: Path | None = None,
+) -> Scheduler:
+    """A runner of the jobs that `settings` name. `url` is where they tell of their runs.
+
+    `live_files` counts the files of the tables; unless it is given, the server at `url` is asked. `holder_file` is of
+    whoever alone runs the schedule now, and remembers the runner before, whose lease need not run out then.
+    """
+    store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    holder = str(uuid.uuid4())
+    former = "" if holder_file is None else _succeed(holder_file, holder)
+    lease = ScheduleLease(store, holder, settings.node_id, clock, lease_ms, former=former)
+    return Scheduler(
+        settings.crons(),
+        lease,
+        _starting(settings, url, logger),
+        clock,
+        logger,
+        new_run_id=lambda: str(uuid.uuid4()),
+        unavailable=_unavailable,
+        record=lambda run: _tell(run, url, clock, logger),
+        live_files=live_files or LiveFilesOfServer(url, clock),
+        settle_seconds=settle_seconds,
+    )
+
+
+def _succeed(holder_file: Path, holder: str) -> str:
+    """Writes down who runs the schedule of a data dir; who did before."""
+    try:
+        former = holder_file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        former = ""
+    with suppress(OSError):
+        holder_file.write_text(holder, "utf-8")
+    return former
+
+
+class ScheduleThread:
+    """A scheduler on a thread of its own: a signal's handler cannot take the locks that it uses."""
+
+    def __init__(self, runner: Scheduler) -> None:
+        self._runner = runner
+        self._thread = threading.Thread(target=runner.run, name="schedule", daemon=True)
+        self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it has ended, by itself; waits so long."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends its jobs; waits for them as long as they may take, and no longer for an object store."""
+        self._runner.stop()
+        self._thread.join(2 * STOP_SECONDS)
+
+
+class LiveFilesOfServer:
+    """Asks seldom, and says that there are none where no server answers."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._url = url
+        self._clock = clock
+        self._asked_at: float | None = None
+        self._found: LiveFiles = {}
+
+    def __call__(self) -> LiveFiles:
+        now = self._clock.monotonic()
+        if self._asked_at is None or now - self._asked_at >= ASK_SECONDS:
+            self._asked_at = now
+            transport = HttpTransport()
+            caller = Caller(Endpoints(self._url), transport, self._clock, retry_timeout_ms=0)
+            try:
+                self._found = {topic["name"]: topic["files"] for topic in caller.run(calls.topics(None))}
+            except SiltlogError:
+                self._found = {}
+            finally:
+                transport.close()
+        return self._found
+
+
+def _starting(
+    settings: ServerSettings, url: str, logger: Logger
+) -> Callable[[str, str, int, Callable[[], None]], JobProcess]:
+    """Jobs see the settings of whoever runs the schedule, flags included."""
+    given = {
+        "ROOT": settings.root_uri,
+        "DATA_DIR": str(settings.data_dir),
+        "S3_ENDPOINT": settings.s3_endpoint,
+        "S3_REGION": settings.s3_region,
+    }
+    common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
+
+    def start(job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
+        environment = environment_with({**common, names.ENV_RUN_ID: run_id})
+        return JobProcess(job, _command(job, niceness), environment, logger, on_end)
+
+    return start
+
+
+def _command(job: str, niceness: int) -> Sequence[str]:
+    return [sys.executable, "-m", MODULE, str(niceness), job]
+
+
+def _unavailable(job: str) -> str | None:
+    from siltlog.cli.main import COMMANDS
+
+    if job not in COMMANDS:
+        return f"this version has no silt {job}"
+    if job not in SPARK_JOBS:
+        return None
+    if find_spec("pyspark") is None:
+        return "it needs Spark: pip install 'siltlog[spark]'"
+    try:
+        find_java()
+    except ConfigError as error:
+        return error.detail
+    return None
+
+
+def _tell(run: JobRunRequest, url: str, clock: Clock, logger: Logger) -> bool:
+    """What the job told of itself came first, and stays. False where it may be told later."""
+    transport = HttpTransport()
+    caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=TELL_MS)
+    try:
+        caller.run(calls.record_job(msgspec.to_builtins(run)))
+    except SiltlogError as error:
+        logger.warning("a run is not in _jobs", job=run.job, run_id=run.run_id, reason=error.detail)
+        return isinstance(error, Refused)
+    finally:
+        transport.close()
+    return True

@@ -1,0 +1,368 @@
+"""Runs jobs by their cron expressions, for as long as it holds the right to.
+
+One thread looks what is due, starts each job as a child process, and notes in the lease what was run. A long one holds
+up none that is quick. A job that was stopped halfway is due again.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us, parse_us
+from siltlog.infra.cron import Cron
+from siltlog.infra.errors import SiltlogError
+from siltlog.infra.telemetry import Logger
+from siltlog.pipelines.schedule.crowded import CrowdedTables, LiveFiles
+from siltlog.pipelines.schedule.lease import JobState, ScheduleLease
+from siltlog.pipelines.schedule.plan import DueRun, carried_on, due_runs, next_us
+from siltlog.pipelines.schedule.process import STOP_SECONDS, JobProcess
+from siltlog.pipelines.schedule.runs import COMPACT, ERROR_CHARS_MAX, LANES, NICENESS_MAX, JobRunRequest, Outcome
+
+VACUUM = "vacuum"
+SPARK_JOBS = frozenset((COMPACT,))
+QUICK = "quick"
+SETTLE_SECONDS = 60.0
+"""What was missed while no runner was there waits so long: a server that starts has better things to do."""
+JOB_SECONDS_MAX = 6 * 3600.0
+"""A job that takes longer is ended: no plan and no open commit of it would be safe any more."""
+RETAIN_SECONDS_MAX = 3600.0
+"""Minutes are much for it, and each of its commits stays: while it hangs the disk fills."""
+TELL_AGAIN_SECONDS = 60.0
+UNTOLD_MAX = 100
+"""Runs that are kept while no server can be told of them."""
+LOOK_SECONDS_MAX = 30.0
+"""The wall clock may have been set meanwhile."""
+FULL_SECONDS = 600.0
+"""How often vacuum runs while the disk is full."""
+LOOK_FILES_SECONDS = 5.0
+"""How often live files are counted: a busy server adds some hundreds meanwhile."""
+RENEWALS_PER_LEASE = 3
+EXIT_FOUND_WRONG = 3
+ABANDONED = "what ran the schedule was gone before this run ended"
+
+Start = Callable[[str, str, int, Callable[[], None]], JobProcess]
+"""Starts a job: its name, the id of the run, its niceness, what to call on its thread when it has ended."""
+
+
+@dataclass(slots=True)
+class _Run:
+    due: DueRun
+    run_id: str
+    started_us: int
+    started: float
+    process: JobProcess
+    too_long: bool = False
+
+
+class Scheduler:
+    """`run` is for one thread of its own; `stop` may be called from any."""
+
+    def __init__(
+        self,
+        crons: Mapping[str, Cron],
+        lease: ScheduleLease,
+        start: Start,
+        clock: Clock,
+        logger: Logger,
+        *,
+        new_run_id: Callable[[], str],
+        unavailable: Callable[[str], str | None],
+        record: Callable[[JobRunRequest], bool],
+        live_files: Callable[[], LiveFiles] = dict,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> None:
+        """`unavailable` says why a job cannot be run here, if it cannot; `record` is told of each run that ended, and
+        again later where it says False; `live_files` counts the files of the tables, for compaction that cannot wait
+        for its time."""
+        self._crons = dict(crons)
+        self._lease = lease
+        self._start = start
+        self._clock = clock
+        self._logger = logger
+        self._new_run_id = new_run_id
+        self._unavailable = unavailable
+        self._record = record
+        self._live_files = live_files
+        self._tables = CrowdedTables()
+        self._settle_seconds = settle_seconds
+        self._handled: dict[str, int] = {}
+        self._missing: dict[str, str] = {}
+        """Why jobs that were due were not run."""
+        self._running: dict[str, _Run] = {}
+        self._missed_before_us = 0
+        """What was due before was missed, and waits until `_settled_at`."""
+        self._settled_at = 0.0
+        self._renew_at = 0.0
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._failing = False
+        self._disk_full = False
+        self._vacuum_at = 0.0
+        """When it runs again on a full disk."""
+        self._untold: deque[JobRunRequest] = deque(maxlen=UNTOLD_MAX)
+        """Runs that are still to be recorded; those of a runner that is gone are among them."""
+        self._tell_at = 0.0
+
+    def run(self) -> None:
+        """Returns after `stop`, when no job runs any more and the right was given back."""
+        if self._crons:
+            self._missed_before_us = self._clock.now_us()
+            self._settled_at = self._clock.monotonic() + self._settle_seconds
+            while not self._stopping.is_set():
+                try:
+                    seconds = self.step()
+                except Exception as error:  # a defect must not end the schedule in silence
+                    self._logger.error("the schedule failed and goes on", reason=f"{type(error).__name__}: {error}")
+                    seconds = LOOK_SECONDS_MAX
+                self._wake.wait(seconds)
+                self._wake.clear()
+        self._end_jobs()
+        if self._crons:
+            try:
+                self._lease.release(self._states())
+            except SiltlogError as error:
+                self._logger.warning("the right to run the schedule could not be given back", reason=error.detail)
+
+    def stop(self) -> None:
+        """Jobs end at once; `run` returns soon after."""
+        self._stopping.set()
+        for run in list(self._running.values()):
+            run.process.stop()
+        self._wake.set()
+
+    def step(self) -> float:
+        """Does what there is to do now; the seconds until it should be called again."""
+        changed = self._ended()
+        held = self._hold(changed)
+        self._tell()
+        if not held:
+            if self._disk_full:
+                self._make_room()
+            return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
+        self._hurry()
+        now_us = self._clock.now_us()
+        self._handled = carried_on(self._crons, self._handled, now_us)
+        began = False
+        for due in [*due_runs(self._crons, self._handled, now_us), *self._pressing(now_us)]:
+            if self._may_begin(due):
+                began = self._begin(due) or began
+        if began:
+            self._hold(began)
+        soonest = next_us(self._crons, now_us)
+        until_due = LOOK_SECONDS_MAX if soonest is None else (soonest - now_us) / MICROS_PER_SECOND
+        now = self._clock.monotonic()
+        waits = [until_due, LOOK_SECONDS_MAX, self._renew_at - now]
+        if COMPACT in self._crons:
+            waits.append(LOOK_FILES_SECONDS)
+        if now < self._settled_at:
+            waits.append(self._settled_at - now)
+        return max(0.0, min(waits))
+
+    # --- the right to run -----------------------------------------------------------------------------------
+    def _hold(self, changed: bool) -> bool:
+        """Whether the lease is held: taken, renewed, or said what changed. Without it no job runs on."""
+        lease = self._lease
+        try:
+            if not lease.held:
+                before = lease.number
+                taken = lease.take()
+                if lease.number != before + 1:
+                    self._running_not_ours()
+                if taken:
+                    self._took_over()
+            elif changed or self._clock.monotonic() >= self._renew_at:
+                lease.renew(self._states())
+                self._renew_at = self._clock.monotonic() + lease.lease_ms / 1000 / RENEWALS_PER_LEASE
+            self._failing = self._disk_full = False
+        except SiltlogError as error:
+            if not self._failing:
+                self._logger.warning("the schedule waits: its lease cannot be read or written", reason=error.detail)
+            self._failing = True
+            self._disk_full = error.error_code == "disk_full"
+            self._renew_at = self._clock.monotonic() + lease.lease_ms / 1000 / RENEWALS_PER_LEASE / 10
+        # Nobody else can have written that it has the right, either, where the disk is full.
+        if not lease.held and not self._disk_full:
+            self._running_not_ours()
+        return lease.held
+
+    def _took_over(self) -> None:
+        # What ended here while the lease could not be written counts, too.
+        now_us = self._clock.now_us()
+        for job, state in self._lease.jobs.items():
+            self._handled[job] = max(state.handled_us, self._handled.get(job, 0))
+            if job in self._crons and job not in self._running and state.run_id and state.running_since_us:
+                cut_short = _request(job, state.run_id, "interrupted", state.running_since_us, now_us, ABANDONED)
+                self._untold.append(cut_short)
+        self._handled = carried_on(self._crons, self._handled, now_us)
+        # The first runner of all says since when there is a schedule: what comes due from now on can be missed.
+        self._lease.renew(self._states())
+        self._renew_at = self._clock.monotonic() + self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
+        self._logger.info(
+            "running the schedule", **{job: cron.expression for job, cron in self._crons.items()}, times="UTC"
+        )
+
+    def _running_not_ours(self) -> None:
+        """Somebody else may be running them, or has."""
+        if self._running:
+            self._logger.warning("the right to run the schedule is gone; its jobs end", jobs=sorted(self._running))
+            self._end_jobs()
+
+    def _states(self) -> dict[str, JobState]:
+        # The next runner tells of what is under way, and of what was stopped, if this one does not come to it.
+        open_runs: dict[str, tuple[int, str]] = {
+            run.job: (parse_us(str(run.started_at)), run.run_id) for run in self._untold if run.outcome == "interrupted"
+        }
+        open_runs |= {job: (run.started_us, run.run_id) for job, run in self._running.items()}
+        states = {}
+        for job, cron in self._crons.items():
+            since_us, run_id = open_runs.get(job, (None, None))
+            handled_us = self._handled.get(job, self._clock.now_us())
+            states[job] = JobState(cron.expression, handled_us, since_us, run_id, self._missing.get(job))
+        return states
+
+    # --- jobs -----------------------------------------------------------------------------------------------
+    def _pressing(self, now_us: int) -> list[DueRun]:
+        """Compaction, where a table has too many files to wait for its time."""
+        if COMPACT not in self._crons or COMPACT in self._running:
+            return []
+        return [DueRun(COMPACT, now_us)] if self._tables.crowded(self._live_files()) else []
+
+    def _hurry(self) -> None:
+        """Begins a compaction anew that gave way too much: a process may give more away, and take nothing back."""
+        run = self._running.get(COMPACT)
+        if run is not None and self._tables.outgrown(self._live_files()):
+            self._logger.info("a table became crowded: compaction begins anew and gives way less", run_id=run.run_id)
+            run.process.stop()
+            run.process.join()
+            self._ended()
+
+    def _make_room(self) -> None:
+        """Vacuum writes nothing, and may delete something; no other job gets on."""
+        now = self._clock.monotonic()
+        due = DueRun(VACUUM, self._clock.now_us())
+        if VACUUM in self._crons and now >= self._vacuum_at and self._may_begin(due):
+            self._vacuum_at = now + FULL_SECONDS
+            self._begin(due)
+
+    def _may_begin(self, due: DueRun) -> bool:
+        lane = LANES.get(due.job, QUICK)
+        if self._stopping.is_set() or any(LANES.get(job, QUICK) == lane for job in self._running):
+            return False
+        return due.due_us >= self._missed_before_us or self._clock.monotonic() >= self._settled_at
+
+    def _begin(self, due: DueRun) -> bool:
+        """True when what the lease should say has changed."""
+        missing = self._unavailable(due.job)
+        if missing is not None:
+            if self._missing.get(due.job) != missing:
+                self._logger.warning("a job of the schedule is not run", job=due.job, reason=missing)
+            self._missing[due.job] = missing
+            if due.job == COMPACT:
+                self._tables.ended("failed")
+            self._handled[due.job] = due.due_us
+            return True
+        self._missing.pop(due.job, None)
+        niceness = self._tables.began(self._live_files()) if due.job == COMPACT else NICENESS_MAX
+        run_id = self._new_run_id()
+        started_us = self._clock.now_us()
+        self._logger.info("job begins", job=due.job, run_id=run_id, due_at=format_us(due.due_us), niceness=niceness)
+        process = self._start(due.job, run_id, niceness, self._wake.set)
+        self._running[due.job] = _Run(due, run_id, started_us, self._clock.monotonic(), process)
+        return True
+
+    def _ended(self) -> bool:
+        """Takes note of jobs that have ended; True when there were some."""
+        ended = []
+        for run in list(self._running.values()):
+            if not run.process.running:
+                ended.append(run)
+            elif self._clock.monotonic() - run.started > _seconds_max(run.due.job) and not run.too_long:
+                run.too_long = True
+                # Before the job itself says that it was interrupted: what is told first stays.
+                self._untold.append(_result(run, self._clock.now_us()))
+                self._tell()
+                run.process.stop()
+                run.process.join()
+        for run in ended:
+            del self._running[run.due.job]
+            self._note(run)
+        return bool(ended)
+
+    def _note(self, run: _Run) -> None:
+        result = _result(run, self._clock.now_us())
+        if result.job == COMPACT:
+            self._tables.ended(result.outcome)
+        seconds = round(self._clock.monotonic() - run.started, 3)
+        said = {"job": result.job, "run_id": run.run_id, "outcome": result.outcome, "seconds": seconds}
+        if result.outcome == "interrupted":
+            self._logger.info("job was stopped; it is due again", **said)
+        else:
+            self._handled[run.due.job] = run.due.due_us
+            if result.error is None:
+                self._logger.info("job ended", **said)
+            else:
+                self._logger.warning("job ended", **said, error=result.error)
+        if not run.too_long:
+            self._untold.append(result)
+            self._tell_at = 0.0
+
+    def _tell(self) -> None:
+        """The oldest first; where nobody listens it tries again after a while."""
+        if self._clock.monotonic() < self._tell_at:
+            return
+        while self._untold and self._record(self._untold[0]):
+            self._untold.popleft()
+        if self._untold:
+            self._tell_at = self._clock.monotonic() + TELL_AGAIN_SECONDS
+
+    def _end_jobs(self) -> None:
+        runs = list(self._running.values())
+        for run in runs:
+            run.process.stop()
+        until = self._clock.monotonic() + STOP_SECONDS
+        for run in runs:
+            run.process.join(max(until - self._clock.monotonic(), 0))
+        self._ended()
+        self._tell()
+
+
+def _seconds_max(job: str) -> float:
+    return RETAIN_SECONDS_MAX if job == "retain" else JOB_SECONDS_MAX
+
+
+def _result(run: _Run, now_us: int) -> JobRunRequest:
+    """What is known of a run from outside: how its process ended."""
+    status = run.process.status
+    error: str | None = None
+    outcome: Outcome = "succeeded"
+    if run.too_long:
+        outcome, error = "failed", f"it was ended after {_seconds_max(run.due.job) / 60:g} minutes"
+    elif run.process.told_to_stop and status != 0:
+        outcome = "interrupted"
+    elif status == EXIT_FOUND_WRONG:
+        outcome = "found_wrong"
+    elif status != 0:
+        how = f"signal {-status}" if status is not None and status < 0 else f"exit status {status}"
+        said = f": {run.process.last_line}" if run.process.last_line else ""
+        outcome, error = "failed", f"{how}{said}"[:ERROR_CHARS_MAX]
+    return _request(run.due.job, run.run_id, outcome, run.started_us, now_us, error)
+
+
+def _request(
+    job: str, run_id: str, outcome: Outcome, started_us: int, ended_us: int, error: str | None
+) -> JobRunRequest:
+    return msgspec.convert(
+        {
+            "run_id": run_id,
+            "job": job,
+            "outcome": outcome,
+            "started_at": format_us(started_us),
+            "ended_at": format_us(max(ended_us, started_us)),
+            "trigger": "schedule",
+            "error": error,
+        },
+        JobRunRequest,
+    )

@@ -1,0 +1,1 @@
+"""Made once for an installation: jars, and an archive of classes."""

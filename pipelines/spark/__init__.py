@@ -1,0 +1,1 @@
+"""Spark sessions: jars, Java, SQL over the topics."""

@@ -1,0 +1,1 @@
+"""The server: its parts joined, its drain, what it says of itself."""

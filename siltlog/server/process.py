@@ -1,0 +1,68 @@
+"""The server's process does without pandas, though it may be installed.
+
+pyarrow imports it at the first conversion between Arrow and Python, to see whether it is given something of it. That is
+in the middle of the first publish, takes a second in which nobody gets an answer, and 40 MB for good.
+"""
+
+import ctypes
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_NAME = "pandas"
+
+
+class _Hidden(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == _NAME:
+            raise ModuleNotFoundError(f"{_NAME} is hidden from this process", name=_NAME)
+        return None
+
+
+def hide_pandas() -> None:
+    """Importing it fails from here on as where it is not installed, unless it was imported before."""
+    sys.meta_path.insert(0, _Hidden())
+
+
+MIB = 1024 * 1024
+PURGE_DELAY_MS = 1000
+TRIM_BYTES = 128 * MIB
+MMAP_BYTES = 32 * MIB
+"""The most that glibc takes."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def keep_freed_memory() -> None:
+    """To be called before pyarrow is imported: its allocator reads its settings once. Never fails."""
+    os.putenv("MIMALLOC_PURGE_DELAY", str(PURGE_DELAY_MS))
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
+
+
+RESERVE = 256
+"""For data files, the object store, Redis, libraries."""
+
+
+def raise_file_limit() -> int:
+    """Raises the process's soft limit of open files to the hard one; how many may be open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):
+            # macOS has a lower bound of its own below an unlimited hard limit.
+            return soft
+    return hard if hard != resource.RLIM_INFINITY else 1 << 30
+
+
+def connections_within(files_max: int, connections_max: int, *, segments: int) -> int:
+    """How many connections may be open so that everything else still gets its descriptors; at least one."""
+    return max(min(connections_max, files_max - RESERVE - segments), 1)

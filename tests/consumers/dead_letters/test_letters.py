@@ -1,0 +1,234 @@
+"""Giving up and replaying over a log whose appends fail, before or after they have landed."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_log import FakeLog, FakeTopic
+from groups_rig import Rig, rig, run
+
+from siltlog.consumers.dead_letters import replay as dead_letter_replay
+from siltlog.consumers.dead_letters.letters import DeadLetters
+from siltlog.consumers.dead_letters.record import said_of, stored_records
+from siltlog.consumers.dead_letters.replay import DeadLetterName, Replay, ReplayRequest
+from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset, DeadLetterRequest
+from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import OutcomeUnknown, Refused, Unavailable
+from siltlog.infra.records import NewRecord
+from siltlog.infra.store.store import open_store
+
+RECORDS = 30
+
+
+class FlakySystem:
+    """A SystemLog over the log in memory; some appends are refused, and of some the answer is lost."""
+
+    def __init__(self, log: FakeLog, rng: random.Random) -> None:
+        self.log, self.rng = log, rng
+        self.flaky = 0.3
+        self.last: dict[tuple[str, int, str], tuple[int, int]] = {}
+
+    async def ensure(self, name: str, partitions: int, config: Mapping[str, Any]) -> FakeTopic:
+        raise NotImplementedError
+
+    async def dead_letters(self, topic: str) -> FakeTopic:
+        name = f"{topic}.dlq"
+        if name not in {one.name for one in self.log.topics()}:
+            self.log.create(name, len(self.log.topic(topic).partitions))
+        return self.log.topic(name)
+
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[NewRecord],
+        *,
+        producer_id: str = "",
+        sequences: Sequence[int] = (),
+    ) -> list[int | None]:
+        if self.rng.random() < self.flaky:
+            raise Unavailable("not now")
+        view = self.log.topic(topic).partitions[partition]
+        offsets: list[int | None] = []
+        for record, sequence in zip(records, sequences, strict=True):
+            last = self.last.get((topic, partition, producer_id))
+            if last is not None and sequence <= last[0]:
+                offsets.append(None)
+                continue
+            offsets.append(view.high_watermark)
+            self.last[topic, partition, producer_id] = sequence, view.high_watermark
+            headers = list(record.headers) or None
+            times = [record.timestamp_us or 0]
+            view.append([record.value], keys=[record.key], headers=[headers], timestamps=times)
+        if self.rng.random() < self.flaky:
+            raise OutcomeUnknown("lost")
+        return offsets
+
+    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+        return self.last.get((topic, partition, producer_id))
+
+    def producers_of(self, topic: str, prefix: str) -> set[str]:
+        return {known for name, _, known in self.last if name == topic and known.startswith(prefix)}
+
+
+def filled(folder: Path, partitions: int = 1) -> FakeLog:
+    log = FakeLog(open_store(f"file://{folder}"))
+    for view in log.create("t", partitions).partitions:
+        view.append([b"%d" % number for number in range(RECORDS)], headers=[[("own", b"x")]] * RECORDS)
+    return log
+
+
+def dead(log: FakeLog) -> Counter[int]:
+    """How often each source offset is among the dead letters that are there."""
+    found: Counter[int] = Counter()
+    if "t.dlq" in {one.name for one in log.topics()}:
+        [view] = log.topic("t.dlq").partitions
+        start = view.bounds().log_start_offset
+        for batch in view.head:
+            for record in stored_records(batch):
+                said = said_of(record.headers)
+                assert said is not None and record.value == b"%d" % int(said["offset"])
+                found[int(said["offset"])] += record.offset >= start
+    return found
+
+
+class Giver:
+    """A member that gives up records until it is answered."""
+
+    def __init__(self, r: Rig, dead_letters: DeadLetters) -> None:
+        self.r, self.dead_letters = r, dead_letters
+        self.members = 0
+        self.generation = 0
+
+    async def join(self) -> None:
+        self.members += 1
+        self.generation = (await self.r.join("g", f"m{self.members}", "t")).generation
+
+    async def go_back(self, offset: int) -> None:
+        await self.r.groups.leave("g", f"m{self.members}")
+        request = CommitRequest(offsets=[CommittedOffset("t", 0, offset)])
+        await self.r.groups.commit("g", request)
+        await self.join()
+
+    async def bury(self, offset: int) -> None:
+        request = DeadLetterRequest(
+            topic="t", partition=0, offset=offset, member_id=f"m{self.members}", generation=self.generation, error="no"
+        )
+        for _ in range(100):
+            try:
+                await self.dead_letters.bury("g", request)
+                return
+            except (Unavailable, OutcomeUnknown):
+                continue
+        raise AssertionError("it is never answered")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
+    valkey_url: str, tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    log = filled(tmp_path)
+    system = FlakySystem(log, rng)
+    row_groups = RowGroups(log.store)
+
+    async def scenario() -> None:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            giver = Giver(r, DeadLetters(r.groups, Fetcher(log, row_groups), system, SystemClock()))
+            await giver.join()
+            at = passes = 0
+            for _ in range(40):
+                if rng.random() < 0.15 or at == RECORDS:
+                    at, passes = rng.randrange(RECORDS), passes + 1
+                    await giver.go_back(at)
+                if rng.random() < 0.1 and "t.dlq" in {one.name for one in log.topics()}:
+                    [view] = log.topic("t.dlq").partitions
+                    view.retain(view.high_watermark)
+                offset = rng.randrange(at, RECORDS)
+                before = dead(log)
+                await giver.bury(offset)
+                assert dead(log)[offset] >= 1, "given up and nowhere"
+                assert dead(log) - before in ({}, {offset: 1}), "each answer stands for one copy at most"
+                assert max(dead(log).values()) <= passes + 1
+                at = offset + 1
+
+    try:
+        run(scenario())
+    finally:
+        row_groups.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(dead_letter_replay, "CHUNK_RECORDS", 3)
+    rng = random.Random(seed)
+    log = filled(tmp_path)
+    system = FlakySystem(log, rng)
+    row_groups = RowGroups(log.store)
+
+    async def scenario() -> None:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            giver = Giver(r, DeadLetters(r.groups, Fetcher(log, row_groups), system, SystemClock()))
+            await giver.join()
+            given = sorted(rng.sample(range(RECORDS), 20))
+            for offset in given:
+                await giver.bury(offset)
+            replay = Replay(log, Fetcher(log, row_groups), system, SystemClock())
+            some = sorted(rng.sample(range(20), 9))
+            for replay_id, offsets in (("all", None), ("some", some)):
+                chosen = None if offsets is None else [DeadLetterName(0, offset) for offset in offsets]
+                request = ReplayRequest(replay_id, chosen)
+                answered = 0
+                while answered < 2:
+                    try:
+                        await replay.replay("t", request)
+                        answered += 1
+                    except (Unavailable, OutcomeUnknown):
+                        continue
+            with pytest.raises(Refused, match="take a new one"):
+                await replay.replay("t", ReplayRequest("some", None))
+            [view] = log.topic("t").partitions
+            came = [record for batch in view.head for record in stored_records(batch)][RECORDS:]
+            assert [int(record.value or b"") for record in came] == given + [given[offset] for offset in some]
+            assert {record.headers for record in came} == {(("own", b"x"),)}
+
+    try:
+        run(scenario())
+    finally:
+        row_groups.close()
+
+
+def test_a_nack_counts_and_gives_up_at_the_last_attempt(valkey_url: str, tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    system = FlakySystem(log, random.Random(0))
+    system.flaky = 0
+    row_groups = RowGroups(log.store)
+
+    async def scenario() -> None:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            dead_letters = DeadLetters(r.groups, Fetcher(log, row_groups), system, SystemClock())
+            generation = (await r.join("g", "a", "t")).generation
+            request = DeadLetterRequest(
+                topic="t", partition=0, offset=4, member_id="a", generation=generation, error="no"
+            )
+            told = [await dead_letters.nack("g", request, 3) for _ in range(3)]
+            assert [one.attempts for one in told] == [1, 2, 3]
+            assert [one.buried is None for one in told] == [True, True, False]
+            assert told[2].buried is not None and told[2].buried.topic == "t.dlq" and not told[2].buried.duplicate
+            assert dead(log) == {4: 1}
+            # It is done: there is nothing to try any more.
+            with pytest.raises(Refused, match="has committed 5"):
+                await dead_letters.nack("g", request, 3)
+            assert (dead_letters.attempts["t"], dead_letters.buried["t"]) == (3, 1)
+
+    try:
+        run(scenario())
+    finally:
+        row_groups.close()

@@ -1,0 +1,408 @@
+"""Consumer.run against a real server: retries, dead letters, workers, and processes that are killed."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from siltlog.consumers.library.consumer import Consumer
+from siltlog.consumers.library.record import ConsumerRecord
+from siltlog.infra import errors
+from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.record import TopicPartition
+from siltlog.ingest.library.producer import Producer
+from siltlog.testing import running_server
+
+PARTITIONS = 4
+QUICK: dict[str, Any] = {"backoff_ms": 1, "backoff_ms_max": 20}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running_server(flush_ms=100) as server:
+        yield server.url
+
+
+@pytest.fixture
+def topic(url: str, request: pytest.FixtureRequest) -> str:
+    name = request.node.name[:150].replace("[", ".").replace("]", "")
+    with Admin(url) as admin:
+        admin.create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+def publish(url: str, topic: str, count: int) -> None:
+    with Producer(url) as producer:
+        for i in range(count):
+            producer.send(topic, b"%d" % i, partition=i % PARTITIONS)
+
+
+def number(record: ConsumerRecord) -> int:
+    return int(record.value or b"")
+
+
+def consumer_of(url: str, topic: str, **options: Any) -> Consumer:
+    return Consumer(url, group=topic, topics=[topic], **{"stop_at": "latest", **options})
+
+
+def committed(url: str, group: str) -> dict[int, int]:
+    with Admin(url) as admin:
+        return {at.partition: offset for at, offset in admin.group_offsets(group).items()}
+
+
+def dead(url: str, topic: str) -> list[tuple[int, dict[str, str]]]:
+    """The dead letters of a topic: the number each was, and what is said about it."""
+    at = [TopicPartition(f"{topic}.dlq", partition) for partition in range(PARTITIONS)]
+    with Consumer(url, assign=at, stop_at="latest") as consumer:
+        return sorted(
+            (number(record), {name: (value or b"").decode() for name, value in record.headers}) for record in consumer
+        )
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_record_is_handled_in_order_and_committed(url: str, topic: str, workers: int) -> None:
+    publish(url, topic, 3_000)
+    seen: dict[int, list[int]] = defaultdict(list)
+    with consumer_of(url, topic) as consumer:
+        consumer.run(lambda record: seen[record.partition].append(number(record)), workers=workers)
+        assert seen == {p: list(range(p, 3_000, PARTITIONS)) for p in range(PARTITIONS)}
+        assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 750)
+        # And goes on where it was.
+        publish(url, topic, 4)
+        consumer.run(lambda record: seen[record.partition].append(number(record)), workers=workers)
+    assert [handled[750:] for _, handled in sorted(seen.items())] == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_record_that_fails_is_tried_again_then_given_up_alone(url: str, topic: str, workers: int) -> None:
+    publish(url, topic, 400)
+    seen: Counter[int] = Counter()
+    order: dict[int, list[int]] = defaultdict(list)
+
+    def handle(record: ConsumerRecord) -> None:
+        seen[number(record)] += 1
+        if number(record) == 101 or (number(record) == 202 and seen[202] < 3):
+            raise ValueError(f"no {number(record)}")
+        order[record.partition].append(number(record))
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, max_attempts=4, workers=workers, **QUICK)
+    assert {i: times for i, times in seen.items() if times > 1} == {101: 4, 202: 3}
+    assert len(seen) == 400
+    assert {p: [i for i in range(p, 400, PARTITIONS) if i != 101] for p in range(PARTITIONS)} == order
+    [(which, said)] = dead(url, topic)
+    assert which == 101
+    assert said["silt.error"] == "ValueError: no 101"
+    assert (said["silt.attempts"], said["silt.partition"], said["silt.offset"]) == ("4", "1", "25")
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 100)
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_whatever_a_handler_raises_is_said(url: str, topic: str) -> None:
+    publish(url, topic, 4)
+    errors_of = [ValueError("\ud800"), Unprintable(), KeyError("k"), ValueError("x" * 5_000)]
+
+    def handle(record: ConsumerRecord) -> None:
+        raise errors_of[number(record)]
+
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, max_attempts=1)
+    said = [headers["silt.error"] for _, headers in dead(url, topic)]
+    assert said[0] == "ValueError: ?"
+    assert "Unprintable" in said[1]
+    assert said[2] == "KeyError: 'k'"
+    assert said[3].startswith("ValueError: xxx") and len(said[3]) == 1_000
+
+
+def test_a_partition_whose_record_rests_does_not_hold_up_others(url: str, topic: str) -> None:
+    publish(url, topic, 400)
+    seen: Counter[int] = Counter()
+    consumer = consumer_of(url, topic, stop_at=None)
+
+    def handle(record: ConsumerRecord) -> None:
+        if number(record) == 0:
+            raise ValueError("not yet")
+        seen[record.partition] += 1
+        if sum(seen.values()) == 300:
+            consumer.wakeup()
+
+    with consumer:
+        # For an hour, if it has to be.
+        consumer.run(handle, backoff_ms=3_600_000, backoff_ms_max=3_600_000)
+    assert seen == {1: 100, 2: 100, 3: 100}
+    assert committed(url, topic) == {0: 0, 1: 100, 2: 100, 3: 100}
+    assert dead_topic(url, topic) is False
+
+
+def dead_topic(url: str, topic: str) -> bool:
+    with Admin(url) as admin:
+        return any(one["name"] == f"{topic}.dlq" for one in admin.topics())
+
+
+def test_attempts_go_on_being_counted_by_the_next_consumer(url: str, topic: str) -> None:
+    publish(url, topic, 1)
+    tried = 0
+
+    def handle(record: ConsumerRecord) -> None:
+        nonlocal tried
+        tried += 1
+        consumer.wakeup()
+        raise ValueError("no")
+
+    for _ in range(3):
+        with consumer_of(url, topic, stop_at=None) as consumer:
+            consumer.run(handle, max_attempts=3, backoff_ms=0)
+    assert tried == 3
+    with consumer_of(url, topic) as consumer:
+        consumer.run(handle, max_attempts=3, backoff_ms=0)
+    assert len(dead(url, topic)) == 1
+    assert tried <= 4
+
+
+def test_what_is_no_exception_ends_the_run_and_leaves_the_record(url: str, topic: str) -> None:
+    publish(url, topic, 8)
+    for workers in (1, 2):
+        with consumer_of(url, topic) as consumer, pytest.raises(KeyboardInterrupt):
+            consumer.run(_interrupt, workers=workers)
+    assert committed(url, topic).get(0, 0) == 0
+    seen: list[int] = []
+    with consumer_of(url, topic) as consumer:
+        consumer.run(lambda record: seen.append(number(record)))
+    assert sorted(seen) == list(range(8))
+
+
+def _interrupt(record: ConsumerRecord) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", ["wakeup", "close"])
+def test_another_thread_ends_it_after_the_record_under_way(url: str, topic: str, end: str) -> None:
+    publish(url, topic, 40)
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        seen.append(number(record))
+
+    consumer = consumer_of(url, topic, stop_at=None)
+    running = threading.Thread(target=consumer.run, args=(handle,), kwargs={"workers": 2})
+    running.start()
+    try:
+        assert begun.wait(30)
+        ending = threading.Thread(target=getattr(consumer, end))
+        ending.start()
+        until(lambda: consumer._inbox.woken or consumer._inbox.closing or not running.is_alive())
+    finally:
+        go_on.set()
+        running.join(30)
+    assert not running.is_alive()
+    ending.join(30)
+    consumer.close()
+    done = committed(url, topic)
+    assert sum(done.values()) == len(seen) < 40
+    again: list[int] = []
+    with consumer_of(url, topic) as rest:
+        rest.run(lambda record: again.append(number(record)))
+    assert sorted(seen + again) == list(range(40))
+
+
+def test_a_rebalance_in_the_middle(url: str, topic: str) -> None:
+    publish(url, topic, 2_000)
+    lock = threading.Lock()
+    seen: Counter[int] = Counter()
+    by: dict[str, Counter[int]] = {"a": Counter(), "b": Counter()}
+
+    def consume(name: str, workers: int) -> None:
+        def handle(record: ConsumerRecord) -> None:
+            time.sleep(0.001)
+            with lock:
+                seen[number(record)] += 1
+                by[name][record.partition] += 1
+
+        with consumer_of(url, topic, stop_at=None, idle_timeout_ms=3_000) as consumer:
+            consumer.run(handle, workers=workers)
+
+    first = threading.Thread(target=consume, args=("a", 2))
+    first.start()
+    until(lambda: sum(by["a"].values()) > 100)
+    second = threading.Thread(target=consume, args=("b", 1))
+    second.start()
+    for one in (first, second):
+        one.join(60)
+        assert not one.is_alive()
+    # Handed over cleanly: nothing is skipped, and nothing comes twice.
+    assert seen == Counter(range(2_000))
+    assert len(by["b"]) == 2
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 500)
+
+
+def test_only_a_group_has_retries(url: str, topic: str) -> None:
+    with Consumer(url, assign=[TopicPartition(topic, 0)]) as consumer, pytest.raises(errors.Refused, match="group="):
+        consumer.run(print)
+    with consumer_of(url, topic) as consumer, pytest.raises(errors.ConfigError, match="workers"):
+        consumer.run(print, workers=0)
+
+
+WORKER = """
+import asyncio, os, signal, sys
+from siltlog import AsyncConsumer, Consumer
+
+url, topic, seen, kind, workers, max_attempts, fails_first = sys.argv[1:]
+own = {"url": url, "group": topic, "topics": [topic], "idle_timeout_ms": 3_000, "session_timeout_ms": 500}
+how = {"workers": int(workers), "max_attempts": int(max_attempts), "backoff_ms": 1}
+
+def handle(record):
+    with open(seen, "a") as out:
+        out.write(f"{record.partition} {record.value.decode()}\\n")
+    if record.value == b"251":
+        if fails_first == "yes" and open(seen).read().count(" 251\\n") == 1:
+            raise ValueError("this time it only fails")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def handle_soon(record):
+    await asyncio.sleep(0)
+    handle(record)
+
+async def run():
+    async with AsyncConsumer(own.pop("url"), **own) as consumer:
+        await consumer.run(handle_soon, **how)
+
+if kind == "async":
+    asyncio.run(run())
+else:
+    with Consumer(own.pop("url"), **own) as consumer:
+        consumer.run(handle, **how)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers", "max_attempts", "fails_first"),
+    [
+        ("sync", 1, 1, "no"),
+        ("sync", 1, 3, "no"),
+        ("sync", 3, 2, "no"),
+        ("sync", 1, 2, "yes"),
+        ("async", 1, 1, "no"),
+        ("async", 3, 2, "no"),
+    ],
+)
+def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(
+    url: str, topic: str, tmp_path: Path, kind: str, workers: int, max_attempts: int, fails_first: str
+) -> None:
+    publish(url, topic, 500)
+    seen = tmp_path / "seen"
+    shape = [kind, str(workers), str(max_attempts), fails_first]
+    ends = []
+    for _ in range(8):
+        worker = subprocess.run(
+            [sys.executable, "-c", WORKER, url, topic, str(seen), *shape], timeout=60, check=False, capture_output=True
+        )
+        ends.append(worker.returncode)
+        if worker.returncode != -signal.SIGKILL:
+            assert worker.returncode == 0, worker.stderr.decode()
+            break
+    handled = Counter(int(line.split()[1]) for line in seen.read_text().splitlines())
+    kills = max_attempts - (fails_first == "yes")
+    assert ends == [-signal.SIGKILL] * kills + [0]
+    [(which, said)] = dead(url, topic)
+    assert (which, said["silt.attempts"]) == (251, str(max_attempts))
+    assert said["silt.error"].startswith("its consumer ended")
+    assert handled.keys() == set(range(500))
+    assert handled[251] == max_attempts
+    # What was handled and not committed in the first life comes once more; no other is ever suspected twice.
+    assert max(times for i, times in handled.items() if i != 251) <= 2
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 125)
+
+
+def test_a_stuck_worker_loses_its_partitions_and_comes_back(url: str, topic: str) -> None:
+    publish(url, topic, 40)
+    stuck, go_on = threading.Event(), threading.Event()
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+
+    def handle_a(record: ConsumerRecord) -> None:
+        if number(record) == 0 and not stuck.is_set():
+            stuck.set()
+            assert go_on.wait(60)
+        seen["a"].append(number(record))
+
+    a = consumer_of(url, topic, stop_at=None, max_poll_interval_ms=300)
+    running = threading.Thread(target=a.run, args=(handle_a,), kwargs={"workers": 2})
+    running.start()
+    try:
+        assert stuck.wait(30)
+        with consumer_of(url, topic, stop_at=None) as b:
+
+            def handle_b(record: ConsumerRecord) -> None:
+                seen["b"].append(number(record))
+                if number(record) == 36:
+                    b.wakeup()
+
+            b.run(handle_b)
+        assert committed(url, topic)[0] == 10
+        assert 0 in seen["b"] and 0 not in seen["a"]
+        go_on.set()
+        publish(url, topic, 4)
+        until(lambda: sum(committed(url, topic).values()) >= 44)
+    finally:
+        go_on.set()
+        a.wakeup()
+        running.join(60)
+        a.close()
+    assert not running.is_alive()
+    assert seen["a"].count(0) == 2, "what was given up, and the new one"
+    assert set(seen["a"]) | set(seen["b"]) == set(range(40))
+    assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 11)
+    assert not dead_topic(url, topic)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path) -> None:
+    seen: Counter[int] = Counter()
+    with running_server(flush_ms=50, data_dir=tmp_path / "data") as server:
+        with Admin(server.url) as admin:
+            admin.create_topic("kill", partitions=PARTITIONS)
+        publish(server.url, "kill", 800)
+        with consumer_of(server.url, "kill", stop_at=None) as consumer:
+
+            def handle(record: ConsumerRecord) -> None:
+                time.sleep(0.002)
+                seen[number(record)] += 1
+                if number(record) % 100 == 99:
+                    raise ValueError("not this one")
+                if len(seen) == 800:
+                    consumer.wakeup()
+
+            running = threading.Thread(target=consumer.run, args=(handle,), kwargs={"max_attempts": 2, "workers": 2})
+            running.start()
+            try:
+                until(lambda: len(seen) > 250)
+                server.kill()
+                server.restart()
+                until(lambda: not running.is_alive() or len(seen) == 800)
+                until(lambda: len(dead(server.url, "kill")) == 8)
+            finally:
+                consumer.wakeup()
+                running.join(60)
+            assert not running.is_alive()
+        assert set(seen) == set(range(800))
+        assert [which for which, _ in dead(server.url, "kill")] == list(range(99, 800, 100))

@@ -1,0 +1,270 @@
+"""Who may import whom, and what each kind of installation needs at import: read from the source, not by running it."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+TOP = Path(__file__).parents[2]
+FRONT = "siltlog"
+ROOMS = ("infra", "ingest", "consumers", "pipelines")
+MAY_IMPORT = {
+    "infra": {"infra"},
+    "ingest": {"infra", "ingest"},
+    "consumers": {"infra", "consumers"},
+    "pipelines": {"infra", "pipelines"},
+    FRONT: {*ROOMS, FRONT},
+}
+# pytest loads the plugin, so pytest is there.
+OUTSIDE_EXTRAS = {"siltlog.pytest_plugin": {"pytest"}}
+# Of the standard library, whichever version this runs on: `compression` came with Python 3.14.
+STANDARD = sys.stdlib_module_names | {"compression"}
+
+
+class Import(NamedTuple):
+    target: str  # module as written; for `from a import b` both `a` and `a.b`
+    line: int
+    eager: bool  # runs when the importing module is imported
+    typing: bool  # under `if TYPE_CHECKING`: never runs
+
+
+class Tree:
+    """The modules below `top`, under the names they are imported by, and their imports."""
+
+    def __init__(self, top: Path) -> None:
+        self.paths = dict(_modules(top))
+        self.imports = {name: list(_imports(name, path)) for name, path in self.paths.items()}
+
+    def ours(self, found: Import) -> bool:
+        return found.target.split(".")[0] == FRONT
+
+    def closure(self, roots: Iterable[str]) -> set[str]:
+        """Every module of ours that importing the roots runs, the packages above each included."""
+        seen: set[str] = set()
+        waiting = list(roots)
+        while waiting:
+            name = waiting.pop()
+            if name in seen or name not in self.paths:
+                continue
+            seen.add(name)
+            parts = name.split(".")
+            waiting += [".".join(parts[:end]) for end in range(1, len(parts))]
+            waiting += [found.target for found in self.imports[name] if found.eager and self.ours(found)]
+        return seen
+
+    def foreign(self, name: str, *, eager_only: bool) -> Iterator[tuple[str, int]]:
+        """Top-level names of the third-party packages that a module imports, with the line."""
+        for found in self.imports[name]:
+            package = found.target.split(".")[0]
+            wanted = found.eager or not (eager_only or found.typing)
+            if wanted and package != FRONT and package not in STANDARD:
+                yield package, found.line
+
+
+def _modules(top: Path) -> Iterator[tuple[str, Path]]:
+    for folder, prefix in ((FRONT, FRONT), *((room, f"{FRONT}.{room}") for room in ROOMS)):
+        links = {top / folder / room for room in ROOMS} if folder == FRONT else set()
+        for path in sorted((top / folder).rglob("*.py")):
+            if links.isdisjoint(path.parents):
+                parts = path.relative_to(top / folder).with_suffix("").parts
+                yield ".".join([prefix, *(parts[:-1] if parts[-1] == "__init__" else parts)]), path
+
+
+def _imports(name: str, path: Path) -> Iterator[Import]:
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+
+    def visit(node: ast.AST, eager: bool, typing: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, eager, typing)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for target in (base, *(f"{base}.{alias.name}" for alias in node.names)):
+                yield Import(target, node.lineno, eager, typing)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+            for argument in node.args[:1]:
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                    yield Import(argument.value, node.lineno, eager, typing)
+        inner_eager = eager and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        guard = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for field, value in ast.iter_fields(node):
+            under_guard = guard and field == "body"
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from visit(child, inner_eager and not under_guard, typing or under_guard)
+
+    yield from visit(ast.parse(path.read_text("utf-8"), str(path)), True, False)
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else FRONT
+
+
+def layering_problems(tree: Tree) -> list[str]:
+    problems = []
+    for name, imports in tree.imports.items():
+        allowed = MAY_IMPORT[room_of(name)]
+        for found in imports:
+            if found.target.split(".")[0] in ROOMS:
+                problems.append(f"{name}:{found.line} imports {found.target} as a top-level package")
+            # `from siltlog import x` names the front door too, but only runs its lazy `__init__`.
+            elif tree.ours(found) and found.target != FRONT and room_of(found.target) not in allowed:
+                problems.append(f"{name}:{found.line} imports {found.target}")
+    return problems
+
+
+def install_problems(tree: Tree, roots: Iterable[str], packages: set[str]) -> list[str]:
+    """Packages beyond `packages` that importing the roots would need."""
+    return [
+        f"{name}:{line} imports {package}"
+        for name in sorted(tree.closure(roots))
+        for package, line in tree.foreign(name, eager_only=True)
+        if package not in packages | OUTSIDE_EXTRAS.get(name, set())
+    ]
+
+
+def import_names(*extras: str) -> set[str]:
+    """What an installation with these extras can import: the requirements of the project and theirs in turn."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["project"]
+    options = project["optional-dependencies"]
+    waiting = [Requirement(text) for text in project["dependencies"]]
+    waiting += [Requirement(text) for extra in extras for text in options[extra]]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        wanted = waiting.pop()
+        name, chosen = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        if (name, chosen) in seen:
+            continue
+        seen.add((name, chosen))
+        if name == project["name"]:
+            waiting += [Requirement(text) for extra in chosen for text in options[extra]]
+            continue
+        try:
+            theirs = [Requirement(text) for text in requires(name) or []]
+        except PackageNotFoundError:
+            continue  # for another platform
+        waiting += [
+            each for each in theirs
+            if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in (*chosen, ""))
+        ]  # fmt: skip
+    distributions = {name for name, _ in seen}
+    return {
+        top
+        for top, providers in packages_distributions().items()
+        if distributions & {canonicalize_name(provider) for provider in providers}
+    }
+
+
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return Tree(TOP)
+
+
+def test_rooms_import_only_what_they_may(tree: Tree) -> None:
+    assert {room_of(name) for name in tree.paths} == {FRONT, *ROOMS}
+    assert layering_problems(tree) == []
+
+
+def test_nobody_imports_a_room_as_a_top_level_package() -> None:
+    found = []
+    for folder in ("tests", "benchmarks", "notebooks", "docs"):
+        for path in sorted((TOP / folder).rglob("*.py")):
+            top_level = {each.target.split(".")[0] for each in _imports("outside", path)}
+            if top_level & set(ROOMS):
+                found.append(str(path.relative_to(TOP)))
+    assert found == []
+
+
+def base_modules(tree: Tree) -> set[str]:
+    """Where publishing and consuming live: the client, what `siltlog` re-exports, the command line's core."""
+    roots = {FRONT, "siltlog.cli.main", "siltlog.pytest_plugin"}
+    roots |= {name for name in tree.paths if name.startswith("siltlog.infra.client")}
+    # The lazy names of the front door: modules that its source names, in strings or for the type checker.
+    source = tree.paths[FRONT].read_text("utf-8")
+    roots |= set(re.findall(r"siltlog\.(?:infra\.client|consumers)[\w.]*", source)) & set(tree.paths)
+    return roots
+
+
+def test_the_base_install_needs_no_server_and_no_spark(tree: Tree) -> None:
+    base = import_names()
+    assert {"click", "msgspec", "pyarrow"} <= base
+    assert base.isdisjoint({"pyspark", "pydantic", "redis", "deltalake", "uvicorn", "boto3"})
+    assert install_problems(tree, base_modules(tree), base) == []
+
+
+def test_the_public_names_live_in_modules_of_the_base_install(tree: Tree) -> None:
+    import siltlog
+
+    lived_in = {getattr(getattr(siltlog, name), "__module__", FRONT) for name in siltlog.__all__}
+    assert install_problems(tree, lived_in, import_names()) == []
+
+
+def test_the_server_needs_no_spark(tree: Tree) -> None:
+    server = import_names("server")
+    assert "pyspark" not in server
+    rooms = {name for name in tree.paths if room_of(name) in ("infra", "ingest", "consumers")}
+    assert install_problems(tree, {*rooms, "siltlog.server.wiring"}, server) == []
+
+
+def test_every_import_is_a_declared_dependency(tree: Tree) -> None:
+    declared = import_names("async", "server", "spark", "demo", "notebook")
+    undeclared = [
+        f"{name}:{line} imports {package}"
+        for name in sorted(tree.paths)
+        for package, line in tree.foreign(name, eager_only=False)
+        if package not in declared | OUTSIDE_EXTRAS.get(name, set())
+    ]
+    assert undeclared == []
+
+
+def test_what_must_not_be_is_found(tmp_path: Path) -> None:
+    for package in (FRONT, "infra/client", *ROOMS):
+        folder = tmp_path / package
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").touch()
+    for room in ROOMS:
+        (tmp_path / FRONT / room).symlink_to(f"../{room}")
+    sources = {
+        "infra/door.py": "from siltlog.ingest import wal\nfrom ..consumers import view\nfrom siltlog import server\n",
+        "infra/redis_store.py": "import redis\n",
+        "infra/client/core.py": "from siltlog.infra import redis_store\n",
+        "infra/client/lazy.py": (
+            "from typing import TYPE_CHECKING\nimport msgspec\nif TYPE_CHECKING:\n    import redis\n"
+            "def connect():\n    import pyspark\n    from siltlog.infra import redis_store\n"
+        ),
+        "ingest/wal.py": "class Wal:\n    import siltlog.pipelines.plan\ndef f():\n    import consumers.view\n",
+        "consumers/view.py": "import importlib\nimportlib.import_module('siltlog.ingest.wal')\n",
+        "pipelines/plan.py": "import siltlog.infra.door, pyspark\n",
+        "siltlog/server/wiring.py": "from siltlog.ingest import wal\nfrom . import consumers\n",
+    }
+    for path, source in sources.items():
+        (tmp_path / path).write_text(source, "utf-8")
+    tree = Tree(tmp_path)
+
+    assert sorted(layering_problems(tree)) == [
+        "siltlog.consumers.view:2 imports siltlog.ingest.wal",
+        "siltlog.infra.door:1 imports siltlog.ingest",
+        "siltlog.infra.door:1 imports siltlog.ingest.wal",
+        "siltlog.infra.door:2 imports siltlog.consumers",
+        "siltlog.infra.door:2 imports siltlog.consumers.view",
+        "siltlog.infra.door:3 imports siltlog.server.wiring",
+        "siltlog.ingest.wal:2 imports siltlog.pipelines.plan",
+        "siltlog.ingest.wal:4 imports consumers.view as a top-level package",
+    ]
+    base = {"msgspec"}
+    assert install_problems(tree, ["siltlog.infra.client.core"], base) == ["siltlog.infra.redis_store:1 imports redis"]
+    assert install_problems(tree, ["siltlog.infra.client.lazy"], base) == []
+    # By way of ingest, whose class body imports the plan.
+    assert install_problems(tree, ["siltlog.server.wiring"], base) == ["siltlog.pipelines.plan:1 imports pyspark"]
+    lazily = {package for package, _ in tree.foreign("siltlog.infra.client.lazy", eager_only=False)}
+    assert lazily == {"msgspec", "pyspark"}

@@ -1,0 +1,22 @@
+"""Arrays from values and values from arrays, also from slices of them."""
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from siltlog.infra.arrow.arrays import binary_array, binary_values
+
+values = st.lists(st.none() | st.binary(max_size=5), max_size=12)
+
+
+@given(values, st.integers(0, 12), st.integers(0, 12))
+def test_what_went_in_comes_out_of_any_slice(given_values: list[bytes | None], start: int, count: int) -> None:
+    array = binary_array(given_values)
+    assert binary_values(array) == given_values
+    assert binary_values(array.slice(min(start, len(array)), count)) == given_values[start : start + count]
+
+
+@given(st.lists(st.none() | st.text(max_size=5), max_size=12))
+def test_text_comes_as_its_bytes(texts: list[str | None]) -> None:
+    expected = [None if text is None else text.encode() for text in texts]
+    assert binary_values(pa.array(texts, pa.string())) == expected

@@ -1,0 +1,198 @@
+"""A WebSocket against an independent client's frames, over a line that is a list."""
+
+import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Close, Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from siltlog.infra.errors import Refused, problem
+from siltlog.infra.http.web_socket import MESSAGES_WAITING_MAX, REFUSED, SLICE_BYTES, WebSocket
+
+KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
+FIELDS = [
+    (b"host", b"localhost"),
+    (b"connection", b"keep-alive, Upgrade"),
+    (b"upgrade", b"websocket"),
+    (b"sec-websocket-key", KEY),
+    (b"sec-websocket-version", b"13"),
+    (b"sec-websocket-extensions", b"permessage-deflate"),
+]
+
+
+class Line:
+    def __init__(self) -> None:
+        self.written = b""
+        self.closed = self.aborted = False
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+
+class Pair:
+    """A WebSocket and its client, with what the client has heard."""
+
+    def __init__(self) -> None:
+        self.line = Line()
+        self.called: list[str] = []
+        self.socket = WebSocket(
+            self.line,
+            "/v1/topics/t/ws",
+            FIELDS,
+            opening=lambda: self.called.append("opening"),
+            opened=lambda: self.called.append("opened"),
+        )
+        self.client = ClientProtocol(parse_uri("ws://localhost/"), state=State.OPEN, max_size=None)
+        self.woken = 0
+        self.socket.wake = self.wake
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def open(self) -> "Pair":
+        self.socket.open()
+        return self
+
+    def says(self, *messages: bytes) -> None:
+        self.socket.data_received(b"".join(Frame(Opcode.TEXT, each).serialize(mask=True) for each in messages))
+
+    def heard(self) -> list[tuple[Opcode, bytes]]:
+        """What came at the client since, and what it answers by itself."""
+        written, self.line.written = self.line.written, b""
+        self.client.receive_data(written)
+        events = self.client.events_received()
+        for data in self.client.data_to_send():
+            if data:
+                self.socket.data_received(data)
+        return [(event.opcode, bytes(event.data)) for event in events if isinstance(event, Frame)]
+
+
+def test_the_answer_to_a_handshake() -> None:
+    pair = Pair()
+    fields = {name.lower(): value for name, value in pair.socket.accepted()}
+    # Without compression, and with the connection's own date.
+    assert fields == {
+        b"upgrade": b"websocket",
+        b"connection": b"Upgrade",
+        b"sec-websocket-accept": b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+    }
+    assert pair.called == []
+    pair.open()
+    assert pair.called == ["opened"]
+
+
+def test_a_handshake_without_its_key_is_refused() -> None:
+    fields = [field for field in FIELDS if field[0] != b"sec-websocket-key"]
+    socket = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None)
+    with pytest.raises(Refused, match="Sec-WebSocket-Key"):
+        socket.accepted()
+
+
+def test_messages_come_in_order_and_wait_outside_while_there_are_many() -> None:
+    pair = Pair().open()
+    count = 40_000
+    pair.says(*(b"%d" % number for number in range(count)))
+    assert not pair.line.reading
+    got = []
+    while (message := pair.socket.message()) is not None:
+        got.append(int(message))
+        # What is not heard yet is kept as it came.
+        assert len(pair.socket._messages) < MESSAGES_WAITING_MAX + SLICE_BYTES // 6
+    assert got == list(range(count))
+    assert pair.line.reading
+
+
+def test_what_comes_before_it_is_open_is_heard_then() -> None:
+    pair = Pair()
+    pair.says(b"early")
+    assert pair.socket.message() is None
+    pair.open()
+    assert pair.socket.message() == b"early"
+    assert pair.woken
+
+
+def test_nothing_is_read_from_who_takes_nothing() -> None:
+    pair = Pair().open()
+    pair.socket.pause_writing()
+    assert not pair.line.reading
+    pair.says(b"later")
+    assert pair.socket.message() is None
+    assert not pair.socket.takes
+    pair.socket.resume_writing()
+    assert pair.line.reading
+    assert pair.socket.message() == b"later"
+
+
+def test_a_ping_that_is_answered_is_followed_by_the_next() -> None:
+    pair = Pair().open()
+    for _ in range(3):
+        pair.socket.beat()
+        assert pair.heard() == [(Opcode.PING, b"")]
+    assert not pair.line.aborted
+
+
+def test_who_is_silent_after_a_ping_is_given_up() -> None:
+    pair = Pair().open()
+    pair.socket.beat()
+    pair.socket.beat()
+    assert pair.line.aborted
+
+
+def test_who_could_not_be_heard_is_not_given_up() -> None:
+    pair = Pair().open()
+    pair.socket.beat()
+    pair.says(*(b"x" for _ in range(MESSAGES_WAITING_MAX)))
+    pair.says(*(b"x" for _ in range(MESSAGES_WAITING_MAX)))
+    pair.socket.beat()
+    assert not pair.line.reading
+    pair.socket.beat()
+    assert not pair.line.aborted
+
+
+def test_a_client_that_leaves_is_told_from_one_that_is_lost() -> None:
+    leaving, lost = Pair().open(), Pair().open()
+    leaving.client.send_close(1000)
+    for data in leaving.client.data_to_send():
+        leaving.socket.data_received(data)
+    assert (leaving.socket.ended, leaving.socket.left, leaving.line.closed) == (True, True, True)
+    lost.socket.lost()
+    assert (lost.socket.ended, lost.socket.left) == (True, False)
+    closed = Pair().open()
+    closed.socket.close(REFUSED, problem("invalid_request", "no"))
+    [(_, text), (opcode, close)] = closed.heard()
+    assert b'"type":"problem"' in text
+    assert (opcode, Close.parse(close)) == (Opcode.CLOSE, Close(1008, "no"))
+    # The client has answered, and did not leave by itself.
+    assert (closed.socket.ended, closed.socket.left, closed.line.closed) == (True, False, True)
+
+
+def test_a_long_reason_is_cut_between_characters() -> None:
+    pair = Pair().open()
+    pair.socket.close(REFUSED, problem("invalid_request", "ä" * 500))
+    _, (_, close) = pair.heard()
+    assert Close.parse(close).reason == "ä" * 60
+
+
+def test_what_is_sent_after_the_end_is_nothing() -> None:
+    pair = Pair().open()
+    pair.socket.close(REFUSED)
+    pair.heard()
+    pair.socket.send(b"more")
+    pair.socket.beat()
+    pair.socket.too_slow()
+    assert pair.heard() == []

@@ -1,0 +1,123 @@
+"""The seam to Redis: what it says when Redis is not there, refuses, or comes back."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, Unavailable
+from siltlog.infra.redis.connection import RedisConnection
+from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.telemetry import logger
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[EmbeddedValkey]:
+    server = EmbeddedValkey(tmp_path, SystemClock(), logger("error", "console"))
+    yield server
+    server.stop()
+
+
+async def refusal(connection: RedisConnection, *arguments: str) -> SiltlogError:
+    with pytest.raises(SiltlogError) as caught:
+        await connection.command(*arguments)
+    return caught.value
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", "redis://localhost:port", ""])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ConfigError, match="SILT_REDIS_URL"):
+        RedisConnection(url)
+
+
+def test_a_password_is_not_shown() -> None:
+    connection = RedisConnection("redis://user:secret@127.0.0.1:1/0?health_check_interval=1")
+    error = asyncio.run(refusal(connection, "PING"))
+    assert isinstance(error, Unavailable) and error.error_code == "coordinator_unavailable"
+    assert error.status == 503 and error.retry_after_ms
+    assert "secret" not in error.detail and "redis://127.0.0.1:1/0" in error.detail
+
+
+def test_it_comes_back_without_its_scripts(embedded: EmbeddedValkey) -> None:
+    async def scenario() -> None:
+        connection = RedisConnection(embedded.start())
+        script = connection.script("return cmsgpack.pack({cmsgpack.unpack(ARGV[1]), KEYS[1]})")
+        assert await script(["key"], 2**53 - 1) == [2**53 - 1, "key"]
+        await connection.command("SCRIPT", "FLUSH")
+        assert await script(["key"], "é") == ["é", "key"]
+        await asyncio.gather(*(connection.command("PING") for _ in range(100)))
+
+        embedded.stop()
+        for _ in range(3):
+            assert isinstance(await refusal(connection, "PING"), Unavailable)
+        embedded.start()
+        assert await script(["key"], []) == [[], "key"]
+        await connection.close()
+
+    asyncio.run(scenario())
+
+
+def test_one_that_hangs_is_not_waited_for_long(embedded: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("siltlog.infra.redis.connection.REPLY_TIMEOUT_S", 0.1)
+    url = embedded.start()
+    with redis.Redis.from_url(url) as client:
+        pid = int(client.info("server")["process_id"])
+
+    async def scenario() -> None:
+        connection = RedisConnection(url)
+        await connection.command("PING")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert isinstance(await refusal(connection, "PING"), Unavailable)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert await connection.command("PING")
+        await connection.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_it_refuses(embedded: EmbeddedValkey) -> None:
+    async def scenario() -> None:
+        connection = RedisConnection(embedded.start())
+        await connection.command("SET", "text", "value")
+        mistake = await refusal(connection, "HGET", "text", "field")
+        assert isinstance(mistake, OutcomeUnknown) and mistake.error_code == "internal"
+        faulty = connection.script("return redis.call('NO SUCH COMMAND')")
+        with pytest.raises(OutcomeUnknown):
+            await faulty([], None)
+        await connection.command("CONFIG", "SET", "maxmemory", "1")
+        full = await refusal(connection, "SET", "more", "value")
+        assert isinstance(full, Unavailable) and "maxmemory" in full.detail
+        await connection.close()
+
+    asyncio.run(scenario())
+
+
+def test_no_cancellation_is_lost(embedded: EmbeddedValkey) -> None:
+    async def scenario() -> None:
+        connection = RedisConnection(embedded.start())
+        script = connection.script("return cmsgpack.pack(1)")
+        await script([], 1)
+
+        async def call(number: int) -> None:
+            if number % 2:
+                await connection.commands([("PING",)])
+            else:
+                await script([], 1)
+
+        for turn in range(200):
+            tasks = [asyncio.create_task(call(number)) for number in range(20)]
+            for _ in range(turn % 12):
+                await asyncio.sleep(0)
+            cancelled = [task for task in tasks if task.cancel()]
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(task.cancelled() for task in cancelled)
+        await connection.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,181 @@
+"""A real Valkey and a small log for the tests of groups."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.messages import MemberRequest, Membership, PartitionName
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.columns import RECORD_SCHEMA
+from siltlog.infra.errors import SiltlogError, UnknownTopic
+from siltlog.infra.records import Bounds
+from siltlog.infra.redis.connection import RedisConnection, Script
+from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.telemetry import logger
+
+SKEW_KEY = "test:skew"
+_ids = itertools.count(1)
+
+
+@dataclass
+class FakePartition:
+    partition: int
+    start: int = 0
+    end: int = 100
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+    def bounds(self) -> Bounds:
+        return Bounds(self.start, self.start, self.end)
+
+    async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch]:
+        count = max(min(end - offset, max_records), 0)
+        offsets = list(range(offset, offset + count))
+        columns = {
+            "partition": pa.array([self.partition] * count, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array(offsets, pa.int64()).cast(RECORD_SCHEMA.field("timestamp").type),
+            "key": pa.array([None] * count, pa.binary()),
+            "value": pa.array([str(at).encode() for at in offsets], pa.binary()),
+            "headers": pa.array([None] * count, RECORD_SCHEMA.field("headers").type),
+        }
+        return [pa.RecordBatch.from_arrays([columns[name] for name in RECORD_SCHEMA.names], schema=RECORD_SCHEMA)]
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        self.callbacks.remove(callback)
+
+    def grow(self, end: int) -> None:
+        self.end = end
+        for callback in list(self.callbacks):
+            callback()
+
+
+class FakeSnapshot:
+    version = 0
+    starts: dict[int, int] = {}  # noqa: RUF012
+    offsets: dict[int, int] = {}  # noqa: RUF012
+
+    def files_of(self, partition: int) -> list[Any]:
+        return []
+
+
+@dataclass
+class FakeTopic:
+    name: str
+    partitions: list[FakePartition]
+    topic_id: str = field(default_factory=lambda: f"00000000-0000-0000-0000-{next(_ids):012d}")
+    created_us: int = 0
+    snapshot: FakeSnapshot = field(default_factory=FakeSnapshot)
+    config: Any = None
+
+
+class FakeLog:
+    """A LogView whose records are all in the head."""
+
+    store: Any = None
+
+    def __init__(self, **topics: int) -> None:
+        self.draining = False
+        self.by_name: dict[str, FakeTopic] = {}
+        for name, partitions in topics.items():
+            self.create(name, partitions)
+
+    def create(self, name: str, partitions: int, *, start: int = 0, end: int = 100) -> FakeTopic:
+        topic = FakeTopic(name, [FakePartition(number, start, end) for number in range(partitions)])
+        self.by_name[name] = topic
+        return topic
+
+    def topic(self, name: str) -> FakeTopic:
+        if name not in self.by_name:
+            raise UnknownTopic(f"there is no topic {name}", error_code="unknown_topic", status=404)
+        return self.by_name[name]
+
+    def topics(self) -> list[FakeTopic]:
+        return [self.by_name[name] for name in sorted(self.by_name)]
+
+
+class SkewedRedis(RedisConnection):
+    """A Redis whose time, as scripts see it, runs ahead by what `pass_ms` added up."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.calls = 0
+        self.skew_ms = 0
+
+    def script(self, text: str) -> Script:
+        ahead = f"+ tonumber(redis.call('GET', '{SKEW_KEY}') or 0)\n"
+        line = next(line for line in text.splitlines() if line.startswith("local now = "))
+        return super().script(text.replace(line, f"{line} {ahead}"))
+
+    async def pass_ms(self, milliseconds: int) -> None:
+        self.skew_ms += milliseconds
+        await self.command("SET", SKEW_KEY, self.skew_ms)
+
+
+@dataclass
+class Rig:
+    groups: Groups
+    redis: SkewedRedis
+    log: FakeLog
+
+    async def join(self, group: str, member: str, *topics: str, **fields: Any) -> Membership:
+        return await self.groups.heartbeat(group, member, MemberRequest(topics=list(topics), **fields))
+
+    async def beat(
+        self, group: str, member: str, generation: int, owned: list[tuple[str, int]] | None = None, **fields: Any
+    ) -> Membership:
+        names = None if owned is None else [PartitionName(topic, number) for topic, number in owned]
+        return await self.groups.heartbeat(group, member, MemberRequest(generation=generation, owned=names, **fields))
+
+    async def tick(self) -> None:
+        """As the server's own, without waiting for its clock."""
+        for known in self.groups._runner._known.values():
+            known.due = min(known.due, 0.0) if known.due < float("inf") else known.due
+        await self.groups._runner.tick()
+
+
+@asynccontextmanager
+async def rig(url: str, log: FakeLog) -> AsyncIterator[Rig]:
+    """Groups without their own clockwork, on an emptied Redis."""
+    redis = SkewedRedis(url)
+    await redis.command("FLUSHALL")
+    groups = Groups(redis, log, SystemClock(), logger("error", "console"))
+    try:
+        yield Rig(groups, redis, log)
+    finally:
+        await groups.close()
+        await redis.close()
+
+
+def embedded(folder: Path) -> EmbeddedValkey:
+    return EmbeddedValkey(folder, SystemClock(), logger("error", "console"))
+
+
+def held(told: Membership) -> list[tuple[str, int]]:
+    assert told.assignment is not None
+    return sorted((key.topic, key.partition) for key, _ in told.assignment)
+
+
+def offsets(told: Membership) -> dict[int, int]:
+    assert told.assignment is not None
+    return {key.partition: offset for key, offset in told.assignment}
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+async def refusal(awaited: Awaitable[Any]) -> SiltlogError:
+    with pytest.raises(SiltlogError) as caught:
+        await awaited
+    return caught.value

@@ -1,0 +1,104 @@
+"""A log of a node on a real WAL and a real store, without a server around it; its syncs can be held up."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.http.memory import InFlight
+from siltlog.infra.store.store import open_store
+from siltlog.infra.telemetry import logger
+from siltlog.infra.topic_config import Value
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.opening.opening import start_log
+from siltlog.ingest.records.body import Body, Rows
+from siltlog.ingest.topics.topics import Topics
+from siltlog.ingest.wal import Wal
+from siltlog.ingest.wal.disk import Disk
+
+MIB = 1024 * 1024
+CLOCK = SystemClock()
+LOGGER = logger("error", "console")
+
+
+class LaterClock(SystemClock):
+    """The same, `seconds` later."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+
+    def now_us(self) -> int:
+        return super().now_us() + self.seconds * 1_000_000
+
+
+class GatedDisk(Disk):
+    """Nothing is synced while the gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def sync(self, fd: int) -> None:
+        assert self.gate.wait(60)
+        super().sync(fd)
+
+
+@asynccontextmanager
+async def running_log(
+    folder: Path,
+    disk: Disk,
+    clock: Clock = CLOCK,
+    *,
+    lake: Path | None = None,
+    take_over: bool = False,
+    server_config: dict[str, Value] | None = None,
+) -> AsyncIterator[tuple[Log, Topics]]:
+    """Recovers what `folder` holds; leaves it as a clean stop without a flush does."""
+    store = open_store((lake or folder / "lake").as_uri())
+
+    def failed(error: BaseException) -> None:
+        raise error
+
+    wal = Wal(
+        folder / "wal",
+        segment_bytes=MIB,
+        bytes_max=8 * MIB,
+        cluster_id="cluster",
+        on_fatal=failed,
+        state=lambda: log.state(),
+        clock=clock,
+        disk=disk,
+    )
+    log = Log(
+        store,
+        wal,
+        clock,
+        server_config=server_config or {},
+        record_bytes_max=MIB,
+        group_bytes_max=MIB // 8,
+        head_bytes_max=MIB,
+        on_group=lambda seconds: None,
+        in_flight=InFlight(8 * MIB, CLOCK),
+    )
+    recovery = await asyncio.to_thread(wal.recover)
+    stranded = folder / "stranded"
+    try:
+        await start_log(log, recovery, take_over=take_over, accept_loss=False, stranded_dir=stranded, logger=LOGGER)
+        yield log, Topics(log, LOGGER)
+    finally:
+        if isinstance(disk, GatedDisk):
+            disk.gate.set()
+        await asyncio.to_thread(wal.close)
+
+
+def body(*values: str, first_sequence: int | None = None, partition: int = 0) -> Body:
+    count = len(values)
+    sequences: list[int | None] = [None] * count
+    if first_sequence is not None:
+        sequences = list(range(first_sequence, first_sequence + count))
+    rows = Rows([None] * count, [None] * count, [v.encode() for v in values], [None] * count, [], sequences)
+    rows.partitions = [partition] * count
+    return Body(count, sum(map(len, values)) + 8 * count, rows)

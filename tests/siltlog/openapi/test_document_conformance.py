@@ -1,0 +1,79 @@
+"""The server against its own OpenAPI document: requests that fit it, and requests that do not, by Schemathesis."""
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import conformance_hooks
+import pytest
+from conformance_hooks import ANSWERS, EMPTIED_TOPIC, MOVED_GROUP, PARTITIONS_MAX, TOPIC, UNUSED_GROUP
+from http_rig import Http
+
+from siltlog.openapi.document import OPERATIONS
+from siltlog.testing import running_server
+
+SEED = 7
+EXAMPLES_MAX = 6
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "unsupported_method",
+)
+"""All but that each request which fits the document is taken: it cannot say whether an offset or a member is there."""
+ENDLESS = "tailTopic"
+OF_MEMBERS = {"commitOffsets", "countAttempt", "giveUpRecord"}
+NEVER_DONE = {"openapi", *OF_MEMBERS, ENDLESS, "openTopicSocket", "openGroupSocket"}
+"""Where Schemathesis begins, what depends on what a group is doing (done once before), what has no end, and what it
+has no protocol for (tested apart)."""
+
+
+@pytest.mark.slow
+def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
+    answers = tmp_path / "answers"
+    with running_server(flush_ms=50) as server:
+        http = Http(server.url)
+        http.create(TOPIC, PARTITIONS_MAX)
+        assert http.publish(TOPIC, *({"key": str(n), "value": n} for n in range(200))).status == 200
+        http.create("passing")
+        http.create(EMPTIED_TOPIC)
+        for group in ("reporting", MOVED_GROUP, UNUSED_GROUP):
+            assert http.json("PUT", f"/v1/groups/{group}/offsets", _commit(0)).status == 204
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json"),
+                *("--seed", str(SEED), "--max-examples", str(EXAMPLES_MAX), "--workers", "1", "--no-color"),
+                *("--exclude-operation-id", ENDLESS),
+                *("--phases", "coverage,fuzzing", "--checks", ",".join(CHECKS), "--continue-on-failure"),
+            ],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "SCHEMATHESIS_HOOKS": "conformance_hooks",
+                "PYTHONPATH": str(Path(conformance_hooks.__file__).parent),
+                ANSWERS: str(answers),
+            },
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert server.running
+        log = server.log_path.read_text()
+    assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr
+    assert "Traceback" not in log
+    found: dict[str, set[int]] = defaultdict(set)
+    for line in answers.read_text().splitlines():
+        operation, status = line.split()
+        found[operation].add(int(status))
+    done = {operation for operation, statuses in found.items() if any(status < 300 for status in statuses)}
+    assert {one.operation_id for one in OPERATIONS} - done <= NEVER_DONE, "what was never done was never checked"
+
+
+def _commit(offset: int) -> dict[str, object]:
+    return {"offsets": [{"topic": TOPIC, "partition": 0, "offset": offset}]}

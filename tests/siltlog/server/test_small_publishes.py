@@ -1,0 +1,359 @@
+"""Small publishes are answered by the protocol itself: as the application answers them, in order, and within limits."""
+
+import asyncio
+import json
+import re
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from http_rig import Http, answer
+
+from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.memory import InFlight
+from siltlog.server.small_publishes import LOOK_SECONDS, Asked, Exchange, SmallPublishes
+
+LONG_WAY = "X-Anything: else\n"
+"""A header that the short way does not know."""
+RECORD = b'{"records":[{"key":"k","value":{"a":1}}]}'
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"small-{uuid.uuid4().hex}"
+
+
+def request(topic: str, body: bytes, *, media: str = names.MEDIA_JSON, extra: str = "", query: str = "") -> bytes:
+    head = (
+        f"POST /v1/topics/{topic}/records{query} HTTP/1.1\nHost: localhost\nContent-Type: {media}\n{extra}"
+        f"Content-Length: {len(body)}\n\n"
+    )
+    return head.replace("\n", "\r\n").encode() + body
+
+
+def known(http: Http) -> None:
+    """The server has let in this Host before: only then the short way is open."""
+    with http.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in answer(connection)
+
+
+def without_chance(reply: bytes) -> tuple[str, list[str], Any]:
+    """Status line, header lines and document, without what differs from one request to the next."""
+    head, _, body = reply.partition(b"\r\n\r\n")
+    status, *lines = head.decode().lower().split("\r\n")
+    kept = sorted(line for line in lines if not line.startswith(("date:", "silt-request-id:", "content-length:")))
+    assert any(line.startswith("silt-request-id:") for line in lines)
+    body = re.sub(rb"name-[ab]", b"name", body)
+    document = json.loads(
+        re.sub(rb'"(request_id|partition|first_offset|last_offset)": ?("[^"]*"|\d+)', rb'"\1":0', body)
+    )
+    document.pop("records", None)
+    return status, kept, document
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [
+        (names.MEDIA_JSON, RECORD),
+        (names.MEDIA_JSON, b'{"records":[{"value":"a","partition":1},{"value":"b","partition":0}]}'),
+        (names.MEDIA_BYTES, b"\x00\xff"),
+        (names.MEDIA_BYTES, b""),
+        (names.MEDIA_JSON, b""),
+        (names.MEDIA_JSON, b'{"records":[{"value":1},]}'),
+        (names.MEDIA_JSON, b'{"records":[]}'),
+        (names.MEDIA_JSON, b'{"records":[{"value":1,"partition":9}]}'),
+        (names.MEDIA_JSON, b'{"records":[{"value":1,"sequence":9,"partition":0}]}'),
+        (names.MEDIA_JSON, b'{"records":[{"value":"%s"}]}' % (b"x" * 2_000)),
+    ],
+)
+def test_both_ways_answer_the_same(http: Http, topic: str, media: str, body: bytes) -> None:
+    http.create(topic, 2, max_record_bytes=1_000)
+    known(http)
+    before = http.end(topic)
+    with http.connect() as connection:
+        connection.sendall(request(topic, body, media=media))
+        short = answer(connection)
+        connection.sendall(request(topic, body, media=media, extra=LONG_WAY))
+        long = answer(connection)
+    assert without_chance(short) == without_chance(long)
+    accepted = short.startswith(b"HTTP/1.1 200")
+    per_request = len(json.loads(short.partition(b"\r\n\r\n")[2])["records"]) if accepted else 0
+    assert http.end(topic) - before == 2 * per_request
+
+
+SEQUENCED = b'{"records":[{"value":1,"partition":0,"sequence":%d}]}'
+
+
+@pytest.mark.parametrize(
+    ("headers", "sequence"),
+    [
+        ("Silt-Producer-Id: {}\n", 0),
+        ("Silt-Producer-Id: {}\nSilt-Producer-Epoch: 0\nSilt-Partition-Count: 2\n", 0),
+        ("Silt-Producer-Id: {}\nSilt-Sequence-Mode: increasing\n", 7),
+        ("Silt-Producer-Id: {}\n", 3),
+        ("Silt-Producer-Id: {}\nSilt-Producer-Epoch: 9\n", 0),
+        ("Silt-Producer-Id: {}\nSilt-Partition-Count: 5\n", 0),
+        ("Silt-Producer-Id: no/name{}\n", 0),
+        ("Silt-Sequence: 3\n", 0),
+        ("Idempotency-Key: {}\n", None),
+        ("Idempotency-Key: {}\nSilt-Producer-Id: {}\n", 0),
+    ],
+)
+def test_producers_are_answered_the_same_and_repeats_are_known(
+    http: Http, topic: str, headers: str, sequence: int | None
+) -> None:
+    http.create(topic, 2)
+    known(http)
+    body = RECORD if sequence is None else SEQUENCED % sequence
+    with http.connect() as connection:
+
+        def answered(name: str, extra: str) -> tuple[str, list[str], Any]:
+            connection.sendall(request(topic, body, extra=headers.format(name, name) + extra))
+            return without_chance(answer(connection))
+
+        # Each producer twice, once each way first: the second of the two is the repeat of the other's.
+        assert [answered("name-a", ""), answered("name-a", LONG_WAY)] == [
+            answered("name-b", LONG_WAY),
+            answered("name-b", ""),
+        ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?timeout_ms=5000",
+        "?timeout_ms=5000&acks=wal&partition=1",
+        "?timeout_ms=5000&partition=2",
+        "?timeout_ms=99999",
+        "?timeout_ms=5000&acks=object",
+        "?partition=1",
+        "?acks=wal",
+        "?acks=wal&partition=0",
+        "?timeout_ms=",
+        "?timeout_ms=5000partition=1",
+        "?timeout_ms=5000&partition=1&acks=wal",
+        "?",
+    ],
+)
+@pytest.mark.parametrize("extra", ["", "Idempotency-Key: name-a\n"])
+def test_queries_are_answered_the_same(http: Http, topic: str, query: str, extra: str) -> None:
+    http.create(topic, 2)
+    known(http)
+    body = b'{"records":[{"value":1,"partition":1}]}'
+    with http.connect() as connection:
+        answers = []
+        # With a key the first is appended and the others are its repeats.
+        for way in ("", LONG_WAY, ""):
+            connection.sendall(request(topic, body, extra=extra + way, query=query))
+            answers.append(without_chance(answer(connection)))
+    assert answers[1] == answers[2]
+    if not extra:
+        assert answers[0] == answers[1]
+
+
+def test_small_arrow_bodies(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"])})
+    bomb = pa.record_batch({"value": pa.array([b"\x00" * 1_000_000])})
+    for records, codec in ((batch, None), (batch, "zstd"), (bomb, "zstd")):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, records.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_batch(records)
+        with http.connect() as connection:
+            answers = []
+            for extra in ("", LONG_WAY):
+                connection.sendall(request(topic, sink.getvalue().to_pybytes(), media=names.MEDIA_ARROW, extra=extra))
+                answers.append(without_chance(answer(connection)))
+        assert answers[0] == answers[1]
+        # What inflates to a megabyte is too large for this server.
+        assert ("200" in answers[0][0]) == (records is batch)
+    assert http.end(topic) == 8
+
+
+def test_what_was_sent_is_what_is_read(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    with http.connect() as connection:
+        connection.sendall(request(topic, RECORD))
+        document = json.loads(answer(connection).partition(b"\r\n\r\n")[2])
+    assert document["records"] == [[0, 0]]
+    [record] = http.read(topic, query="values=text")
+    assert (record["key"], record["value"]) == ("k", '{"a":1}')
+
+
+def test_requests_that_come_in_pieces_or_behind_one_another(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    whole = request(topic, RECORD)
+    with http.connect() as connection:
+        # Byte by byte; then many at once, short and long ways mixed, all answered in their order.
+        for at in range(len(whole)):
+            connection.sendall(whole[at : at + 1])
+        assert b'"first_offset":0' in answer(connection)
+        ways = [b"", LONG_WAY.encode(), b"", b"", LONG_WAY.encode(), b""]
+        connection.sendall(b"".join(request(topic, RECORD, extra=way.decode()) for way in ways))
+        got = b""
+        while got.count(b'"first_offset"') < len(ways):
+            part = connection.recv(65_536)
+            assert part, got
+            got += part
+    assert re.findall(rb'"first_offset":(\d+)', got) == [b"%d" % offset for offset in range(1, 7)]
+    assert got.count(b"HTTP/1.1 200") == len(ways)
+
+
+def test_a_client_that_leaves_before_its_answer(http: Http, topic: str) -> None:
+    http.create(topic)
+    known(http)
+    for _ in range(20):
+        with http.connect() as connection:
+            connection.sendall(request(topic, RECORD))
+    with http.connect() as connection:
+        connection.sendall(request(topic, RECORD))
+        assert answer(connection).startswith(b"HTTP/1.1 200")
+    assert http.end(topic) == 21
+    metrics = http.get("/metrics").body.decode()
+    assert re.search(rf"^{names.METRIC_IN_FLIGHT_BYTES} 0(\.0)?$", metrics, re.MULTILINE)
+
+
+# --- its parts, without a server --------------------------------------------------------------------------
+class FakePublish:
+    def late(self, topic: Any) -> SiltlogError:
+        return problem("ack_timeout", "too late", acks="none")
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.written = b""
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+
+class FakeConnection:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.scope: dict[str, Any] = {}
+        self.url = b"/v1/topics/t/records"
+        self.transport = FakeTransport()
+        self.completed = 0
+        self.server_state = SimpleNamespace(default_headers=[])
+
+    def on_response_complete(self) -> None:
+        self.completed += 1
+
+
+class FakeDoor:
+    def __init__(self) -> None:
+        self.draining = False
+        self.in_flight = 0
+        self.replies: dict[int, int] = {}
+
+    def refusal(self, error: Exception, *_: str) -> Exception:
+        return error
+
+    next_request_id = staticmethod(lambda: "id")
+
+
+def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("siltlog.server.small_publishes.LOOK_SECONDS", LOOK_SECONDS / 100)
+
+    async def run() -> tuple[FakeConnection, FakeDoor, InFlight]:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publish(FakePublish):
+            def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
+                return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
+
+        in_flight, door, connection = InFlight(1_000, SystemClock()), FakeDoor(), FakeConnection()
+        small = SmallPublishes(Publish(), door, in_flight)  # type: ignore[arg-type]
+        exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, ""))  # type: ignore[arg-type]
+        exchange.begin(b"x" * 10)
+        assert (in_flight.used_bytes, door.in_flight) == (10, 1)
+        for _ in range(500):
+            if connection.completed:
+                break
+            await asyncio.sleep(0.01)
+        durable.set_result(None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return connection, door, in_flight
+
+    connection, door, in_flight = asyncio.run(run())
+    assert connection.completed == 1
+    assert connection.transport.written.startswith(b"HTTP/1.1 504")
+    assert b"ack_timeout" in connection.transport.written
+    assert (in_flight.used_bytes, door.in_flight, door.replies) == (0, 0, {504: 1})
+
+
+def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
+    async def run() -> FakeConnection:
+        in_flight, connection = InFlight(5, SystemClock()), FakeConnection()
+        small = SmallPublishes(FakePublish(), FakeDoor(), in_flight)  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x" * 10)  # type: ignore[arg-type]
+        assert in_flight.used_bytes == 0
+        return connection
+
+    assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 503")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: bool) -> None:
+    async def run() -> FakeConnection:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publish(FakePublish):
+            def append(self, *_: Any) -> Any:
+                raise problem("out_of_order_sequence", "a gap", next_sequence=7)
+
+            def told_once(self, error: SiltlogError) -> asyncio.Future[None]:
+                return durable
+
+        door, connection = FakeDoor(), FakeConnection()
+        small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]
+        exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1_000, ""))  # type: ignore[arg-type]
+        exchange.begin(b"x")
+        assert (connection.completed, door.in_flight) == (0, 1)
+        if late:
+            exchange.refuse(small.publish.late(None))  # type: ignore[arg-type]
+        durable.set_result(None)
+        await asyncio.sleep(0)
+        assert (connection.completed, door.in_flight) == (1, 0)
+        return connection
+
+    assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 504" if late else b"HTTP/1.1 409")
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: bool) -> None:
+    async def run() -> FakeConnection:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publish(FakePublish):
+            def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
+                return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
+
+            def reply(self, published: Any) -> bytes:
+                return b"{}"
+
+        door, connection = FakeDoor(), FakeConnection()
+        small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x")  # type: ignore[arg-type]
+        door.draining = draining
+        durable.set_result(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return connection
+
+    connection = asyncio.run(run())
+    assert connection.transport.written.startswith(b"HTTP/1.1 200")
+    assert (b"connection: close" in connection.transport.written, connection.transport.closed) == (draining, draining)
