@@ -79,4 +79,4 @@ $(PACKAGES): $(LOCK) pyproject.toml
 	@echo "$(CURDIR)" > $@
 
 $(JARS): $(PACKAGES)
-	@$(BIN)/python -m siltlog.pipelines.spark.jars > $@.part && mv $@.part $@
+	@$(BIN)/python -m siltlog.pipelines.setup > $@.part && mv $@.part $@

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from starlette.routing import Route
 
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.dead_letters.letters import DeadLetters
 from siltlog.consumers.groups import http as groups_http
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.saved_offsets import OffsetLog
-from siltlog.consumers.library.lag import Lag
 from siltlog.consumers.push.events import Tails
 from siltlog.consumers.push.group_socket import Connected, Nacks
 from siltlog.consumers.push.sockets import Sockets

@@ -1,7 +1,7 @@
 """Records that alone tell of their producers: a server without the log's WAL reads them again, so they must not go.
 
-What else is known of producers is in objects beside the table (`infra/table/producer_objects.py`), which a server writes
-as it goes on.
+What else is known of producers is in objects beside the table (`infra/table/producer_objects.py`), which a server
+writes as it goes on.
 """
 
 from collections.abc import Sequence

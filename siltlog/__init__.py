@@ -8,9 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from siltlog.consumers.behind import Lag
     from siltlog.consumers.library.async_consumer import AsyncConsumer
     from siltlog.consumers.library.consumer import Consumer
-    from siltlog.consumers.library.lag import Lag
     from siltlog.consumers.library.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
     from siltlog.infra.client.async_admin import AsyncAdmin
@@ -49,7 +49,7 @@ _HOMES = {
     "CorruptData": _ERRORS,
     "DeliveryFailed": _ERRORS,
     "Fenced": _ERRORS,
-    "Lag": "siltlog.consumers.library.lag",
+    "Lag": "siltlog.consumers.behind",
     "OffsetOutOfRange": _ERRORS,
     "OutcomeUnknown": _ERRORS,
     "PartitionMetadata": "siltlog.infra.client.record",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.messages import (
     OPEN_ATTEMPTS_MAX,
     Attempted,
@@ -27,7 +28,6 @@ from siltlog.consumers.groups.scripts import Key, Reply
 from siltlog.consumers.groups.topics import GroupTopics, pattern_problem
 from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
 from siltlog.consumers.groups.waiters import Waiter
-from siltlog.consumers.library.lag import Lag
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock

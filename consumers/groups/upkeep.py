@@ -5,11 +5,11 @@ from bisect import bisect_right
 from contextlib import suppress
 from itertools import islice
 
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.runner import GroupRunner
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
-from siltlog.consumers.library.lag import Lag
 from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock

@@ -10,11 +10,11 @@ from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.async_handler_run import AsyncHandle, AsyncHandlerRun
 from siltlog.consumers.library.fetches import FETCH_RECORDS_MAX
 from siltlog.consumers.library.handling import HandlingOptions
 from siltlog.consumers.library.inbox import Inbox
-from siltlog.consumers.library.lag import Lag
 from siltlog.consumers.library.member import warn_of_retries
 from siltlog.consumers.library.options import ConsumerOptions, OnPartitions, Reset, StopAt, check_handler
 from siltlog.consumers.library.positions import Chunk, PartitionState, Run, records_in

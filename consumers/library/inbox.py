@@ -16,8 +16,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.fetches import Answer, Flights
-from siltlog.consumers.library.lag import Lag, lag_of
+from siltlog.consumers.library.lag import lag_of
 from siltlog.consumers.library.member import GroupMember, MemberOptions, News, Place
 from siltlog.consumers.library.options import ConsumerOptions, OnPartitions
 from siltlog.consumers.library.positions import (

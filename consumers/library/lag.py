@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.positions import PartitionState, Positions, readable, timestamp_us
 from siltlog.consumers.library.program import Program
 from siltlog.consumers.library.sources.server import SERVER, FetchPlan, Isolation, Wanted, fetch_request, fetched_of
@@ -12,16 +11,6 @@ from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 
 REPLY_BYTES_MAX = 16 * 1024 * 1024
-
-
-class Lag(msgspec.Struct, frozen=True, gc=False):
-    """`records` counts offsets from the position to the end; fewer records may be there, because offsets have gaps.
-
-    `seconds` is the age of the next record to read; 0 when there is none.
-    """
-
-    records: int
-    seconds: float
 
 
 def lag_of(

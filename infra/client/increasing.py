@@ -9,17 +9,17 @@ import pyarrow as pa
 
 from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Pieces
+from siltlog.infra.client.answers import Claimed, Published
 from siltlog.infra.client.arrow_body import PIECE_BYTES_MIN, Compression
 from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import Buffer, Request, json_request
 from siltlog.infra.client.transport import Caller
-from siltlog.ingest.library.request import Claimed, Reply
 
 TIMEOUT_MS = 15_000
 GRACE_MS = 5_000
 
 _claimed = msgspec.json.Decoder(Claimed)
-_reply = msgspec.json.Decoder(Reply)
+_published = msgspec.json.Decoder(Published)
 
 
 class IncreasingProducer:
@@ -53,7 +53,7 @@ class IncreasingProducer:
         """Whether another has claimed since."""
         return _claimed.decode(self._caller.call(json_request("GET", self._path)).body).producer_epoch > self._epoch
 
-    def send(self, records: pa.Table, partition_count: int | None = None) -> list[Reply.Part]:
+    def send(self, records: pa.Table, partition_count: int | None = None) -> list[Published.Part]:
         """One request; the records have a partition and a sequence each. Raises the SiltlogError of the last attempt.
 
         With a `partition_count` it is refused once the topic has another (`partition_count_changed`).
@@ -71,7 +71,7 @@ class IncreasingProducer:
         path = f"/v1/topics/{self._topic}/records?timeout_ms={TIMEOUT_MS}{self._acks}"
         body = stream_of(records, self._compression)
         reply = self._caller.call(Request("POST", path, headers, body, TIMEOUT_MS + GRACE_MS, repeatable=True))
-        return _reply.decode(reply.body).partitions
+        return _published.decode(reply.body).partitions
 
 
 def fitting(records: pa.Table, start: int, *, bytes_max: int, records_max: int) -> int:

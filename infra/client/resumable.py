@@ -15,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from siltlog.infra import names
+from siltlog.infra.client.answers import Published
 from siltlog.infra.client.arrow_body import PUBLISHED, Compression, out_of_range, place
 from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import Request, json_request
@@ -22,7 +23,6 @@ from siltlog.infra.client.increasing import IncreasingProducer, fitting, stream_
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.topic_config import PARTITIONS_MAX
-from siltlog.ingest.library.request import Reply
 
 COUNT_BITS = 14
 COUNT_MASK = (1 << COUNT_BITS) - 1
@@ -219,7 +219,7 @@ class Publication:
         self.count += sent
         return sent
 
-    def _count(self, part: Reply.Part) -> None:
+    def _count(self, part: Published.Part) -> None:
         landed = self.landed.setdefault(part.partition, Landed(part.partition))
         if landed.first_offset is None:
             landed.first_offset = part.first_offset

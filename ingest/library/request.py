@@ -8,6 +8,7 @@ from uuid import uuid4
 import msgspec
 
 from siltlog.infra import names
+from siltlog.infra.client.answers import Claimed, Published
 from siltlog.infra.client.arrow_body import Compression, Placement, body_of
 from siltlog.infra.client.core import Buffer, Request
 from siltlog.infra.client.options import PublishOptions
@@ -22,6 +23,7 @@ COLUMN_BYTES = 16
 REQUEST_BYTES_TARGET = 8 * 1024 * 1024
 REQUEST_RECORDS_TARGET = 1_000_000
 READ_TIMEOUT_MS_MIN = 1_000
+_PUBLISHED = msgspec.json.Decoder(Published)
 
 
 @dataclass(slots=True)
@@ -105,7 +107,7 @@ class Flight:
 
     def landed(self, reply: bytes) -> Landed:
         """What a good answer says. Raises OutcomeUnknown, or msgspec's errors, where it does not fit the request."""
-        parts = _REPLY.decode(reply).partitions
+        parts = _PUBLISHED.decode(reply).partitions
         if {part.partition: part.count for part in parts} != self.placement.counts:
             raise OutcomeUnknown("it counts other records than were sent", error_code="internal")
         return self._landed(
@@ -117,7 +119,7 @@ class Flight:
             )
         )
 
-    def found(self, claimed: Mapping[int, "Claimed.Part"]) -> Landed | None:
+    def found(self, claimed: Mapping[int, Claimed.Part]) -> Landed | None:
         """Whether it arrived, by where the server says that its producer stopped; None when nothing of it did.
 
         Raises OutcomeUnknown when some of its partitions have it and others do not.
@@ -154,29 +156,3 @@ def flight_of(
     records = batch.slice(start, stop)
     body = body_of(records, placement, sequences, compression)
     return Flight(batch, start, stop, placement, partitions, identity, identity.epoch, sequences, body)
-
-
-class Reply(msgspec.Struct):
-    class Part(msgspec.Struct):
-        partition: int
-        count: int
-        first_offset: int | None = None
-        last_offset: int | None = None
-        duplicate: bool = False
-
-    partitions: list[Part]
-
-
-class Claimed(msgspec.Struct):
-    """The answer to a claim; a partition that is absent starts from 0."""
-
-    class Part(msgspec.Struct):
-        partition: int
-        next_sequence: int
-        last_offset: int | None = None
-
-    producer_epoch: int
-    partitions: list[Part]
-
-
-_REPLY = msgspec.json.Decoder(Reply)

@@ -145,10 +145,6 @@ def _command(job: str, niceness: int) -> Sequence[str]:
 
 
 def _unavailable(job: str) -> str | None:
-    from siltlog.cli.main import COMMANDS
-
-    if job not in COMMANDS:
-        return f"this version has no silt {job}"
     if job not in SPARK_JOBS:
         return None
     if find_spec("pyspark") is None:

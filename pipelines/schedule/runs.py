@@ -1,13 +1,14 @@
 """What is kept of a run of a job: the records of `_jobs`."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from siltlog.infra.clock import parse_us
 
 Job = Literal["compact", "retain", "vacuum", "audit", "replay", "export", "import", "backup", "restore"]
+JOBS: tuple[str, ...] = get_args(Job)
 Outcome = Literal["succeeded", "failed", "found_wrong", "interrupted"]
 """`found_wrong`: the job did its work, and that is what it found (audit)."""
 Trigger = Literal["hand", "schedule"]

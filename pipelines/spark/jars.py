@@ -1,6 +1,5 @@
 """The jars that Spark lacks (Delta, S3A): resolved once into a cache folder, then only looked at.
 
-`python -m siltlog.pipelines.spark.jars` makes sure of all of them, and of the archive of classes, and prints where they are.
 Resolution is Ivy's, which comes with Spark; starting a session with a folder of jars is faster than
 `spark.jars.packages` and needs no network.
 """
@@ -12,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-import click
-
-from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.errors import ConfigError
 from siltlog.infra.settings import variable
 from siltlog.pipelines.spark.java import Java, find_java
 
@@ -33,7 +29,8 @@ AWS_SDK_VERSION = "2.35.4"
 MANIFEST = "manifest.json"
 RESOLVE_SECONDS_MAX = 900
 ATTEMPTS_MAX = 2
-COMMAND = "python -m siltlog.pipelines.spark.jars"
+COMMAND = "python -m siltlog.pipelines.setup"
+"""Makes sure of all of them."""
 
 _IN_SPARK = (
     "org.scala-lang",
@@ -210,27 +207,3 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-def main() -> int:
-    from siltlog.pipelines.setup.class_archive import find_class_archive, make_class_archive
-
-    try:
-        for jar_set in (DELTA, S3A):
-            if jars_of(jar_set) is None:
-                click.echo(f"downloading the {jar_set.name} jars for Spark (once)", err=True)
-            jars = resolve(jar_set)
-            size_mb = sum(jar.stat().st_size for jar in jars) / 1e6
-            click.echo(f"{jar_set.name}: {len(jars)} jars, {size_mb:.0f} MB in {jars[0].parent}")
-        if not find_class_archive().exists():
-            click.echo("running each Spark job once on a small topic, so that it starts faster (once)", err=True)
-            make_class_archive()
-        click.echo(f"classes: {find_class_archive()}")
-    except SiltlogError as error:
-        click.echo(str(error), err=True)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

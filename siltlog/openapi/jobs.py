@@ -2,8 +2,7 @@
 
 from siltlog.openapi import shapes
 from siltlog.openapi.operation import Operation, choice, cut, json_body, json_reply, query
-from siltlog.pipelines.schedule.runs import JobRunRequest
-from siltlog.server.jobs_http import JOBS
+from siltlog.pipelines.schedule.runs import JOBS, JobRunRequest
 
 _EXAMPLE = {
     "run_id": "0b9f6c1e-6a43-4c62-9a53-0e6f8f7f4c11",

@@ -1,7 +1,7 @@
 """`/v1/jobs` and `/v1/schedule`: what jobs did, and when they run next."""
 
 import asyncio
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -16,13 +16,12 @@ from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.requests import Query, body_of, decode, json_reply, whole_number
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.schedule.lease import JobState, LeaseEntry, newest_entry
-from siltlog.pipelines.schedule.runs import Job, JobRunRequest
+from siltlog.pipelines.schedule.runs import JOBS, JobRunRequest
 from siltlog.server.job_log import JobLog
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
-JOBS: tuple[str, ...] = get_args(Job)
 LEASES_SILENT_MAX = 2
 """A runner that has said nothing for so many of its leases is gone; the clock of an object store may be another."""
 _decoder = msgspec.json.Decoder(JobRunRequest)

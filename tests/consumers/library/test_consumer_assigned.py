@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fake_server import FakeServer, Stored, fake_server
 
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.consumer import Consumer
-from siltlog.consumers.library.lag import Lag
 from siltlog.infra import errors
 from siltlog.infra.client.record import TopicPartition
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.consumer import Consumer
-from siltlog.consumers.library.lag import Lag
 from siltlog.infra import errors
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.core import json_request
