@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from siltlog.consumers.groups.answers import Assignment, Group, GroupList, GroupOffsets, OffsetsMoved, Polled
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import CommitRequest, CommittedState, GroupState, MemberRequest, PollRequest
 from siltlog.consumers.groups.poll import GroupPoll
@@ -21,6 +21,19 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.operations import (
+    FILTERED,
+    GROUP,
+    IN_BODY,
+    LIST_QUERY,
+    MEMBER,
+    NO_CONTENT,
+    in_query,
+    json_answer,
+    json_body,
+    on_group,
+    operation,
+)
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import Query, body_of, decode
 
@@ -35,22 +48,10 @@ _commit_decoder = msgspec.json.Decoder(CommitRequest)
 _reset_decoder = msgspec.json.Decoder(ResetRequest)
 
 
-def routes(
-    groups: Groups, log: LogView, fetcher: Fetcher, clock: Clock, limits: ReadLimits | None = None
-) -> list[Route]:
-    calls = _GroupCalls(groups, log, fetcher, clock, limits or ReadLimits())
-    member = "/v1/groups/{group}/members/{member}"
-    return [
-        Route("/v1/groups", calls.list_groups, methods=["GET"]),
-        Route("/v1/groups/{group}", calls.describe, methods=["GET"]),
-        Route("/v1/groups/{group}", calls.delete, methods=["DELETE"]),
-        Route("/v1/groups/{group}/offsets", calls.offsets, methods=["GET"]),
-        Route("/v1/groups/{group}/offsets", calls.commit, methods=["PUT"]),
-        Route("/v1/groups/{group}/offsets/reset", calls.reset, methods=["POST"]),
-        Route(member, calls.heartbeat, methods=["PUT"]),
-        Route(member, calls.leave, methods=["DELETE"]),
-        Route(member + "/poll", calls.poll, methods=["POST"]),
-    ]
+_AWAY = ("coordinator_unavailable", "shutting_down")
+_BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
+_MEMBER_ERRORS = ("unknown_member", "fenced_member", "unknown_topic", "offset_out_of_range")
+_JOIN = {"generation": 0, "topics": ["flights"]}
 
 
 class _GroupCalls:
@@ -62,6 +63,21 @@ class _GroupCalls:
         self._clock = clock
         self._limits = limits
 
+    @operation(
+        "PUT",
+        "/v1/groups/{group}/members/{member}",
+        "heartbeat",
+        "Groups",
+        "Join, or stay",
+        "`generation` 0 joins; later ones are heartbeats, and may wait for a change with `wait_ms`. What is left out "
+        "stays as it is. A join with the `instance_id` of a member that is there takes its place, with its partitions; "
+        "that member is fenced (`fenced_by`: `instance_id`).",
+        access=IN_BODY,
+        replies={200: json_answer("What the member holds.", Assignment)},
+        parameters=(GROUP, MEMBER),
+        body=json_body(MemberRequest, _JOIN),
+        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "group_not_empty", "not_acceptable"),
+    )
     async def heartbeat(self, request: Request) -> Response:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _member_decoder)
@@ -84,11 +100,46 @@ class _GroupCalls:
             },
         )
 
+    @operation(
+        "DELETE",
+        "/v1/groups/{group}/members/{member}",
+        "leaveGroup",
+        "Groups",
+        "Leave a group",
+        "At once; 204 also when it has left already.",
+        access=on_group("read"),
+        replies=NO_CONTENT,
+        parameters=(GROUP, MEMBER),
+        errors=_AWAY,
+    )
     async def leave(self, request: Request) -> Response:
         Query(request, ())
         await self._groups.leave(_name(request, "group"), _name(request, "member"))
         return Response(status_code=204)
 
+    @operation(
+        "POST",
+        "/v1/groups/{group}/members/{member}/poll",
+        "poll",
+        "Groups",
+        "Consume with one call",
+        "Joins or heartbeats, commits, and reads what the member holds, from its committed offsets. Send back "
+        "`generation`, and in `commit` what was handled; without `commit` the same records come again.",
+        access=IN_BODY,
+        replies={200: json_answer("Records.", Polled)},
+        parameters=(GROUP, MEMBER),
+        body=json_body(PollRequest, {**_JOIN, "wait_ms": 1000}),
+        errors=(
+            *_AWAY,
+            *_BODY_ERRORS,
+            *_MEMBER_ERRORS,
+            "group_not_empty",
+            "not_acceptable",
+            "corrupt_data",
+            "topic_unavailable",
+            "store_denied",
+        ),
+    )
     async def poll(self, request: Request) -> Response:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _poll_decoder)
@@ -103,18 +154,69 @@ class _GroupCalls:
         encoded = rendered() if result.count <= INLINE_RECORDS_MAX else await asyncio.to_thread(rendered)
         return await read_reply(request, [encoded], names.MEDIA_JSON, {})
 
+    @operation(
+        "PUT",
+        "/v1/groups/{group}/offsets",
+        "commitOffsets",
+        "Groups",
+        "Commit offsets",
+        "All or nothing. With `member_id` only from the member that holds the partitions; without it only while the "
+        "group has no members.",
+        access=IN_BODY,
+        replies=NO_CONTENT,
+        parameters=(GROUP, in_query("topic_id", "Refused when a topic is another than this.")),
+        body=json_body(CommitRequest, {"offsets": [{"topic": "flights", "partition": 0, "offset": 100}]}),
+        errors=(*_AWAY, *_BODY_ERRORS, *_MEMBER_ERRORS, "unknown_group", "unknown_partition", "group_not_empty"),
+    )
     async def commit(self, request: Request) -> Response:
         query = Query(request, ("topic_id",))
         body = decode(await body_of(request, BODY_BYTES_MAX), _commit_decoder)
         await self._groups.commit(_name(request, "group"), body, query.text("topic_id") or None)
         return Response(status_code=204)
 
+    @operation(
+        "POST",
+        "/v1/groups/{group}/offsets/reset",
+        "resetGroupOffsets",
+        "Groups",
+        "Move where a group goes on",
+        "In every partition of `topics`, or in `partitions`, while the group has no members. `to` says where; "
+        "`timestamp`, `offset` and `shift` (so many records on, or back) come with a member of that name. Offsets are "
+        "brought within what the log has. What is answered outlives Redis; with `dry_run` nothing is "
+        "changed.",
+        access=on_group("alter"),
+        replies={200: json_answer("Each partition before and after.", OffsetsMoved)},
+        parameters=(GROUP,),
+        body=json_body(ResetRequest, {"topics": ["flights"], "to": "timestamp", "timestamp": "2026-11-21T07:00:00Z"}),
+        errors=(
+            *_AWAY,
+            *_BODY_ERRORS,
+            "not_acceptable",
+            "unknown_group",
+            "unknown_topic",
+            "unknown_partition",
+            "group_not_empty",
+            "corrupt_data",
+        ),
+    )
     async def reset(self, request: Request) -> Response:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _reset_decoder)
         moved = await self._reset.reset(_name(request, "group"), body)
         return await _reply(request, {"offsets": [move._asdict() for move in moved]})
 
+    @operation(
+        "GET",
+        "/v1/groups",
+        "listGroups",
+        "Groups",
+        "List groups",
+        "In the order of their names, a page at a time.",
+        access=FILTERED,
+        replies={200: json_answer("A page.", GroupList)},
+        parameters=LIST_QUERY,
+        errors=(*_AWAY, "not_acceptable"),
+    )
     async def list_groups(self, request: Request) -> Response:
         query = Query(request, ("prefix", "after", "limit"))
         limit = query.integer("limit", LIST_LIMIT, minimum=1, maximum=LIST_LIMIT_MAX, cut=True)
@@ -122,6 +224,18 @@ class _GroupCalls:
         groups = [{"group": group, "state": state, "members": members} for group, state, members in rows]
         return await _reply(request, {"groups": groups, "next": after})
 
+    @operation(
+        "GET",
+        "/v1/groups/{group}",
+        "describeGroup",
+        "Groups",
+        "Describe a group",
+        "Its state, members, what each holds, and the lag of every partition.",
+        access=on_group("describe"),
+        replies={200: json_answer("The group.", Group)},
+        parameters=(GROUP,),
+        errors=(*_AWAY, "unknown_group", "not_acceptable"),
+    )
     async def describe(self, request: Request) -> Response:
         Query(request, ())
         group = _name(request, "group")
@@ -149,12 +263,36 @@ class _GroupCalls:
             },
         )
 
+    @operation(
+        "GET",
+        "/v1/groups/{group}/offsets",
+        "listGroupOffsets",
+        "Groups",
+        "What a group has committed",
+        "A committed offset is the next one to read.",
+        access=on_group("describe"),
+        replies={200: json_answer("The offsets.", GroupOffsets)},
+        parameters=(GROUP,),
+        errors=(*_AWAY, "unknown_group", "not_acceptable"),
+    )
     async def offsets(self, request: Request) -> Response:
         Query(request, ())
         group = _name(request, "group")
         state = await self._groups.describe(group)
         return await _reply(request, {"group": group, "offsets": [_committed(entry) for entry in state.offsets]})
 
+    @operation(
+        "DELETE",
+        "/v1/groups/{group}",
+        "deleteGroup",
+        "Groups",
+        "Delete a group without members",
+        "And what it committed.",
+        access=on_group("delete"),
+        replies=NO_CONTENT,
+        parameters=(GROUP,),
+        errors=(*_AWAY, "unknown_group", "group_not_empty"),
+    )
     async def delete(self, request: Request) -> Response:
         Query(request, ())
         await self._groups.delete(_name(request, "group"))

@@ -5,18 +5,31 @@ import asyncio
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Found
-from siltlog.consumers.push.tail import PARAMETERS, Tail, TailRequest, tail_request
+from siltlog.consumers.push.tail import PARAMETERS, PLACES, Tail, TailRequest, tail_request
 from siltlog.consumers.reading import render
 from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.reader import ISOLATIONS
+from siltlog.consumers.reading.render import VALUES
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.operations import (
+    TEXT,
+    TIME,
+    TOPIC,
+    Content,
+    Reply,
+    choice,
+    in_header,
+    in_query,
+    on_topic,
+    operation,
+)
 from siltlog.infra.http.requests import EVENTS_HEADERS, Query, retry_field
 from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, STREAM, Stream, Streams
 from siltlog.infra.telemetry import Logger
@@ -25,6 +38,42 @@ RETRY_MS = 1_000
 _COMMENT = b": \n\n"
 _RECORD = b"event: record\ndata: "
 _JSON = msgspec.json.Encoder()
+
+
+_VALUES = in_query(
+    "values",
+    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
+    choice(*VALUES, default="text"),
+)
+_TAIL = (
+    in_query(
+        "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
+    ),
+    in_query("offset", "Where to begin.", choice(*PLACES, default="latest")),
+    in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
+    in_query(
+        "cursor", "Instead of `offset`: where an earlier stream was. It may repeat its last records, and skips none."
+    ),
+    in_query("key", "Only records with this key."),
+    in_query("contains", "Only records whose value contains this text."),
+    _VALUES,
+    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
+    in_query("topic_id", "Refused as unknown when the topic of that name is another than this."),
+)
+_ERRORS = (
+    *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
+    *("topic_unavailable", "store_denied", "shutting_down"),
+)
+_EVENTS = """\
+retry: 1000
+
+id: AQ
+
+event: record
+data: {"partition":0,"offset":0,"timestamp":"2026-11-21T07:36:00.123456Z","key":null,"value":"hello","headers":[]}
+id: AQ
+
+"""
 
 
 class Tails:
@@ -37,9 +86,20 @@ class Tails:
         self.in_flight = in_flight
         self.logger = logger
 
-    def routes(self) -> list[Route]:
-        return [Route("/v1/topics/{topic}/tail", self.tail, methods=["GET"])]
-
+    @operation(
+        "GET",
+        "/v1/topics/{topic}/tail",
+        "tailTopic",
+        "Push",
+        "A topic as it comes, as Server-Sent Events",
+        "Events `record`, and `problem` before a close. The first event is an `id:` alone; the last of each write has "
+        "one, and a browser that comes back sends it as `Last-Event-ID`. A comment comes every 15 seconds. To "
+        f"`Accept: {names.MEDIA_EVENTS}` what passes by itself (429, 503) is 200 with `retry:` and an end.",
+        access=on_topic("read"),
+        replies={200: Reply("The stream.", {names.MEDIA_EVENTS: Content(TEXT, _EVENTS)})},
+        parameters=(*(TOPIC, *_TAIL), in_header("Last-Event-ID", "A cursor; it wins over every place in the query.")),
+        errors=(*_ERRORS, "not_acceptable"),
+    )
     async def tail(self, request: Request) -> Response:
         query = Query(request, PARAMETERS)
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_EVENTS,))

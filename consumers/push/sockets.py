@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.groups.groups import Groups
@@ -15,13 +14,27 @@ from siltlog.consumers.groups.messages import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Me
 from siltlog.consumers.push.group_socket import Connected, GroupSocket, Joining, Nacks
 from siltlog.consumers.push.messages import records_message
 from siltlog.consumers.push.session import Session
-from siltlog.consumers.push.tail import PARAMETERS, Tail, TailRequest, tail_request
+from siltlog.consumers.push.tail import PARAMETERS, PLACES, Tail, TailRequest, tail_request
 from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.reader import ISOLATIONS
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.operations import (
+    GROUP,
+    IN_BODY,
+    NAME,
+    TIME,
+    TOPIC,
+    Reply,
+    choice,
+    in_query,
+    on_topic,
+    operation,
+    whole,
+)
 from siltlog.infra.http.requests import Query
 from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams
 from siltlog.infra.http.web_socket import REFUSED, UPGRADE, WebSocket
@@ -77,6 +90,33 @@ GROUP_PARAMETERS = (
 )
 
 
+_VALUES = in_query(
+    "values",
+    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
+    choice(*VALUES, default="text"),
+)
+_TAIL = (
+    in_query(
+        "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
+    ),
+    in_query("offset", "Where to begin.", choice(*PLACES, default="latest")),
+    in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
+    in_query(
+        "cursor", "Instead of `offset`: where an earlier stream was. It may repeat its last records, and skips none."
+    ),
+    in_query("key", "Only records with this key."),
+    in_query("contains", "Only records whose value contains this text."),
+    _VALUES,
+    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
+    in_query("topic_id", "Refused as unknown when the topic of that name is another than this."),
+)
+_ERRORS = (
+    *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
+    *("topic_unavailable", "store_denied", "shutting_down"),
+)
+_SOCKET = Reply(f"A WebSocket, subprotocol `{names.SUBPROTOCOL}`: JSON texts, each with a `type`.")
+
+
 @dataclass(frozen=True, slots=True)
 class Sockets:
     log: LogView
@@ -88,12 +128,21 @@ class Sockets:
     in_flight: InFlight | None
     logger: Logger
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/v1/topics/{topic}/ws", self.topic, methods=["GET"]),
-            Route("/v1/groups/{group}/ws", self.group, methods=["GET"]),
-        ]
-
+    @operation(
+        "GET",
+        "/v1/topics/{topic}/ws",
+        "openTopicSocket",
+        "Push",
+        "A topic as it comes, over a WebSocket",
+        'The client says `{"type": "credit", "records": 100}`: so many more it takes, and nothing is sent before the '
+        'first. The server says `{"type": "records", "records": […], "cursor": "…"}`, and `problem` before it '
+        "closes. A ping comes every 15 seconds. Closes: 1000 done, 1001 the server goes away (come back with the "
+        "cursor), 1008 refused, 1009 too large, 1013 too slow.",
+        access=on_topic("read"),
+        replies={101: _SOCKET},
+        parameters=(TOPIC, *_TAIL),
+        errors=_ERRORS,
+    )
     async def topic(self, request: Request) -> Response:
         query = Query(request, PARAMETERS)
         asked = await tail_request(self.log, self.fetcher, request.path_params["topic"], query)
@@ -103,6 +152,47 @@ class Sockets:
 
         return self._opening(request, "topic_socket", talk)
 
+    @operation(
+        "GET",
+        "/v1/groups/{group}/ws",
+        "openGroupSocket",
+        "Push",
+        "A member of a group, over a WebSocket",
+        "The connection is its heartbeat; a lost one has its session timeout to come back with `member=`. Beside "
+        "`credit` the client says `commit` (`offsets` of `topic`, `partition`, `offset`), `nack` (the same, and "
+        "`error`: counts an attempt and delivers again from there, or dead-letters) and `release` (`partitions` that "
+        "were revoked). The server says `assigned`, `revoked`, `lost` (`partitions` with `offset` and `generation`), "
+        "`records`, `committed` and `problem`.",
+        access=IN_BODY,
+        replies={101: _SOCKET},
+        parameters=(
+            GROUP,
+            in_query("topics", "What it reads, separated by commas.", example="flights"),
+            in_query("member", "The id of a member that comes back. Left out: a new one.", NAME),
+            in_query(
+                "max_attempts",
+                "At so many attempts a record is a dead letter.",
+                whole(1, ATTEMPTS_MAX_MAX, ATTEMPTS_MAX),
+            ),
+            _VALUES,
+            in_query("client_id", "A name for people.", NAME),
+            in_query(
+                "instance_id",
+                "Of a static member: a join takes over what its last one has, and closing leaves nothing.",
+                NAME,
+            ),
+            in_query(
+                "auto_offset_reset", "Where the group begins when it is new.", choice(*RESETS, default="earliest")
+            ),
+            in_query("session_timeout_ms", "How long it may be away.", whole(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, 45_000)),
+            in_query(
+                "rebalance_timeout_ms",
+                "How long it may take to let go of what is revoked.",
+                whole(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, 60_000),
+            ),
+        ),
+        errors=("unknown_topic", "shutting_down"),
+    )
     async def group(self, request: Request) -> Response:
         joining = _joining(request)
         for topic in joining.request.topics or ():

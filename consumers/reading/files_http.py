@@ -5,13 +5,14 @@ from typing import Annotated
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from siltlog.consumers.file_list import FileLists
 from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.http import FETCH_PARTITIONS_MAX, PARTITION_MAX, ReadLimits, check_once
 from siltlog.infra import names
 from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.operations import IN_BODY, json_answer, json_body, operation
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import INTEGER_MAX, Query, body_of, decode
 
@@ -43,9 +44,21 @@ class FilesHttp:
         self._lister = lister
         self._limits = limits
 
-    def routes(self) -> list[Route]:
-        return [Route("/v1/files", self.files, methods=["POST"])]
-
+    @operation(
+        "POST",
+        "/v1/files",
+        "listFiles",
+        "Read",
+        "Where in the table's files records are",
+        "For readers far behind that read the Delta table's Parquet files by themselves: the files, of one version of "
+        "the table, that hold every record in [`offset`, `next_offset`). A file that is gone was replaced: ask again "
+        "from where you are, also every few seconds. With `wait_ms` it waits until the table holds something at or "
+        f"above one of the offsets. `max_files` is for all partitions together; more than {FILES_MAX:,} is cut.",
+        access=IN_BODY,
+        replies={200: json_answer("The files.", FileLists)},
+        body=json_body(FilesRequest, {"partitions": [{"topic": "flights", "partition": 0, "offset": 0}]}),
+        errors=("malformed_body", "request_timeout", "not_acceptable", "request_too_large", "invalid_request"),
+    )
     async def files(self, request: Request) -> Response:
         Query(request, ())
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))

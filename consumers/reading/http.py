@@ -8,9 +8,9 @@ from typing import Annotated, Any, Protocol, TypeVar, cast
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from siltlog.consumers.reading import render
+from siltlog.consumers.reading.answers import Fetched, PartitionRecords, TopicOffsets
 from siltlog.consumers.reading.arrow_stream import record_stream
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, PartitionFetch, find_partition, find_topic
 from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, visible_end
@@ -20,6 +20,25 @@ from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.errors import OffsetOutOfRange, problem
 from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.operations import (
+    ANYTHING,
+    IN_BODY,
+    TEXT,
+    TIME,
+    TOPIC,
+    Content,
+    Parameter,
+    Reply,
+    choice,
+    cut,
+    in_path,
+    in_query,
+    json_answer,
+    json_body,
+    on_topic,
+    operation,
+    whole,
+)
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import INTEGER_MAX, Query, body_of, decode, whole_number
 
@@ -103,13 +122,20 @@ class FetchRequest(msgspec.Struct, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(FetchRequest)
 
 
-def routes(log: LogView, fetcher: Fetcher, limits: ReadLimits | None = None) -> list[Route]:
-    reads = _Reads(log, fetcher, limits or ReadLimits())
-    return [
-        Route("/v1/topics/{topic}/partitions/{partition}/records", reads.records, methods=["GET"]),
-        Route("/v1/topics/{topic}/offsets", reads.offsets, methods=["GET"]),
-        Route("/v1/fetch", reads.fetch, methods=["POST"]),
-    ]
+_LIMITS = ReadLimits()
+_PARTITION = in_path("partition", "The partition's number.", whole(0, 2**31 - 1), 0)
+_TOPIC_ID = in_query("topic_id", "Refused as unknown when the topic of that name is another than this.")
+_BOUNDS = (
+    names.HEADER_NEXT_OFFSET,
+    names.HEADER_LOG_START_OFFSET,
+    names.HEADER_TABLE_OFFSET,
+    names.HEADER_HIGH_WATERMARK,
+)
+_ERRORS = ("unknown_topic", "unknown_partition", "not_acceptable", "corrupt_data", "topic_unavailable", "store_denied")
+
+
+def _cut(name: str, text: str, default: int, minimum: int, maximum: int) -> Parameter:
+    return in_query(name, f"{text}; more than {maximum:,} is cut.", cut(minimum, default))
 
 
 class _Reads:
@@ -118,6 +144,50 @@ class _Reads:
         self._fetcher = fetcher
         self._limits = limits
 
+    @operation(
+        "GET",
+        "/v1/topics/{topic}/partitions/{partition}/records",
+        "readRecords",
+        "Read",
+        "Read one partition",
+        "Reads on from `offset` or `timestamp`, with `wait_ms` as a long poll. Read on from `next_offset`; every read "
+        "has at least one whole record if there is one. An empty wait is 200 without records.",
+        access=on_topic("read"),
+        replies={
+            200: Reply(
+                "The records; in NDJSON and Arrow the bounds are headers.",
+                {
+                    names.MEDIA_JSON: Content(PartitionRecords),
+                    names.MEDIA_NDJSON: Content(TEXT),
+                    names.MEDIA_ARROW: Content(ANYTHING),
+                },
+                _BOUNDS,
+            )
+        },
+        parameters=(
+            TOPIC,
+            _PARTITION,
+            in_query(
+                "offset",
+                "An offset, `earliest` or `latest`.",
+                {"anyOf": [whole(), choice("earliest", "latest")], "default": "earliest"},
+            ),
+            in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
+            in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
+            in_query(
+                "values",
+                "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
+                choice(*VALUES, default="text"),
+            ),
+            in_query("lines", "NDJSON: records, or bare values.", choice("record", "value", default="record")),
+            _TOPIC_ID,
+            _cut("wait_ms", "How long to wait for `min_bytes`", 0, 0, _LIMITS.wait_ms),
+            _cut("max_records", "How many at most (Arrow: 100,000 if left out)", 500, 1, _LIMITS.records),
+            _cut("max_bytes", "How many bytes at most (Arrow: 16 MiB if left out)", 1_048_576, 1, _LIMITS.bytes),
+            in_query("min_bytes", "Answer once so many are there; more than `max_bytes` is cut.", cut(0, 1)),
+        ),
+        errors=(*_ERRORS, "offset_out_of_range", "invalid_request"),
+    )
     async def records(self, request: Request) -> Response:
         query = Query(request, _RECORDS_QUERY)
         media = chosen_media(request.headers.get("accept", ""), _offered(query))
@@ -191,6 +261,27 @@ class _Reads:
                 )
         return query.integer("offset", 0)
 
+    @operation(
+        "POST",
+        "/v1/fetch",
+        "fetch",
+        "Read",
+        "Read many partitions",
+        "One long poll over many partitions, whose order rotates. A problem of one partition is its `error`: the call "
+        "stays 200 and the wait ends. In Arrow the columns `topic` and `partition` are added, and `partitions` is JSON "
+        f"in the schema's metadata under `{names.ARROW_METADATA_KEY}`.",
+        access=IN_BODY,
+        replies={
+            200: Reply(
+                "What was found.",
+                {names.MEDIA_JSON: Content(Fetched), names.MEDIA_ARROW: Content(ANYTHING)},
+            )
+        },
+        body=json_body(
+            FetchRequest, {"partitions": [{"topic": "flights", "partition": 0, "offset": 0}], "wait_ms": 1000}
+        ),
+        errors=("malformed_body", "request_timeout", "not_acceptable", "request_too_large", "invalid_request"),
+    )
     async def fetch(self, request: Request) -> Response:
         Query(request, ())
         media = chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON, names.MEDIA_ARROW))
@@ -213,6 +304,18 @@ class _Reads:
 
         return await read_reply(request, await _maybe_on_thread(result.partitions, rendered), media, {})
 
+    @operation(
+        "GET",
+        "/v1/topics/{topic}/offsets",
+        "listOffsets",
+        "Read",
+        "The bounds of every partition",
+        "With `timestamp` also the lowest offset at or after it.",
+        access=on_topic("describe"),
+        replies={200: json_answer("The bounds.", TopicOffsets)},
+        parameters=(TOPIC, in_query("timestamp", "RFC 3339 or milliseconds.", TIME), _TOPIC_ID),
+        errors=(*_ERRORS, "invalid_request"),
+    )
     async def offsets(self, request: Request) -> Response:
         query = Query(request, ("timestamp", "topic_id"))
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))

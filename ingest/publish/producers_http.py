@@ -4,14 +4,18 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
+from siltlog.infra.http.operations import TOPIC, in_path, json_answer, on_topic, operation
 from siltlog.infra.http.requests import Query, json_reply
 from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.publish.answers import ProducerState
+
+_PRODUCER = in_path("producer", "The producer's id, which its client chose: a UUID needs nothing more.")
+_PRODUCER_TEXT = "It comes with the next sequence of every partition that this producer has published to."
 
 
 class ProducersHttp:
@@ -19,10 +23,29 @@ class ProducersHttp:
         self._log = log
         self._states = states
 
-    def routes(self) -> list[Route]:
-        path = "/v1/topics/{topic}/producers/{producer}"
-        return [Route(path, self.describe, methods=["GET"]), Route(path, self.claim, methods=["POST"])]
-
+    @operation(
+        "POST",
+        "/v1/topics/{topic}/producers/{producer}",
+        "claimProducer",
+        "Publish",
+        "Claim a producer's next epoch",
+        "The epoch is durable before the reply, and fences requests with an older one, also those still under way. "
+        + _PRODUCER_TEXT,
+        access=on_topic("write"),
+        replies={200: json_answer("The claimed epoch.", ProducerState)},
+        parameters=(TOPIC, _PRODUCER),
+        errors=(
+            *(
+                "unknown_topic",
+                "forbidden",
+                "fenced_producer",
+                "invalid_request",
+                "request_timeout",
+                "request_too_large",
+            ),
+            *("wal_full", "shutting_down", "topic_unavailable", "store_denied", "disk_full", "ack_timeout"),
+        ),
+    )
     async def claim(self, request: Request) -> Response:
         topic, producer_id = self._named(request)
         if topic.system:
@@ -32,6 +55,18 @@ class ProducersHttp:
         # What an older epoch had sequenced before was made durable with the claim, and nothing of it comes after.
         return json_reply(_document(topic, producer_id, epoch))
 
+    @operation(
+        "GET",
+        "/v1/topics/{topic}/producers/{producer}",
+        "describeProducer",
+        "Publish",
+        "Where a producer stopped",
+        f"Changes nothing. {_PRODUCER_TEXT}",
+        access=on_topic("describe"),
+        replies={200: json_answer("What is known of it.", ProducerState)},
+        parameters=(TOPIC, _PRODUCER),
+        errors=("unknown_topic", "topic_unavailable", "store_denied"),
+    )
     async def describe(self, request: Request) -> Response:
         topic, producer_id = self._named(request)
         document = _document(topic, producer_id, _epoch(topic, producer_id))

@@ -5,14 +5,29 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from siltlog.infra import names
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import problem
+from siltlog.infra.http.operations import (
+    FILTERED,
+    IN_BODY,
+    LIST_QUERY,
+    NAME,
+    NO_CONTENT,
+    TOPIC,
+    Schema,
+    json_answer,
+    json_body,
+    on_topic,
+    operation,
+    whole,
+)
 from siltlog.infra.http.requests import Query, body_of, decode, json_reply
+from siltlog.infra.topic_config import PARTITIONS_MAX, SETTINGS, Setting
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.topics.answers import Topic, Topics
 from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
 
 BODY_BYTES_MAX = 1024 * 1024
@@ -42,21 +57,53 @@ _decode_put = msgspec.json.Decoder(PutTopic)
 _decode_patch = msgspec.json.Decoder(PatchTopic)
 
 
+_BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request", "invalid_config")
+_WRITE_ERRORS = ("shutting_down", "topic_unavailable", "store_denied", "wal_full", "disk_full")
+_SAMPLE = {"partitions": 4, "config": {"retention.ms": 86_400_000}}
+
+
+def _setting(setting: Setting, *, nullable: bool) -> Schema:
+    if setting.kind == "int":
+        schema = whole(setting.minimum, setting.maximum)
+        return {**schema, "type": ["integer", "null"]} if nullable else schema
+    choices: list[Any] = [*setting.choices, *([None] if nullable else [])]
+    return {"enum": choices}
+
+
+def _config(*, nullable: bool) -> Schema:
+    return {
+        "type": ["object", "null"] if nullable else "object",
+        "properties": {name: _setting(setting, nullable=nullable) for name, setting in SETTINGS.items()},
+        "additionalProperties": False,
+    }
+
+
+def _body(required: tuple[str, ...] = (), *, nullable: bool = False, named: bool = True) -> Schema:
+    count = whole(1, PARTITIONS_MAX, default=None if nullable else PARTITIONS_DEFAULT)
+    return {
+        "type": "object",
+        "properties": {**({"name": NAME} if named else {}), "partitions": count, "config": _config(nullable=nullable)},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
 class TopicsHttp:
     def __init__(self, log: Log, topics: Topics) -> None:
         self._log = log
         self._topics = topics
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/v1/topics", self.list, methods=["GET"]),
-            Route("/v1/topics", self.create, methods=["POST"]),
-            Route("/v1/topics/{topic}", self.describe, methods=["GET"]),
-            Route("/v1/topics/{topic}", self.put, methods=["PUT"]),
-            Route("/v1/topics/{topic}", self.patch, methods=["PATCH"]),
-            Route("/v1/topics/{topic}", self.delete, methods=["DELETE"]),
-        ]
-
+    @operation(
+        "GET",
+        "/v1/topics",
+        "listTopics",
+        "Topics",
+        "List topics",
+        "In the order of their names, a page at a time.",
+        access=FILTERED,
+        replies={200: json_answer("A page.", Topics)},
+        parameters=LIST_QUERY,
+    )
     async def list(self, request: Request) -> Response:
         query = Query(request, ("prefix", "after", "limit"))
         prefix, after = query.text("prefix"), query.text("after")
@@ -66,12 +113,38 @@ class TopicsHttp:
         rest = shown[-1].name if len(matching) > limit else None
         return json_reply({"topics": [self._document(topic) for topic in shown], "next": rest})
 
+    @operation(
+        "POST",
+        "/v1/topics",
+        "createTopic",
+        "Topics",
+        "Create a topic",
+        "Commits its table, so an empty topic is a table already.",
+        access=IN_BODY,
+        replies={201: json_answer("Created.", Topic, "Location")},
+        body=json_body(_body(("name",)), {"name": "flights", **_SAMPLE}),
+        errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
+    )
     async def create(self, request: Request) -> Response:
         Query(request, ())
         wanted = decode(await self._body(request), _decode_create)
         topic = await self._topics.create(wanted.name, wanted.partitions, wanted.config)
         return json_reply(self._document(topic), 201, {"Location": f"/v1/topics/{topic.name}"})
 
+    @operation(
+        "PUT",
+        "/v1/topics/{topic}",
+        "putTopic",
+        "Topics",
+        "Create a topic, or find the same",
+        "Refused when it is there and is not as asked for.",
+        access=on_topic("create", "alter"),
+        replies={200: json_answer("It was there.", Topic), 201: json_answer("Created.", Topic)},
+        parameters=(TOPIC,),
+        body=json_body(_body(), _SAMPLE),
+        body_required=False,
+        errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
+    )
     async def put(self, request: Request) -> Response:
         Query(request, ())
         wanted = decode(await self._body(request) or b"{}", _decode_put)
@@ -81,10 +154,35 @@ class TopicsHttp:
         topic, new = await self._topics.find_or_create(name, wanted.partitions, wanted.config)
         return json_reply(self._document(topic), 201 if new else 200)
 
+    @operation(
+        "GET",
+        "/v1/topics/{topic}",
+        "describeTopic",
+        "Topics",
+        "Describe a topic",
+        "Its table, every setting with where it comes from, and the bounds of every partition.",
+        access=on_topic("describe"),
+        replies={200: json_answer("The topic.", Topic)},
+        parameters=(TOPIC,),
+        errors=("unknown_topic",),
+    )
     async def describe(self, request: Request) -> Response:
         Query(request, ())
         return json_reply(self._document(self._log.topic(request.path_params["topic"])))
 
+    @operation(
+        "PATCH",
+        "/v1/topics/{topic}",
+        "alterTopic",
+        "Topics",
+        "Change a topic",
+        "A JSON merge patch: null puts a setting back. Partitions only grow. Publishing goes on meanwhile.",
+        access=on_topic("alter"),
+        replies={200: json_answer("As it is now.", Topic)},
+        parameters=(TOPIC,),
+        body=json_body(_body(nullable=True, named=False), {"partitions": 8, "config": {"retention.ms": None}}),
+        errors=("unknown_topic", "forbidden", *_BODY_ERRORS, *_WRITE_ERRORS),
+    )
     async def patch(self, request: Request) -> Response:
         """A JSON merge patch (RFC 7396): null puts a setting back, or all of them."""
         Query(request, ())
@@ -98,6 +196,18 @@ class TopicsHttp:
         partitions = None if wanted.partitions is msgspec.UNSET else wanted.partitions
         return json_reply(self._document(await self._topics.alter(name, partitions, changes)))
 
+    @operation(
+        "DELETE",
+        "/v1/topics/{topic}",
+        "deleteTopic",
+        "Topics",
+        "Delete a topic",
+        "With all its records and its dead letters. Its name may be used again, for a topic with another id.",
+        access=on_topic("delete"),
+        replies=NO_CONTENT,
+        parameters=(TOPIC,),
+        errors=("unknown_topic", "forbidden", *_WRITE_ERRORS),
+    )
     async def delete(self, request: Request) -> Response:
         Query(request, ())
         await self._topics.delete(request.path_params["topic"])

@@ -2,14 +2,20 @@
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from siltlog.infra.errors import problem
+from siltlog.infra.http.operations import TOPIC, choice, in_path, in_query, json_answer, on_topic, operation, whole
 from siltlog.infra.http.requests import Query, json_reply, whole_number
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.topics.answers import DeletedRecords
 from siltlog.ingest.topics.deletion import LogStarts
 
 ALL = "latest"
+
+
+_PARTITION = in_path("partition", "The partition's number.", whole(0, 2**31 - 1), 0)
+_TOPIC_ID = in_query("topic_id", "Refused as unknown when the topic of that name is another than this.")
+_WRITE_ERRORS = ("topic_unavailable", "store_denied", "disk_full", "corrupt_data", "internal")
 
 
 class RecordsHttp:
@@ -17,9 +23,29 @@ class RecordsHttp:
         self._log = log
         self._log_starts = log_starts
 
-    def routes(self) -> list[Route]:
-        return [Route("/v1/topics/{topic}/partitions/{partition}/records", self.delete, methods=["DELETE"])]
-
+    @operation(
+        "DELETE",
+        "/v1/topics/{topic}/partitions/{partition}/records",
+        "deleteRecords",
+        "Read",
+        "Delete the records below an offset",
+        "Moves the log start, for good. What is below `before_offset` and not in the table yet is flushed first. A log "
+        "start that is there already stays, so a repeat changes nothing. Groups below it follow their reset policy.",
+        access=on_topic("delete"),
+        replies={200: json_answer("The bounds, as they are now.", DeletedRecords)},
+        parameters=(
+            TOPIC,
+            _PARTITION,
+            in_query(
+                "before_offset",
+                "The first offset to keep, at most the high watermark; `latest`: delete all there is.",
+                {"anyOf": [whole(), choice("latest")]},
+                required=True,
+            ),
+            _TOPIC_ID,
+        ),
+        errors=("unknown_topic", "unknown_partition", "forbidden", "offset_out_of_range", *_WRITE_ERRORS),
+    )
     async def delete(self, request: Request) -> Response:
         query = Query(request, ("before_offset", "topic_id"))
         topic = self._log.topic(request.path_params["topic"])

@@ -1,18 +1,20 @@
 """`/v1/jobs` and `/v1/schedule`: what jobs did, and when they run next."""
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.cron import Cron
 from siltlog.infra.errors import problem
+from siltlog.infra.http.answers import Time, Whole
 from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.operations import choice, cut, in_query, json_answer, json_body, on_cluster, operation
 from siltlog.infra.http.requests import Query, body_of, decode, json_reply, whole_number
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.schedule.lease import JobState, LeaseEntry, newest_entry
@@ -27,19 +29,98 @@ LEASES_SILENT_MAX = 2
 _decoder = msgspec.json.Decoder(JobRunRequest)
 
 
+class JobTopic(msgspec.Struct):
+    """What a run did to one topic."""
+
+    topic: str
+    done: dict[str, Whole]
+    error: str | None
+
+
+class JobRun(msgspec.Struct):
+    """A run of a job that has ended. `topics` empty: every topic; `results` are of those where something was done."""
+
+    offset: Annotated[int, Meta(ge=0, description="Where it is in the topic `_jobs`")]
+    run_id: str
+    job: str
+    outcome: Annotated[str, Meta(extra_json_schema={"x-extensible-enum": list(get_args(Outcome))})]
+    started_at: Time
+    ended_at: Time
+    trigger: Annotated[str, Meta(extra_json_schema={"x-extensible-enum": list(get_args(Trigger))})]
+    dry_run: bool
+    topics: list[str]
+    done: dict[str, Whole]
+    results: list[JobTopic]
+    error: str | None
+
+
+class JobRuns(msgspec.Struct):
+    jobs: list[JobRun]
+    next: str | None
+
+
+class JobRecorded(msgspec.Struct):
+    """`offset` is null where the run was there before."""
+
+    run_id: str
+    offset: Whole | None
+    duplicate: bool
+
+
+class ScheduledJob(msgspec.Struct):
+    """`next_at` is null where nobody is there to run it; `unavailable` says why its last time passed without a run."""
+
+    job: str
+    cron: Annotated[str, Meta(description="In UTC")]
+    next_at: Time | None
+    running_since: Time | None
+    unavailable: str | None
+
+
+class Schedule(msgspec.Struct):
+    """`runner` is null where nobody runs it."""
+
+    runner: str | None
+    jobs: list[ScheduledJob]
+
+
+_EXAMPLE = {
+    "run_id": "0b9f6c1e-6a43-4c62-9a53-0e6f8f7f4c11",
+    "job": "retain",
+    "outcome": "succeeded",
+    "started_at": "2026-11-21T07:36:00.000000Z",
+    "ended_at": "2026-11-21T07:36:01.250000Z",
+    "done": {"files": 12, "rows": 34_567, "size_bytes": 8_901_234},
+    "results": [{"topic": "flights", "done": {"files": 12, "rows": 34_567, "size_bytes": 8_901_234}}],
+}
+
+
 class JobsHttp:
     def __init__(self, jobs: JobLog, store: ObjectStore, clock: Clock) -> None:
         self._jobs = jobs
         self._store = store
         self._clock = clock
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/v1/jobs", self.list, methods=["GET"]),
-            Route("/v1/jobs", self.record, methods=["POST"]),
-            Route("/v1/schedule", self.schedule, methods=["GET"]),
-        ]
-
+    @operation(
+        "GET",
+        "/v1/jobs",
+        "listJobRuns",
+        "Jobs",
+        "List runs of jobs, the newest first",
+        "What is in the topic `_jobs`. A page may have fewer runs than `limit` and be followed by others.",
+        access=on_cluster("describe"),
+        replies={200: json_answer("Runs.", JobRuns)},
+        parameters=(
+            in_query("job", "Only runs of this job.", choice(*JOBS)),
+            in_query(
+                "after",
+                "Only what follows this place: the last reply's `next`.",
+                {"type": "string", "pattern": "^[0-9]+$"},
+            ),
+            in_query("limit", "How many at most; more than 1,000 is cut.", cut(1, 100)),
+        ),
+        errors=("not_acceptable", "corrupt_data", "topic_unavailable", "store_denied"),
+    )
     async def list(self, request: Request) -> Response:
         query = Query(request, ("job", "after", "limit"))
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
@@ -53,6 +134,30 @@ class JobsHttp:
         runs, following = await self._jobs.runs(job=job, before=before, limit=limit)
         return json_reply({"jobs": runs, "next": None if following is None else str(following)})
 
+    @operation(
+        "POST",
+        "/v1/jobs",
+        "recordJobRun",
+        "Jobs",
+        "Tell of a run of a job that has ended",
+        "What `silt compact` and the other jobs do at their end. Appended to the topic `_jobs`, once for a `run_id` "
+        "however often it is sent.",
+        access=on_cluster("write"),
+        replies={200: json_answer("It is durable.", JobRecorded)},
+        body=json_body(JobRunRequest, _EXAMPLE),
+        errors=(
+            *("malformed_body", "request_timeout", "request_too_large", "invalid_request", "not_acceptable"),
+            *(
+                "shutting_down",
+                "topic_unavailable",
+                "store_denied",
+                "overloaded",
+                "wal_full",
+                "disk_full",
+                "ack_timeout",
+            ),
+        ),
+    )
     async def record(self, request: Request) -> Response:
         Query(request, ())
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
@@ -60,6 +165,17 @@ class JobsHttp:
         recorded = await self._jobs.record(run)
         return json_reply({"run_id": run.run_id, "offset": recorded.offset, "duplicate": recorded.duplicate})
 
+    @operation(
+        "GET",
+        "/v1/schedule",
+        "describeSchedule",
+        "Jobs",
+        "When jobs run next",
+        "As the process that runs the schedule of this log last said: this server, another one, or `silt schedule`.",
+        access=on_cluster("describe"),
+        replies={200: json_answer("The schedule.", Schedule)},
+        errors=("not_acceptable", "topic_unavailable", "store_denied"),
+    )
     async def schedule(self, request: Request) -> Response:
         """What the newest runner says of itself, wherever it runs."""
         Query(request, ())

@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from siltlog.consumers.assembly import Coordination
 from siltlog.consumers.reading.http import ReadLimits
 from siltlog.infra import names
+from siltlog.infra.http.answers import Whole
+from siltlog.infra.http.operations import ANYBODY, TEXT, Content, Reply, json_answer, on_cluster, operation
 from siltlog.infra.http.requests import Query, json_reply
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store.watch import StoreWatch
@@ -70,6 +73,52 @@ _OF_TOPICS: tuple[tuple[str, str, Callable[[TopicLog], int]], ...] = (
 """Counters of each topic. They are the topic's, so that one that is deleted is counted no more."""
 
 
+class Index(msgspec.Struct):
+    name: Literal["siltlog"]
+    version: str
+    docs: str
+    openapi: str
+    topics: str
+    groups: str
+    cluster: str
+    health: str
+    readiness: str
+    metrics: str
+
+
+class Health(msgspec.Struct):
+    status: Literal["up"]
+
+
+class Readiness(msgspec.Struct):
+    status: Literal["ready", "not_ready"]
+    reasons: Annotated[list[str], Meta(description="Why it cannot acknowledge")]
+    warnings: Annotated[list[str], Meta(description="What else is wrong, such as groups being away")]
+
+
+class Node(msgspec.Struct):
+    id: str
+    url: str
+
+
+class Limits(msgspec.Struct):
+    """What one request may be; larger waits and fetches are cut, larger bodies refused."""
+
+    request_bytes: Whole
+    record_bytes: Whole
+    records: Whole
+    wait_ms: Whole
+    fetch_bytes: Whole
+
+
+class Cluster(msgspec.Struct):
+    version: str
+    cluster_id: str
+    nodes: list[Node]
+    limits: Limits
+    features: list[str]
+
+
 class NodeHttp:
     def __init__(
         self,
@@ -114,15 +163,16 @@ class NodeHttp:
     def _by_topic(self, read: Callable[[TopicLog], int]) -> list[tuple[str, int]]:
         return [(topic.name, read(topic)) for topic in self._log.topics()]
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/", self.index, methods=["GET"]),
-            Route("/healthz", self.health, methods=["GET"]),
-            Route("/readyz", self.ready, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
-            Route("/v1/cluster", self.cluster, methods=["GET"]),
-        ]
-
+    @operation(
+        "GET",
+        "/",
+        "index",
+        "Node",
+        "Where to go on",
+        "Whoever takes HTML is sent to `/docs`.",
+        access=ANYBODY,
+        replies={200: json_answer("The paths to begin with.", Index), 307: Reply("The page is elsewhere.")},
+    )
     async def index(self, request: Request) -> Response:
         """Where to go on: people to the page of the interface, programs by the paths in the document."""
         Query(request, ())
@@ -131,9 +181,30 @@ class NodeHttp:
             return Response(status_code=307, headers={**headers, "Location": DOCS_PATH})
         return json_reply({"name": "siltlog", "version": version("siltlog"), **PLACES}, headers=headers)
 
+    @operation(
+        "GET",
+        "/healthz",
+        "health",
+        "Node",
+        "Is the process up?",
+        "200 as long as it answers.",
+        access=ANYBODY,
+        replies={200: json_answer("It is.", Health)},
+    )
     async def health(self, request: Request) -> Response:
         return json_reply({"status": "up"})
 
+    @operation(
+        "GET",
+        "/readyz",
+        "ready",
+        "Node",
+        "Can it acknowledge?",
+        "503 with each reason when it cannot, `draining` among them. What is wrong besides is among the warnings; that "
+        "the object store has stopped is told within ten seconds.",
+        access=ANYBODY,
+        replies={200: json_answer("It can.", Readiness), 503: json_answer("It cannot.", Readiness)},
+    )
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
         reasons = self._log.not_ready()
@@ -145,9 +216,29 @@ class NodeHttp:
         document: dict[str, Any] = {"status": "ready" if not reasons else "not_ready", "reasons": reasons}
         return json_reply(document | {"warnings": warnings}, 503 if reasons else 200)
 
+    @operation(
+        "GET",
+        "/metrics",
+        "metrics",
+        "Node",
+        "Prometheus metrics",
+        "Every name is pinned by a test.",
+        access=on_cluster("describe"),
+        replies={200: Reply("Metrics.", {"text/plain": Content(TEXT)})},
+    )
     async def metrics(self, request: Request) -> Response:
         return Response(await self._metrics.text(), media_type=self._metrics.content_type)
 
+    @operation(
+        "GET",
+        "/v1/cluster",
+        "describeCluster",
+        "Node",
+        "Version, nodes, limits, features",
+        "Clients ask for it once.",
+        access=on_cluster("describe"),
+        replies={200: json_answer("The cluster.", Cluster)},
+    )
     async def cluster(self, request: Request) -> Response:
         Query(request, ())
         return json_reply(

@@ -1,0 +1,199 @@
+"""An operation of the API: a method at a path, what it needs, takes and answers, stated above its handler.
+
+The routes of the server and the OpenAPI document are made of the same statements.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from starlette.routing import Route
+
+from siltlog.infra import names
+from siltlog.infra.http.requests import INTEGER_MAX
+
+Schema = Mapping[str, Any]
+Shape = type | Schema
+"""A msgspec Struct, or a JSON Schema where no Struct says it."""
+Method = Literal["DELETE", "GET", "PATCH", "POST", "PUT"]
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+Kind = Literal["topic", "group", "cluster"]
+Right = Literal["read", "write", "create", "alter", "delete", "describe", "admin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A right to what the parameter of the path with the name of `kind` names, or to the cluster.
+
+    With several `rights` all of them are needed.
+    """
+
+    kind: Kind
+    rights: tuple[Right, ...]
+
+
+Access = Need | Literal["anybody", "any_caller", "filtered", "in_body"]
+"""What a caller must be allowed to do.
+
+`anybody`: also who did not say who he is. `any_caller`: whoever said it. `filtered`: the answer has only what the
+caller may see. `in_body`: what is named in the body decides, so the handler asks. Nobody is refused yet: who reaches
+the server may do everything.
+"""
+ANYBODY: Access = "anybody"
+ANY_CALLER: Access = "any_caller"
+FILTERED: Access = "filtered"
+IN_BODY: Access = "in_body"
+
+NAME: Schema = {"type": "string", "pattern": f"^{names.NAME_PATTERN.pattern}$"}
+TEXT: Schema = {"type": "string"}
+TIME: Schema = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}]}
+ANYTHING: Schema = {}
+
+
+def whole(minimum: int = 0, maximum: int = INTEGER_MAX, default: int | None = None) -> Schema:
+    schema = {"type": "integer", "minimum": minimum, "maximum": maximum}
+    return schema if default is None else {**schema, "default": default}
+
+
+def cut(minimum: int, default: int) -> Schema:
+    """A whole number of which too much is cut rather than refused."""
+    return {"type": "integer", "minimum": minimum, "default": default}
+
+
+def choice(*choices: str, default: str | None = None) -> Schema:
+    schema = {"type": "string", "enum": list(choices)}
+    return schema if default is None else {**schema, "default": default}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    place: Literal["path", "query", "header"]
+    text: str
+    schema: Schema
+    example: Any = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A body of one media type, one way or the other; `example` is a JSON value or the text of the body."""
+
+    shape: Shape
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    text: str
+    content: Mapping[str, Content] = field(default_factory=dict)
+    headers: Sequence[str] = ()
+    """Names of `document.HEADERS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`errors` are codes of `infra/errors.py` beside those that every operation has."""
+
+    method: Method
+    path: str
+    access: Access
+    operation_id: str
+    tag: str
+    summary: str
+    text: str
+    replies: Mapping[int, Reply]
+    parameters: Sequence[Parameter] = ()
+    body: Mapping[str, Content] = field(default_factory=dict)
+    body_required: bool = True
+    errors: Sequence[str] = ()
+
+
+def operation(
+    method: Method,
+    path: str,
+    operation_id: str,
+    tag: str,
+    summary: str,
+    text: str,
+    *,
+    access: Access,
+    replies: Mapping[int, Reply],
+    parameters: Sequence[Parameter] = (),
+    body: Mapping[str, Content] | None = None,
+    body_required: bool = True,
+    errors: Sequence[str] = (),
+) -> Callable[[Handler], Handler]:
+    """States above a handler which operation it is."""
+    stated = Operation(
+        method, path, access, operation_id, tag, summary, text, replies, parameters, body or {}, body_required, errors
+    )
+
+    def state(handler: Handler) -> Handler:
+        handler.operation = stated  # type: ignore[attr-defined]
+        return handler
+
+    return state
+
+
+def operations_of(*parts: type) -> list[Operation]:
+    """The operations of some classes of handlers, in the order they are written in."""
+    return [stated for part in parts for _, stated in _stated(part)]
+
+
+def routes_of(*parts: object) -> list[Route]:
+    """The routes of some objects whose methods are handlers."""
+    return [
+        Route(stated.path, getattr(part, name), methods=[stated.method])
+        for part in parts
+        for name, stated in _stated(type(part))
+    ]
+
+
+def _stated(part: type) -> Iterator[tuple[str, Operation]]:
+    for name, method in vars(part).items():
+        if isinstance(stated := getattr(method, "operation", None), Operation):
+            yield name, stated
+
+
+def on_topic(*rights: Right) -> Access:
+    return Need("topic", rights)
+
+
+def on_group(*rights: Right) -> Access:
+    return Need("group", rights)
+
+
+def on_cluster(*rights: Right) -> Access:
+    return Need("cluster", rights)
+
+
+def in_path(name: str, text: str, schema: Schema = NAME, example: Any = None) -> Parameter:
+    return Parameter(name, "path", text, schema, example, required=True)
+
+
+def in_query(name: str, text: str, schema: Schema = TEXT, example: Any = None, *, required: bool = False) -> Parameter:
+    return Parameter(name, "query", text, schema, example, required)
+
+
+def in_header(name: str, text: str, schema: Schema = TEXT, example: Any = None) -> Parameter:
+    return Parameter(name, "header", text, schema, example)
+
+
+def json_answer(text: str, shape: Shape, *headers: str) -> Reply:
+    return Reply(text, {names.MEDIA_JSON: Content(shape)}, headers)
+
+
+def json_body(shape: Shape, example: Any) -> Mapping[str, Content]:
+    return {names.MEDIA_JSON: Content(shape, example)}
+
+
+NO_CONTENT = {204: Reply("Done.")}
+TOPIC = in_path("topic", "The topic's name.", example="flights")
+GROUP = in_path("group", "The group's name.", example="reporting")
+MEMBER = in_path("member", "The member's id, which its client chose: a UUID of its own.")
+LIST_QUERY = (
+    in_query("prefix", "Only names that begin with this."),
+    in_query("after", "Only names after this one: the last reply's `next`."),
+    in_query("limit", "How many at most; more than 1,000 is cut.", cut(1, 100)),
+)
