@@ -4,17 +4,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from starlette.routing import Route
-
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.dead_letters.letters import DeadLetters
-from siltlog.consumers.groups import http as groups_http
 from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.http import GroupsHttp
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.push.events import Tails
 from siltlog.consumers.push.group_socket import Connected, Nacks
 from siltlog.consumers.push.sockets import Sockets
 from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.http import ReadLimits
 from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
@@ -60,8 +59,8 @@ class Coordination:
         self.groups.start()
         return self
 
-    def routes(self, fetcher: Fetcher) -> list[Route]:
-        return groups_http.routes(self.groups, self._log, fetcher, self._clock)
+    def http(self, fetcher: Fetcher, limits: ReadLimits) -> GroupsHttp:
+        return GroupsHttp(self.groups, self._log, fetcher, self._clock, limits)
 
     def dead_letters(self, fetcher: Fetcher, system: SystemLog, metrics: Metrics) -> DeadLetters:
         """What gives up records for the groups; counted in `metrics`."""
@@ -144,8 +143,8 @@ class Push:
         metrics: Metrics,
     ) -> None:
         self.streams = streams = Streams()
-        self._tails = Tails(log, fetcher, streams, in_flight, logger)
-        self._sockets = Sockets(log, fetcher, groups, nacks, streams, Connected(), in_flight, logger)
+        self.tails = Tails(log, fetcher, streams, in_flight, logger)
+        self.sockets = Sockets(log, fetcher, groups, nacks, streams, Connected(), in_flight, logger)
         metrics.gauge(names.METRIC_STREAMS, "Open event streams and WebSockets", lambda: len(streams))
         metrics.totals(
             names.METRIC_STREAM_RECORDS, "Records sent to streams and WebSockets", "kind", streams.records.items
@@ -156,6 +155,3 @@ class Push:
             "kind",
             streams.too_slow.items,
         )
-
-    def routes(self) -> list[Route]:
-        return [*self._tails.routes(), *self._sockets.routes()]

@@ -54,7 +54,7 @@ _MEMBER_ERRORS = ("unknown_member", "fenced_member", "unknown_topic", "offset_ou
 _JOIN = {"generation": 0, "topics": ["flights"]}
 
 
-class _GroupCalls:
+class GroupsHttp:
     def __init__(self, groups: Groups, log: LogView, fetcher: Fetcher, clock: Clock, limits: ReadLimits) -> None:
         self._groups = groups
         self._log = log

@@ -8,11 +8,16 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Found
-from siltlog.consumers.push.tail import PARAMETERS, PLACES, Tail, TailRequest, tail_request
+from siltlog.consumers.push.tail import (
+    PARAMETERS,
+    TAIL_ERRORS,
+    TAIL_PARAMETERS,
+    Tail,
+    TailRequest,
+    tail_request,
+)
 from siltlog.consumers.reading import render
 from siltlog.consumers.reading.fetch import Fetcher
-from siltlog.consumers.reading.reader import ISOLATIONS
-from siltlog.consumers.reading.render import VALUES
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
@@ -20,13 +25,10 @@ from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import (
     TEXT,
-    TIME,
     TOPIC,
     Content,
     Reply,
-    choice,
     in_header,
-    in_query,
     on_topic,
     operation,
 )
@@ -40,30 +42,6 @@ _RECORD = b"event: record\ndata: "
 _JSON = msgspec.json.Encoder()
 
 
-_VALUES = in_query(
-    "values",
-    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
-    choice(*VALUES, default="text"),
-)
-_TAIL = (
-    in_query(
-        "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
-    ),
-    in_query("offset", "Where to begin.", choice(*PLACES, default="latest")),
-    in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
-    in_query(
-        "cursor", "Instead of `offset`: where an earlier stream was. It may repeat its last records, and skips none."
-    ),
-    in_query("key", "Only records with this key."),
-    in_query("contains", "Only records whose value contains this text."),
-    _VALUES,
-    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
-    in_query("topic_id", "Refused as unknown when the topic of that name is another than this."),
-)
-_ERRORS = (
-    *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
-    *("topic_unavailable", "store_denied", "shutting_down"),
-)
 _EVENTS = """\
 retry: 1000
 
@@ -97,8 +75,11 @@ class Tails:
         f"`Accept: {names.MEDIA_EVENTS}` what passes by itself (429, 503) is 200 with `retry:` and an end.",
         access=on_topic("read"),
         replies={200: Reply("The stream.", {names.MEDIA_EVENTS: Content(TEXT, _EVENTS)})},
-        parameters=(*(TOPIC, *_TAIL), in_header("Last-Event-ID", "A cursor; it wins over every place in the query.")),
-        errors=(*_ERRORS, "not_acceptable"),
+        parameters=(
+            *(TOPIC, *TAIL_PARAMETERS),
+            in_header("Last-Event-ID", "A cursor; it wins over every place in the query."),
+        ),
+        errors=(*TAIL_ERRORS, "not_acceptable"),
     )
     async def tail(self, request: Request) -> Response:
         query = Query(request, PARAMETERS)

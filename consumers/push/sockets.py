@@ -14,9 +14,16 @@ from siltlog.consumers.groups.messages import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, Me
 from siltlog.consumers.push.group_socket import Connected, GroupSocket, Joining, Nacks
 from siltlog.consumers.push.messages import records_message
 from siltlog.consumers.push.session import Session
-from siltlog.consumers.push.tail import PARAMETERS, PLACES, Tail, TailRequest, tail_request
+from siltlog.consumers.push.tail import (
+    PARAMETERS,
+    TAIL_ERRORS,
+    TAIL_PARAMETERS,
+    VALUES_PARAMETER,
+    Tail,
+    TailRequest,
+    tail_request,
+)
 from siltlog.consumers.reading.fetch import Fetcher
-from siltlog.consumers.reading.reader import ISOLATIONS
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
@@ -26,7 +33,6 @@ from siltlog.infra.http.operations import (
     GROUP,
     IN_BODY,
     NAME,
-    TIME,
     TOPIC,
     Reply,
     choice,
@@ -90,30 +96,6 @@ GROUP_PARAMETERS = (
 )
 
 
-_VALUES = in_query(
-    "values",
-    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
-    choice(*VALUES, default="text"),
-)
-_TAIL = (
-    in_query(
-        "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
-    ),
-    in_query("offset", "Where to begin.", choice(*PLACES, default="latest")),
-    in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
-    in_query(
-        "cursor", "Instead of `offset`: where an earlier stream was. It may repeat its last records, and skips none."
-    ),
-    in_query("key", "Only records with this key."),
-    in_query("contains", "Only records whose value contains this text."),
-    _VALUES,
-    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
-    in_query("topic_id", "Refused as unknown when the topic of that name is another than this."),
-)
-_ERRORS = (
-    *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
-    *("topic_unavailable", "store_denied", "shutting_down"),
-)
 _SOCKET = Reply(f"A WebSocket, subprotocol `{names.SUBPROTOCOL}`: JSON texts, each with a `type`.")
 
 
@@ -140,8 +122,8 @@ class Sockets:
         "cursor), 1008 refused, 1009 too large, 1013 too slow.",
         access=on_topic("read"),
         replies={101: _SOCKET},
-        parameters=(TOPIC, *_TAIL),
-        errors=_ERRORS,
+        parameters=(TOPIC, *TAIL_PARAMETERS),
+        errors=TAIL_ERRORS,
     )
     async def topic(self, request: Request) -> Response:
         query = Query(request, PARAMETERS)
@@ -174,7 +156,7 @@ class Sockets:
                 "At so many attempts a record is a dead letter.",
                 whole(1, ATTEMPTS_MAX_MAX, ATTEMPTS_MAX),
             ),
-            _VALUES,
+            VALUES_PARAMETER,
             in_query("client_id", "A name for people.", NAME),
             in_query(
                 "instance_id",

@@ -15,6 +15,7 @@ from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, check_range,
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.operations import TIME, TOPIC_ID, choice, in_query
 from siltlog.infra.http.requests import Query, whole_number
 from siltlog.infra.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
 
@@ -115,10 +116,31 @@ def _damaged() -> SiltlogError:
 
 
 PLACES = ("earliest", "latest")
-PARAMETERS = (
-    *("partitions", "offset", "timestamp", "cursor", "key", "contains"),
-    *("values", "isolation", "topic_id"),
+VALUES_PARAMETER = in_query(
+    "values",
+    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
+    choice(*VALUES, default="text"),
 )
+TAIL_PARAMETERS = (
+    in_query(
+        "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
+    ),
+    in_query("offset", "Where to begin.", choice(*PLACES, default="latest")),
+    in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
+    in_query(
+        "cursor", "Instead of `offset`: where an earlier stream was. It may repeat its last records, and skips none."
+    ),
+    in_query("key", "Only records with this key."),
+    in_query("contains", "Only records whose value contains this text."),
+    VALUES_PARAMETER,
+    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
+    TOPIC_ID,
+)
+TAIL_ERRORS = (
+    *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
+    *("topic_unavailable", "store_denied", "shutting_down"),
+)
+PARAMETERS = tuple(one.name for one in TAIL_PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)

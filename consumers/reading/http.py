@@ -23,15 +23,16 @@ from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import (
     ANYTHING,
     IN_BODY,
+    PARTITION,
     TEXT,
     TIME,
     TOPIC,
+    TOPIC_ID,
     Content,
     Parameter,
     Reply,
     choice,
     cut,
-    in_path,
     in_query,
     json_answer,
     json_body,
@@ -123,8 +124,6 @@ _decoder = msgspec.json.Decoder(FetchRequest)
 
 
 _LIMITS = ReadLimits()
-_PARTITION = in_path("partition", "The partition's number.", whole(0, 2**31 - 1), 0)
-_TOPIC_ID = in_query("topic_id", "Refused as unknown when the topic of that name is another than this.")
 _BOUNDS = (
     names.HEADER_NEXT_OFFSET,
     names.HEADER_LOG_START_OFFSET,
@@ -138,7 +137,7 @@ def _cut(name: str, text: str, default: int, minimum: int, maximum: int) -> Para
     return in_query(name, f"{text}; more than {maximum:,} is cut.", cut(minimum, default))
 
 
-class _Reads:
+class ReadsHttp:
     def __init__(self, log: LogView, fetcher: Fetcher, limits: ReadLimits) -> None:
         self._log = log
         self._fetcher = fetcher
@@ -166,7 +165,7 @@ class _Reads:
         },
         parameters=(
             TOPIC,
-            _PARTITION,
+            PARTITION,
             in_query(
                 "offset",
                 "An offset, `earliest` or `latest`.",
@@ -180,7 +179,7 @@ class _Reads:
                 choice(*VALUES, default="text"),
             ),
             in_query("lines", "NDJSON: records, or bare values.", choice("record", "value", default="record")),
-            _TOPIC_ID,
+            TOPIC_ID,
             _cut("wait_ms", "How long to wait for `min_bytes`", 0, 0, _LIMITS.wait_ms),
             _cut("max_records", "How many at most (Arrow: 100,000 if left out)", 500, 1, _LIMITS.records),
             _cut("max_bytes", "How many bytes at most (Arrow: 16 MiB if left out)", 1_048_576, 1, _LIMITS.bytes),
@@ -313,7 +312,7 @@ class _Reads:
         "With `timestamp` also the lowest offset at or after it.",
         access=on_topic("describe"),
         replies={200: json_answer("The bounds.", TopicOffsets)},
-        parameters=(TOPIC, in_query("timestamp", "RFC 3339 or milliseconds.", TIME), _TOPIC_ID),
+        parameters=(TOPIC, in_query("timestamp", "RFC 3339 or milliseconds.", TIME), TOPIC_ID),
         errors=(*_ERRORS, "invalid_request"),
     )
     async def offsets(self, request: Request) -> Response:

@@ -190,6 +190,8 @@ def json_body(shape: Shape, example: Any) -> Mapping[str, Content]:
 
 NO_CONTENT = {204: Reply("Done.")}
 TOPIC = in_path("topic", "The topic's name.", example="flights")
+PARTITION = in_path("partition", "The partition's number.", whole(0, 2**31 - 1), 0)
+TOPIC_ID = in_query("topic_id", "Refused as unknown when the topic of that name is another than this.")
 GROUP = in_path("group", "The group's name.", example="reporting")
 MEMBER = in_path("member", "The member's id, which its client chose: a UUID of its own.")
 LIST_QUERY = (

@@ -27,7 +27,7 @@ from siltlog.infra.http.requests import Query, body_of, decode, json_reply
 from siltlog.infra.topic_config import PARTITIONS_MAX, SETTINGS, Setting
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.topics.answers import Topic, Topics
+from siltlog.ingest.topics import answers
 from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
 
 BODY_BYTES_MAX = 1024 * 1024
@@ -101,7 +101,7 @@ class TopicsHttp:
         "List topics",
         "In the order of their names, a page at a time.",
         access=FILTERED,
-        replies={200: json_answer("A page.", Topics)},
+        replies={200: json_answer("A page.", answers.Topics)},
         parameters=LIST_QUERY,
     )
     async def list(self, request: Request) -> Response:
@@ -121,7 +121,7 @@ class TopicsHttp:
         "Create a topic",
         "Commits its table, so an empty topic is a table already.",
         access=IN_BODY,
-        replies={201: json_answer("Created.", Topic, "Location")},
+        replies={201: json_answer("Created.", answers.Topic, "Location")},
         body=json_body(_body(("name",)), {"name": "flights", **_SAMPLE}),
         errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
     )
@@ -139,7 +139,7 @@ class TopicsHttp:
         "Create a topic, or find the same",
         "Refused when it is there and is not as asked for.",
         access=on_topic("create", "alter"),
-        replies={200: json_answer("It was there.", Topic), 201: json_answer("Created.", Topic)},
+        replies={200: json_answer("It was there.", answers.Topic), 201: json_answer("Created.", answers.Topic)},
         parameters=(TOPIC,),
         body=json_body(_body(), _SAMPLE),
         body_required=False,
@@ -162,7 +162,7 @@ class TopicsHttp:
         "Describe a topic",
         "Its table, every setting with where it comes from, and the bounds of every partition.",
         access=on_topic("describe"),
-        replies={200: json_answer("The topic.", Topic)},
+        replies={200: json_answer("The topic.", answers.Topic)},
         parameters=(TOPIC,),
         errors=("unknown_topic",),
     )
@@ -178,7 +178,7 @@ class TopicsHttp:
         "Change a topic",
         "A JSON merge patch: null puts a setting back. Partitions only grow. Publishing goes on meanwhile.",
         access=on_topic("alter"),
-        replies={200: json_answer("As it is now.", Topic)},
+        replies={200: json_answer("As it is now.", answers.Topic)},
         parameters=(TOPIC,),
         body=json_body(_body(nullable=True, named=False), {"partitions": 8, "config": {"retention.ms": None}}),
         errors=("unknown_topic", "forbidden", *_BODY_ERRORS, *_WRITE_ERRORS),

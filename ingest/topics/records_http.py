@@ -4,7 +4,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.infra.errors import problem
-from siltlog.infra.http.operations import TOPIC, choice, in_path, in_query, json_answer, on_topic, operation, whole
+from siltlog.infra.http.operations import (
+    PARTITION,
+    TOPIC,
+    TOPIC_ID,
+    choice,
+    in_query,
+    json_answer,
+    on_topic,
+    operation,
+    whole,
+)
 from siltlog.infra.http.requests import Query, json_reply, whole_number
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.topics.answers import DeletedRecords
@@ -13,8 +23,6 @@ from siltlog.ingest.topics.deletion import LogStarts
 ALL = "latest"
 
 
-_PARTITION = in_path("partition", "The partition's number.", whole(0, 2**31 - 1), 0)
-_TOPIC_ID = in_query("topic_id", "Refused as unknown when the topic of that name is another than this.")
 _WRITE_ERRORS = ("topic_unavailable", "store_denied", "disk_full", "corrupt_data", "internal")
 
 
@@ -35,14 +43,14 @@ class RecordsHttp:
         replies={200: json_answer("The bounds, as they are now.", DeletedRecords)},
         parameters=(
             TOPIC,
-            _PARTITION,
+            PARTITION,
             in_query(
                 "before_offset",
                 "The first offset to keep, at most the high watermark; `latest`: delete all there is.",
                 {"anyOf": [whole(), choice("latest")]},
                 required=True,
             ),
-            _TOPIC_ID,
+            TOPIC_ID,
         ),
         errors=("unknown_topic", "unknown_partition", "forbidden", "offset_out_of_range", *_WRITE_ERRORS),
     )

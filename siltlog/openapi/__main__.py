@@ -2,6 +2,7 @@
 
 import sys
 
-from siltlog.openapi.http import encoded
+from siltlog.openapi.document import document, encoded
+from siltlog.server.api import OPERATIONS
 
-sys.stdout.buffer.write(encoded() + b"\n")
+sys.stdout.buffer.write(encoded(document(OPERATIONS)) + b"\n")

@@ -8,19 +8,9 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.errors import KINDS
-from siltlog.openapi import dead_letters, groups, jobs, node, publishing, push, reading, shapes, topics
-from siltlog.openapi.operation import Content, Operation, Parameter, Reply
+from siltlog.infra.http.answers import Problem
+from siltlog.infra.http.operations import Content, Operation, Parameter, Reply
 
-OPERATIONS: tuple[Operation, ...] = (
-    *publishing.OPERATIONS,
-    *reading.OPERATIONS,
-    *push.OPERATIONS,
-    *topics.OPERATIONS,
-    *groups.OPERATIONS,
-    *dead_letters.OPERATIONS,
-    *jobs.OPERATIONS,
-    *node.OPERATIONS,
-)
 TAGS = {
     "Publish": "Records in, acknowledged, exactly once where asked for.",
     "Read": "Records out, from the newest to the oldest.",
@@ -63,19 +53,13 @@ HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 _SCHEMAS = "#/components/schemas/"
 
 
-def document(routes: Iterable[tuple[str, str]] | None = None) -> dict[str, Any]:
-    """The document of these routes (method, path); without them, of every operation there is.
-
-    A route that no operation describes is named all the same, and nothing more is said of it.
-    """
-    described: dict[tuple[str, str], Operation] = {(one.method, one.path): one for one in OPERATIONS}
-    schemas = _Schemas(OPERATIONS)
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """The document of these operations, in their order."""
+    schemas = _Schemas(operations)
     errors = _Errors()
     paths: dict[str, dict[str, Any]] = {}
-    for method, path in sorted(described if routes is None else set(routes), key=_order):
-        operation = described.get((method, path))
-        said = {"responses": {}} if operation is None else _operation(operation, schemas, errors)
-        paths.setdefault(path, {})[method.lower()] = said
+    for stated in operations:
+        paths.setdefault(stated.path, {})[stated.method.lower()] = _operation(stated, schemas, errors)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -95,11 +79,8 @@ def document(routes: Iterable[tuple[str, str]] | None = None) -> dict[str, Any]:
     }
 
 
-_ORDER: dict[tuple[str, str], int] = {(one.method, one.path): index for index, one in enumerate(OPERATIONS)}
-
-
-def _order(route: tuple[str, str]) -> tuple[int, tuple[str, str]]:
-    return _ORDER.get(route, len(_ORDER)), route
+def encoded(whole: Mapping[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(whole), indent=1)
 
 
 class _Schemas:
@@ -112,7 +93,7 @@ class _Schemas:
             for content in (*operation.body.values(), *_contents(operation.replies.values()))
             if isinstance(content.shape, type)
         }
-        structs[shapes.Problem] = None
+        structs[Problem] = None
         _, components = msgspec.json.schema_components(list(structs), ref_template=_SCHEMAS + "{name}")
         self.components = {name: _portable(schema) for name, schema in components.items()}
 

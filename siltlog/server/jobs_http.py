@@ -18,7 +18,7 @@ from siltlog.infra.http.operations import choice, cut, in_query, json_answer, js
 from siltlog.infra.http.requests import Query, body_of, decode, json_reply, whole_number
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.schedule.lease import JobState, LeaseEntry, newest_entry
-from siltlog.pipelines.schedule.runs import JOBS, JobRunRequest
+from siltlog.pipelines.schedule.runs import JOBS, JobRunRequest, Outcome, Trigger
 from siltlog.server.job_log import JobLog
 
 BODY_BYTES_MAX = 4 * 1024 * 1024

@@ -22,17 +22,17 @@ from siltlog.consumers.assembly import Coordination, Push
 from siltlog.consumers.dead_letters.http import DeadLettersHttp
 from siltlog.consumers.dead_letters.replay import Replay
 from siltlog.consumers.groups.saved_offsets import OffsetLog
-from siltlog.consumers.reading import http as reading_http
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.files_http import FilesHttp
-from siltlog.consumers.reading.http import ReadLimits
+from siltlog.consumers.reading.http import ReadLimits, ReadsHttp
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.locations import named_hosts, page_origins
@@ -55,8 +55,9 @@ from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.ingest.topics.topics import AutoCreate, Topics
 from siltlog.ingest.wal import Wal
-from siltlog.openapi import http as openapi_http
+from siltlog.openapi.http import DocumentHttp
 from siltlog.pipelines.schedule.opening import ScheduleThread, scheduler
+from siltlog.server.api import OPERATIONS, PARTS
 from siltlog.server.connections import Connections
 from siltlog.server.drain import Drain
 from siltlog.server.job_log import JobLog
@@ -231,20 +232,22 @@ class _Server:
             if settings.auto_create_partitions
             else None,
         )
-        routes = [
-            *reading_http.routes(log, fetcher, limits),
-            *FilesHttp(FileLister(log, fetcher.waits, self._cluster_id), limits).routes(),
-            *TopicsHttp(log, topics).routes(),
-            *ProducersHttp(log, flusher.states).routes(),
-            *RecordsHttp(log, LogStarts(log, flusher.states, flusher.wake, self.logger)).routes(),
-            *coordination.routes(fetcher),
-            *DeadLettersHttp(dead_letters, Replay(log, own_reads, system, self.clock)).routes(),
-            *push.routes(),
-            *JobsHttp(jobs, log.store, self.clock).routes(),
-            *node.routes(),
+        handlers = [
+            ReadsHttp(log, fetcher, limits),
+            FilesHttp(FileLister(log, fetcher.waits, self._cluster_id), limits),
+            TopicsHttp(log, topics),
+            ProducersHttp(log, flusher.states),
+            RecordsHttp(log, LogStarts(log, flusher.states, flusher.wake, self.logger)),
+            coordination.http(fetcher, limits),
+            DeadLettersHttp(dead_letters, Replay(log, own_reads, system, self.clock)),
+            push.tails,
+            push.sockets,
+            JobsHttp(jobs, log.store, self.clock),
+            node,
+            DocumentHttp(OPERATIONS),
         ]
-        routes += openapi_http.routes(routes)
-        router = _without_matching(publish, routes, self._pace)
+        assert {type(publish), *map(type, handlers)} == set(PARTS), "what the document tells of is served"
+        router = _without_matching(publish, routes_of(*handlers), self._pace)
         connections = self._connections()
         door = Door(
             router,

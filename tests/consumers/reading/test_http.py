@@ -18,12 +18,13 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.reading.fetch import Fetcher
-from siltlog.consumers.reading.http import ReadLimits, routes
+from siltlog.consumers.reading.http import ReadLimits, ReadsHttp
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra import names
 from siltlog.infra.clock import format_us
 from siltlog.infra.columns import FETCH_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.requests import problem_reply
 from siltlog.infra.store.local import LocalStore
 
@@ -44,7 +45,7 @@ class Server:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        router = Router(routes(self.log, Fetcher(self.log, self._row_groups), LIMITS))
+        router = Router(routes_of(ReadsHttp(self.log, Fetcher(self.log, self._row_groups), LIMITS)))
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             try:

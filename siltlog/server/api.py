@@ -1,0 +1,33 @@
+"""The whole API: what handles its operations, in the order in which the document tells of them."""
+
+from siltlog.consumers.dead_letters.http import DeadLettersHttp
+from siltlog.consumers.groups.http import GroupsHttp
+from siltlog.consumers.push.events import Tails
+from siltlog.consumers.push.sockets import Sockets
+from siltlog.consumers.reading.files_http import FilesHttp
+from siltlog.consumers.reading.http import ReadsHttp
+from siltlog.infra.http.operations import operations_of
+from siltlog.ingest.publish.http import Publish
+from siltlog.ingest.publish.producers_http import ProducersHttp
+from siltlog.ingest.topics.http import TopicsHttp
+from siltlog.ingest.topics.records_http import RecordsHttp
+from siltlog.openapi.http import DocumentHttp
+from siltlog.server.jobs_http import JobsHttp
+from siltlog.server.node_http import NodeHttp
+
+PARTS = (
+    Publish,
+    ProducersHttp,
+    ReadsHttp,
+    FilesHttp,
+    RecordsHttp,
+    Tails,
+    Sockets,
+    TopicsHttp,
+    GroupsHttp,
+    DeadLettersHttp,
+    JobsHttp,
+    NodeHttp,
+    DocumentHttp,
+)
+OPERATIONS = tuple(operations_of(*PARTS))
