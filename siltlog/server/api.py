@@ -1,4 +1,9 @@
-"""The whole API: what handles its operations, in the order in which the document tells of them."""
+"""The whole API: what handles its operations, in the order in which the document tells of them.
+
+`python -m siltlog.server.api > docs/openapi.json` writes the document.
+"""
+
+import sys
 
 from siltlog.consumers.dead_letters.http import DeadLettersHttp
 from siltlog.consumers.groups.http import GroupsHttp
@@ -11,7 +16,8 @@ from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.producers_http import ProducersHttp
 from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
-from siltlog.openapi.http import DocumentHttp
+from siltlog.openapi.document import document, encoded
+from siltlog.server.document_http import DocumentHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 
@@ -31,3 +37,6 @@ PARTS = (
     DocumentHttp,
 )
 OPERATIONS = tuple(operations_of(*PARTS))
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(encoded(document(OPERATIONS)) + b"\n")

@@ -55,10 +55,10 @@ from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.ingest.topics.topics import AutoCreate, Topics
 from siltlog.ingest.wal import Wal
-from siltlog.openapi.http import DocumentHttp
 from siltlog.pipelines.schedule.opening import ScheduleThread, scheduler
 from siltlog.server.api import OPERATIONS, PARTS
 from siltlog.server.connections import Connections
+from siltlog.server.document_http import DocumentHttp
 from siltlog.server.drain import Drain
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp

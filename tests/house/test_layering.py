@@ -4,7 +4,9 @@ import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +25,57 @@ MAY_IMPORT = {
     "pipelines": {"infra", "pipelines"},
     FRONT: {*ROOMS, FRONT},
 }
+INNER = {
+    "infra": {
+        "arrow": set(),
+        "store": set(),
+        "table": {"arrow", "store"},
+        "redis": set(),
+        "http": {"arrow"},
+        "client": {"arrow"},
+    },
+    "ingest": {
+        "records": set(),
+        "wal": set(),
+        "producers": {"records"},
+        "log": {"producers", "records", "wal"},
+        "flush": {"log", "producers", "records", "wal"},
+        "topics": {"flush", "log", "producers", "records", "wal"},
+        "publish": {"topics", "flush", "log", "producers", "records"},
+        "library": set(),
+    },
+    "consumers": {
+        "reading": set(),
+        "groups": {"reading"},
+        "dead_letters": {"groups", "reading"},
+        "push": {"groups", "reading"},
+        "library": set(),
+    },
+    "pipelines": {
+        "spark": set(),
+        "compaction": {"spark"},
+        "setup": {"compaction", "spark"},
+        "replay": {"compaction", "spark"},
+        "export": {"replay"},
+        "retention": {"replay"},
+        "audit": set(),
+        "backup": {"audit"},
+        "schedule": {"compaction", "spark"},
+    },
+    FRONT: {
+        "openapi": set(),
+        "server": {"openapi"},
+        "demo": set(),
+        "doctor": {"server"},
+        "spark": set(),
+        "cli": {"demo", "doctor", "server"},
+    },
+}
+"""Room -> inner room -> the inner rooms beside it that it may import. What lies at the top of a room either imports
+none of them, and all may import it, or joins them, and none of them imports it."""
+MODULES_MAX = 17
+"""Of one folder, its `__init__` not counted: past that it wants inner rooms."""
+
 # pytest loads the plugin, so pytest is there.
 OUTSIDE_EXTRAS = {"siltlog.pytest_plugin": {"pytest"}}
 # Of the standard library, whichever version this runs on: `compression` came with Python 3.14.
@@ -123,6 +176,41 @@ def layering_problems(tree: Tree) -> list[str]:
     return problems
 
 
+def inner_room_of(module: str) -> str:
+    """The inner room that a module lies in; empty for what lies at the top of its room."""
+    parts = module.split(".")[2 if room_of(module) != FRONT else 1 :]
+    return parts[0] if parts and parts[0] in INNER[room_of(module)] else ""
+
+
+def inner_problems(tree: Tree) -> list[str]:
+    problems = []
+    joins = {
+        name
+        for name, imports in tree.imports.items()
+        if not inner_room_of(name) and any(_within(name, found) and inner_room_of(found.target) for found in imports)
+    }
+    for name, imports in tree.imports.items():
+        inner = inner_room_of(name)
+        if not inner:
+            continue
+        for found in imports:
+            if not _within(name, found) or found.target not in tree.paths:
+                continue
+            other = inner_room_of(found.target)
+            if other not in {"", inner, *INNER[room_of(name)][inner]} or found.target in joins:
+                problems.append(f"{name}:{found.line} imports {found.target}")
+    return problems
+
+
+def _within(name: str, found: Import) -> bool:
+    """Whether a module is imported by another of the same room; a package above both does not count."""
+    return (
+        found.target.split(".")[0] == FRONT
+        and room_of(found.target) == room_of(name)
+        and found.target not in (FRONT, f"{FRONT}.{room_of(name)}")
+    )
+
+
 def install_problems(tree: Tree, roots: Iterable[str], packages: set[str]) -> list[str]:
     """Packages beyond `packages` that importing the roots would need."""
     return [
@@ -175,6 +263,22 @@ def test_rooms_import_only_what_they_may(tree: Tree) -> None:
     assert layering_problems(tree) == []
 
 
+def test_inner_rooms_import_only_what_they_may(tree: Tree) -> None:
+    folders = {(room_of(name), inner_room_of(name)) for name in tree.paths} - {(room, "") for room in INNER}
+    assert folders == {(room, inner) for room, inners in INNER.items() for inner in inners}
+    assert inner_problems(tree) == []
+
+
+def test_what_inner_rooms_may_import_has_no_circle() -> None:
+    for inners in INNER.values():
+        TopologicalSorter(inners).prepare()
+
+
+def test_no_folder_is_a_hall(tree: Tree) -> None:
+    counts = Counter(path.parent.relative_to(TOP).as_posix() for path in tree.paths.values() if path.stem != "__init__")
+    assert {folder: count for folder, count in counts.items() if count > MODULES_MAX} == {}
+
+
 def test_nobody_imports_a_room_as_a_top_level_package() -> None:
     found = []
     for folder in ("tests", "benchmarks", "notebooks", "docs"):
@@ -188,10 +292,11 @@ def test_nobody_imports_a_room_as_a_top_level_package() -> None:
 def base_modules(tree: Tree) -> set[str]:
     """Where publishing and consuming live: the client, what `siltlog` re-exports, the command line's core."""
     roots = {FRONT, "siltlog.cli.main", "siltlog.pytest_plugin"}
-    roots |= {name for name in tree.paths if name.startswith("siltlog.infra.client")}
+    client = ("siltlog.infra.client", "siltlog.ingest.library", "siltlog.consumers.library")
+    roots |= {name for name in tree.paths if name.startswith(client)}
     # The lazy names of the front door: modules that its source names, in strings or for the type checker.
     source = tree.paths[FRONT].read_text("utf-8")
-    roots |= set(re.findall(r"siltlog\.(?:infra\.client|consumers)[\w.]*", source)) & set(tree.paths)
+    roots |= set(re.findall(r"siltlog\.(?:infra\.client|ingest|consumers)[\w.]*", source)) & set(tree.paths)
     return roots
 
 
@@ -245,7 +350,7 @@ def test_what_must_not_be_is_found(tmp_path: Path) -> None:
         "ingest/wal.py": "class Wal:\n    import siltlog.pipelines.plan\ndef f():\n    import consumers.view\n",
         "consumers/view.py": "import importlib\nimportlib.import_module('siltlog.ingest.wal')\n",
         "pipelines/plan.py": "import siltlog.infra.door, pyspark\n",
-        "siltlog/server/wiring.py": "from siltlog.ingest import wal\nfrom . import consumers\n",
+        "siltlog/server.py": "from siltlog.ingest import wal\nfrom . import consumers\n",
     }
     for path, source in sources.items():
         (tmp_path / path).write_text(source, "utf-8")
@@ -257,7 +362,7 @@ def test_what_must_not_be_is_found(tmp_path: Path) -> None:
         "siltlog.infra.door:1 imports siltlog.ingest.wal",
         "siltlog.infra.door:2 imports siltlog.consumers",
         "siltlog.infra.door:2 imports siltlog.consumers.view",
-        "siltlog.infra.door:3 imports siltlog.server.wiring",
+        "siltlog.infra.door:3 imports siltlog.server",
         "siltlog.ingest.wal:2 imports siltlog.pipelines.plan",
         "siltlog.ingest.wal:4 imports consumers.view as a top-level package",
     ]
@@ -265,6 +370,6 @@ def test_what_must_not_be_is_found(tmp_path: Path) -> None:
     assert install_problems(tree, ["siltlog.infra.client.core"], base) == ["siltlog.infra.redis_store:1 imports redis"]
     assert install_problems(tree, ["siltlog.infra.client.lazy"], base) == []
     # By way of ingest, whose class body imports the plan.
-    assert install_problems(tree, ["siltlog.server.wiring"], base) == ["siltlog.pipelines.plan:1 imports pyspark"]
+    assert install_problems(tree, ["siltlog.server"], base) == ["siltlog.pipelines.plan:1 imports pyspark"]
     lazily = {package for package, _ in tree.foreign("siltlog.infra.client.lazy", eager_only=False)}
     assert lazily == {"msgspec", "pyspark"}

@@ -32,7 +32,7 @@ def served(http: Http) -> dict[str, Any]:
 
 def test_the_stored_document_is_made_of_the_code() -> None:
     assert STORED.read_bytes() == encoded(document(OPERATIONS)) + b"\n", (
-        "make it again: python -m siltlog.openapi > docs/openapi.json"
+        "make it again: python -m siltlog.server.api > docs/openapi.json"
     )
 
 
