@@ -15,7 +15,8 @@ from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Whole
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import GROUP, IN_BODY, TOPIC, json_answer, json_body, operation
-from siltlog.infra.http.requests import Query, body_of, decode, json_reply
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import body_of, decode, json_reply
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 

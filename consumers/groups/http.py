@@ -34,8 +34,9 @@ from siltlog.infra.http.operations import (
     on_group,
     operation,
 )
+from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import Query, body_of, decode
+from siltlog.infra.http.requests import body_of, decode
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 LIST_LIMIT = 100

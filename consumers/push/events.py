@@ -32,7 +32,8 @@ from siltlog.infra.http.operations import (
     on_topic,
     operation,
 )
-from siltlog.infra.http.requests import EVENTS_HEADERS, Query, retry_field
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import EVENTS_HEADERS, retry_field
 from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, STREAM, Stream, Streams
 from siltlog.infra.telemetry import Logger
 

@@ -10,7 +10,8 @@ from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.push.feed import Found
 from siltlog.consumers.reading.render import Record, Values, records
 from siltlog.infra.errors import Refused, problem
-from siltlog.infra.http.requests import INTEGER_MAX, decode
+from siltlog.infra.http.requests import decode
+from siltlog.infra.limits import INTEGER_MAX
 
 OFFSETS_MAX = 10_000
 ERROR_CHARS_MAX = 10_000

@@ -41,7 +41,7 @@ from siltlog.infra.http.operations import (
     operation,
     whole,
 )
-from siltlog.infra.http.requests import Query
+from siltlog.infra.http.query import Query
 from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams
 from siltlog.infra.http.web_socket import REFUSED, UPGRADE, WebSocket
 from siltlog.infra.telemetry import Logger

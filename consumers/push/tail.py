@@ -16,7 +16,8 @@ from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.operations import TIME, TOPIC_ID, choice, in_query
-from siltlog.infra.http.requests import Query, whole_number
+from siltlog.infra.http.query import Query
+from siltlog.infra.limits import whole_number
 from siltlog.infra.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
 
 PARTITIONS_MAX = 256

@@ -9,12 +9,14 @@ from starlette.responses import Response
 from siltlog.consumers.file_list import FileLists
 from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.consumers.reading.files import FileLister
-from siltlog.consumers.reading.http import FETCH_PARTITIONS_MAX, PARTITION_MAX, ReadLimits, check_once
+from siltlog.consumers.reading.http import FETCH_PARTITIONS_MAX, ReadLimits, check_once
 from siltlog.infra import names
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import IN_BODY, json_answer, json_body, operation
+from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import INTEGER_MAX, Query, body_of, decode
+from siltlog.infra.http.requests import body_of, decode
+from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 
 FILES_DEFAULT = 100
 FILES_MAX = 1_000

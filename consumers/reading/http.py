@@ -40,8 +40,10 @@ from siltlog.infra.http.operations import (
     operation,
     whole,
 )
+from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import INTEGER_MAX, Query, body_of, decode, whole_number
+from siltlog.infra.http.requests import body_of, decode
+from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX, whole_number
 
 T = TypeVar("T")
 
@@ -54,7 +56,6 @@ FETCH_PARTITIONS_MAX = 10_000
 EARLIEST_TRIES_MAX = 5
 """How often a read from `earliest` follows a log start that moves away under it."""
 
-PARTITION_MAX = 2**31 - 1
 PARTITION_DIGITS_MAX = len(str(PARTITION_MAX))
 _BOUND_HEADERS = {
     "next_offset": names.HEADER_NEXT_OFFSET,

@@ -10,12 +10,12 @@ import msgspec
 
 from siltlog.infra.clock import MICROS_PER_SECOND, parse_us
 from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.limits import PARTITION_MAX
 
 Headers = tuple[tuple[str, bytes | None], ...]
 HeadersLike = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 TimeLike = datetime | int | str
 
-PARTITION_MAX = 2**31 - 1
 RECORD_BYTES_MAX = 2**31 - 1
 """No more than one array of Arrow holds, which is not imported to say so."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from starlette.routing import Route
 
 from siltlog.infra import names
-from siltlog.infra.http.requests import INTEGER_MAX
+from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 
 Schema = Mapping[str, Any]
 Shape = type | Schema
@@ -190,7 +190,7 @@ def json_body(shape: Shape, example: Any) -> Mapping[str, Content]:
 
 NO_CONTENT = {204: Reply("Done.")}
 TOPIC = in_path("topic", "The topic's name.", example="flights")
-PARTITION = in_path("partition", "The partition's number.", whole(0, 2**31 - 1), 0)
+PARTITION = in_path("partition", "The partition's number.", whole(0, PARTITION_MAX), 0)
 TOPIC_ID = in_query("topic_id", "Refused as unknown when the topic of that name is another than this.")
 GROUP = in_path("group", "The group's name.", example="reporting")
 MEMBER = in_path("member", "The member's id, which its client chose: a UUID of its own.")

@@ -3,21 +3,20 @@
 import asyncio
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import inspect
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
-from siltlog.infra.clock import parse_us
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.coding import CODINGS, Inflater, request_coding
 from siltlog.infra.http.memory import STALL_SECONDS, InFlight
+from siltlog.infra.limits import malformed_json, too_large
 
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[")
@@ -70,15 +69,12 @@ def _values(kind: inspect.Type | None) -> Iterator[str]:
 
 T = TypeVar("T")
 
-INTEGER_MAX = 2**53 - 1
 BODY_TIMEOUT_MS = 30_000
 BODY_LOOK_SECONDS = 0.05
 PROGRESS_BYTES = 64 * 1024
 """A body that brings less in STALL_SECONDS is given up once others are refused for want of room."""
 BODIES = "bodies"
 """Where a request's state has the reader of its body."""
-_DIGITS_MAX = 20
-_LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
 EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}
@@ -133,87 +129,6 @@ def problem_headers(error: SiltlogError) -> dict[str, str]:
 
 def encode_json(document: Any) -> bytes:
     return _JSON.encode(document)
-
-
-class Query:
-    """The query of a request. Raises Refused `invalid_parameter` that names the parameter."""
-
-    def __init__(self, request: HTTPConnection, allowed: Iterable[str]) -> None:
-        self._values: dict[str, str] = {}
-        if not (text := request.scope["query_string"]):
-            return
-        known = frozenset(allowed)
-        try:
-            pairs = parse_qsl(text.decode("utf-8"), keep_blank_values=True, errors="strict")
-        except UnicodeDecodeError:
-            raise problem(
-                "invalid_parameter", "the query is not UTF-8; send bytes that are no text as base64", parameter=""
-            ) from None
-        for name, value in pairs:
-            if name not in known:
-                there = ", ".join(sorted(known)) or "none"
-                raise problem(
-                    "invalid_parameter",
-                    f"there is no parameter {name[:80]!r} here; there are: {there}",
-                    parameter=name[:80],
-                )
-            if name in self._values:
-                raise problem("invalid_parameter", f"the parameter {name} is given twice; give it once", parameter=name)
-            self._values[name] = value
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def items(self) -> Iterable[tuple[str, str]]:
-        """By name."""
-        return sorted(self._values.items())
-
-    def text(self, name: str, default: str = "") -> str:
-        return self._values.get(name, default)
-
-    def integer(
-        self, name: str, default: int, *, minimum: int = 0, maximum: int = INTEGER_MAX, cut: bool = False
-    ) -> int:
-        """A whole number in [minimum, maximum]; with `cut` one above the maximum becomes the maximum."""
-        text = self._values.get(name)
-        if text is None:
-            return default
-        number = whole_number(text)
-        if number is None or number < minimum or (number > maximum and not cut):
-            raise problem(
-                "invalid_parameter",
-                f"{name} must be a whole number from {minimum} to {maximum}, not {text[:80]!r}",
-                parameter=name,
-            )
-        return min(number, maximum)
-
-    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
-        value = self._values.get(name, default)
-        if value not in choices:
-            raise problem(
-                "invalid_parameter",
-                f"{name} must be one of {', '.join(choices)}, not {value[:80]!r}",
-                parameter=name,
-            )
-        return value
-
-    def time_us(self, name: str) -> int | None:
-        """Microseconds; Refused `invalid_request` (422) where it is no time."""
-        text = self._values.get(name)
-        if text is None:
-            return None
-        try:
-            return parse_us(text)
-        except ValueError as error:
-            raise problem("invalid_request", f"{name}: {error}") from None
-
-
-def whole_number(text: str) -> int | None:
-    """The number that `text` is the ASCII digits of; None for anything else."""
-    if not text.isascii() or not text.isdigit():
-        return None
-    # Beyond any number here; int() refuses thousands of digits with an error of its own.
-    return int(text) if len(text) <= _DIGITS_MAX else 10**_DIGITS_MAX
 
 
 class BodyReader:
@@ -352,14 +267,6 @@ def too_slow(detail: str) -> SiltlogError:
     return problem("request_timeout", detail)
 
 
-def too_large(bytes_max: int) -> SiltlogError:
-    return problem(
-        "request_too_large",
-        f"the body is above the limit of {bytes_max} bytes; send smaller batches",
-        limit=bytes_max,
-    )
-
-
 def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     """A JSON body as the decoder's type: 400 with the byte when it is no JSON, 422 when members are wrong."""
     try:
@@ -368,30 +275,3 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
         raise problem("invalid_request", explained(error, decoder.type)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise malformed_json(body, error) from None
-
-
-def malformed_json(body: bytes, error: Exception) -> SiltlogError:
-    """400 for a body that `msgspec` cannot read as JSON; it names the byte, but where nesting was too deep."""
-    if isinstance(error, RecursionError):
-        return problem("malformed_body", "the body is not taken: its JSON is nested too deeply")
-    if isinstance(error, UnicodeDecodeError):
-        # The error may be of a text within the body, and count from there.
-        byte = _text_end(body)
-        return problem("malformed_body", f"the body is not UTF-8 at byte {byte}", byte=byte)
-    what, _, place = str(error).removeprefix("JSON is malformed: ").rpartition(" (byte ")
-    if what:
-        byte = int(place.rstrip(")"))
-    elif surrogate := _LONE_SURROGATE.search(body):
-        what, byte = "lone surrogate", surrogate.start(1)
-    else:
-        what, byte = "it ends too early", len(body)
-    return problem("malformed_body", f"the body is not valid JSON at byte {byte}: {what}", byte=byte)
-
-
-def _text_end(body: bytes) -> int:
-    """Where `body` stops being UTF-8."""
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(body)

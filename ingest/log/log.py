@@ -13,7 +13,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.drain_rate import DrainRate
 from siltlog.infra.http.memory import InFlight
-from siltlog.infra.http.requests import too_large
+from siltlog.infra.limits import too_large
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.topic_config import TopicConfig, Value

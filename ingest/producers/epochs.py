@@ -8,9 +8,8 @@ from itertools import islice, takewhile
 
 import msgspec
 
+from siltlog.infra.limits import EPOCH_MAX
 from siltlog.ingest.producers.sequencer import StateBytes
-
-EPOCH_MAX = 2**31 - 1
 
 
 class Claim(msgspec.Struct, array_like=True):

@@ -7,9 +7,8 @@ import numpy as np
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
-from siltlog.infra.http.requests import INTEGER_MAX, whole_number
+from siltlog.infra.limits import EPOCH_MAX, INTEGER_MAX, whole_number
 from siltlog.ingest.producers.check import Producer
-from siltlog.ingest.producers.epochs import EPOCH_MAX
 from siltlog.ingest.producers.idempotency import IdempotencyKey, idempotency_key
 from siltlog.ingest.records.body import Body
 

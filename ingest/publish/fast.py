@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic
+from siltlog.infra.limits import PARTITION_MAX
 from siltlog.ingest.log.log import Appended, Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers import headers as producer_headers
@@ -79,7 +80,7 @@ class SmallPublish:
         if not headers:
             return Published(topic, body, None, self._log.append(topic, body, None))
         by = producer_headers.publisher(headers, body, content, media, asked)
-        partition_count = producer_headers.header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
+        partition_count = producer_headers.header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX)
         return Published(topic, body, by, self._log.append(topic, body, by, partition_count))
 
     def told_once(self, error: Exception) -> asyncio.Future[None] | None:

@@ -24,7 +24,9 @@ from siltlog.infra.http.operations import (
     operation,
     whole,
 )
-from siltlog.infra.http.requests import INTEGER_MAX, BodyReader, JsonReply, Query
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import BodyReader, JsonReply
+from siltlog.infra.limits import EPOCH_MAX, INTEGER_MAX, PARTITION_MAX
 from siltlog.ingest.log.log import Appended, Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
@@ -43,10 +45,6 @@ TIMEOUT_MS = 10_000
 TIMEOUT_MS_MAX = 60_000
 _QUERY = frozenset(("acks", "partition", "timeout_ms"))
 _QUERY_BY_MEDIA = {media: _QUERY | own for media, own in body_formats.PARAMETERS.items()}
-
-
-PARTITION_MAX = 2**31 - 1
-EPOCH_MAX = 2**31 - 1
 
 
 class GivenHeader(msgspec.Struct, forbid_unknown_fields=True):
@@ -211,10 +209,10 @@ class Publish:
             content = await self._bodies.inflated(content, coding)
         body = await self._parser.parsed(media, content, request.scope["headers"], query)
         if "partition" in query:
-            fix_partition(body, query.integer("partition", 0, maximum=2**31 - 1))
+            fix_partition(body, query.integer("partition", 0, maximum=PARTITION_MAX))
         body.stored = are_stored(headers)
         by = publisher(headers, body, content, media, query.items())
-        partition_count = header_integer(headers, names.HEADER_PARTITION_COUNT, 2**31 - 1)
+        partition_count = header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX)
         if asked == "none" and by is not None:
             raise problem(
                 "unsupported_acks",

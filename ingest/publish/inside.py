@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from siltlog.infra import names
-from siltlog.infra.http.requests import INTEGER_MAX
+from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.records import NewRecord
 from siltlog.infra.topic_config import UNLIMITED, Value
 from siltlog.ingest.log.log import Log

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http.requests import INTEGER_MAX
+from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.ingest.records.arrow_messages import BrokenMessage, inflated_bytes
 from siltlog.ingest.records.body import RECORDS_MAX, Body, too_many_records
 
@@ -29,7 +29,6 @@ _WANTED = {
 _STRINGS = (pa.string(), pa.large_string())
 _BYTES = (*_STRINGS, pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
-PARTITION_MAX = 2**31 - 1
 BATCH_BYTES = 1024
 """About what a batch takes while it is read, beside its buffers."""
 _QUOTED_CHARS_MAX = 300

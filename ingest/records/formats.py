@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from siltlog.infra import names
 from siltlog.infra.errors import problem
 from siltlog.infra.http.coding import request_coding
-from siltlog.infra.http.requests import Query
+from siltlog.infra.http.query import Query
 from siltlog.ingest.records.arrow import parse_arrow
 from siltlog.ingest.records.arrow_messages import inflated_within
 from siltlog.ingest.records.body import Body, HeaderList, one_record, timestamp_us

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http.requests import INTEGER_MAX, malformed_json
+from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX, malformed_json
 from siltlog.ingest.records.body import (
     RECORDS_MAX,
     ROWS_MAX,
@@ -27,7 +27,6 @@ from siltlog.ingest.records.body import (
 from siltlog.ingest.records.json_columns import JsonHeader, JsonRecord, PlainRecord, columns_of, plain_columns_of
 from siltlog.ingest.records.pointer import JsonPointer
 
-PARTITION_MAX = 2**31 - 1
 Refuse = Callable[[int, str], SiltlogError]
 """From a record's index and what is wrong with it to the refusal that says where it is."""
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.columns import TIMESTAMP
-from siltlog.infra.http.requests import INTEGER_MAX
+from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.ingest.records.body import TIMESTAMP_BYTES, Body, headers_of
 from siltlog.ingest.records.pointer import JsonPointer
 
@@ -47,7 +47,6 @@ class PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     key: str | None = None
 
 
-PARTITION_MAX = 2**31 - 1
 _QUOTE, _NULL_FIRST = 0x22, 0x6E
 _CANONICAL_TIME = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
 _decode_texts = msgspec.json.Decoder(list[str]).decode

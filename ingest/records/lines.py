@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http.requests import malformed_json
+from siltlog.infra.limits import malformed_json
 from siltlog.ingest.records.body import (
     RECORDS_MAX,
     ROWS_MAX,

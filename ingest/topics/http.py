@@ -23,7 +23,8 @@ from siltlog.infra.http.operations import (
     operation,
     whole,
 )
-from siltlog.infra.http.requests import Query, body_of, decode, json_reply
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.topic_config import PARTITIONS_MAX, SETTINGS, Setting
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog

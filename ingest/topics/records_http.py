@@ -15,7 +15,9 @@ from siltlog.infra.http.operations import (
     operation,
     whole,
 )
-from siltlog.infra.http.requests import Query, json_reply, whole_number
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import json_reply
+from siltlog.infra.limits import whole_number
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.topics.answers import DeletedRecords
 from siltlog.ingest.topics.deletion import LogStarts

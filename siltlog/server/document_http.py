@@ -16,7 +16,7 @@ from siltlog.infra.http.operations import (
     json_answer,
     operation,
 )
-from siltlog.infra.http.requests import Query
+from siltlog.infra.http.query import Query
 from siltlog.openapi.document import document, encoded
 from siltlog.openapi.page import page
 

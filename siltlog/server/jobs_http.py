@@ -15,7 +15,9 @@ from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Time, Whole
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import choice, cut, in_query, json_answer, json_body, on_cluster, operation
-from siltlog.infra.http.requests import Query, body_of, decode, json_reply, whole_number
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import body_of, decode, json_reply
+from siltlog.infra.limits import whole_number
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.schedule.lease import JobState, LeaseEntry, newest_entry
 from siltlog.pipelines.schedule.runs import JOBS, JobRunRequest, Outcome, Trigger

@@ -15,7 +15,8 @@ from siltlog.consumers.reading.http import ReadLimits
 from siltlog.infra import names
 from siltlog.infra.http.answers import Whole
 from siltlog.infra.http.operations import ANYBODY, TEXT, Content, Reply, json_answer, on_cluster, operation
-from siltlog.infra.http.requests import Query, json_reply
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import json_reply
 from siltlog.infra.settings import ServerSettings
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.infra.telemetry import Metrics

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from siltlog.infra.client.record import time_us
 from siltlog.infra.columns import HEADERS, TIMESTAMP
+from siltlog.infra.limits import PARTITION_MAX
 
 Stored = list[tuple[str, bytes | None]]
-PARTITION_MAX = 2**31 - 1
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False):

@@ -16,15 +16,9 @@ from starlette.types import Message
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Refused, SiltlogError, Unavailable, problem
 from siltlog.infra.http.memory import SMALL_BYTES, InFlight
-from siltlog.infra.http.requests import (
-    INTEGER_MAX,
-    BodyReader,
-    Query,
-    decode,
-    json_reply,
-    problem_reply,
-    whole_number,
-)
+from siltlog.infra.http.query import Query
+from siltlog.infra.http.requests import BodyReader, decode, json_reply, problem_reply
+from siltlog.infra.limits import INTEGER_MAX, whole_number
 
 
 def query(text: str | bytes, *allowed: str) -> Query:

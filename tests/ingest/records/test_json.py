@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, format_us
 from siltlog.infra.errors import Refused
-from siltlog.infra.http.requests import INTEGER_MAX
+from siltlog.infra.limits import INTEGER_MAX
 from siltlog.ingest.records.body import RECORDS_MAX, ROWS_MAX, Body, HeaderList, one_record
 from siltlog.ingest.records.json import parse_json
 from siltlog.ingest.records.json_columns import JsonRecord, columns_of
