@@ -37,7 +37,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "head, high watermark, wake": ("siltlog.ingest.log.group_commit:GroupCommit._durable",),
     "make the reply": (
         "siltlog.ingest.publish.http:publish_reply",
-        "siltlog.ingest.publish.fast:publish_reply",
+        "siltlog.server.small_publishes:publish_reply",
     ),
     "write the reply to its socket": ("siltlog.server.one_write:Gathering.flush",),
     "flush: Parquet file": ("siltlog.ingest.flush.flusher:Flusher._write",),

@@ -5,8 +5,11 @@ Lives on the event loop. Satisfies what readers need of a log (LogView).
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
@@ -72,6 +75,11 @@ class PartitionAck:
             first, rows = self.first_offset, self.count
         return None if first is None else first + rows - 1
 
+    def offsets(self) -> Iterator[int | None]:
+        """Of the partition's records in the request's order."""
+        for first, rows in self.places or ((self.first_offset, self.count),):
+            yield from repeat(None, rows) if first is None else range(first, first + rows)
+
 
 _Checked = tuple[Split, list[Part], int, str]
 """A request that may be appended: by partition, what becomes of each part, the bytes of the WAL that takes, as whom."""
@@ -86,6 +94,14 @@ class Appended:
     durable: "asyncio.Future[None]"
     ends: list[tuple[PartitionLog, int]]
     """Per partition the offset below which everything must be durable, or in the table, for this request."""
+
+    def positions(self) -> list[tuple[int, int | None]]:
+        """(partition, offset) of every record in the request's order; None for an offset not known any more."""
+        if any(ack.places is not None for ack in self.acks):
+            offsets = {ack.partition: ack.offsets() for ack in self.acks}
+            targets = np.asarray(self.split.partition_of_record).tolist()
+            return [(partition, next(offsets[partition])) for partition in targets]
+        return self.split.positions({ack.partition: ack.first_offset for ack in self.acks})
 
 
 class _Blank:

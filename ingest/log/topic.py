@@ -138,6 +138,12 @@ class TopicLog:
     def move_sticky(self) -> None:
         self._sticky = (self._sticky + 1) % len(self.partitions)
 
+    def acknowledged(self, records: int, nbytes: int, *, duplicates: int) -> None:
+        """Counts a publish that is answered: what is new, and how many of its records had been there before."""
+        self.records_total += records
+        self.bytes_total += nbytes
+        self.producers.duplicates_total += duplicates
+
     def expire_producers(self, now_us: int) -> None:
         """Forgets producers and idempotency keys that were not heard of for too long."""
         self.producers.expire((log.sequencer for log in self.partitions), self.config, now_us)

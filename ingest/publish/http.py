@@ -1,7 +1,6 @@
 """`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -9,7 +8,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
-from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.errors import problem
 from siltlog.infra.http.operations import (
     ANYTHING,
     TEXT,
@@ -27,19 +26,13 @@ from siltlog.infra.http.operations import (
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import BodyReader, JsonReply
 from siltlog.infra.limits import EPOCH_MAX, INTEGER_MAX, PARTITION_MAX
-from siltlog.ingest.log.log import Appended, Log
-from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.headers import are_stored, header_integer, publisher
-from siltlog.ingest.producers.idempotency import IdempotencyKey
-from siltlog.ingest.publish.acknowledgement import acknowledged
 from siltlog.ingest.publish.answers import Published
-from siltlog.ingest.publish.reply import count, publish_reply
+from siltlog.ingest.publish.publishing import ACKS, Acks, Publisher, Publishing
+from siltlog.ingest.publish.reply import publish_reply
 from siltlog.ingest.records import formats as body_formats
-from siltlog.ingest.records.body import Body, fix_partition
-from siltlog.ingest.topics.topics import AutoCreate
+from siltlog.ingest.records.body import fix_partition
 
-ACKS = ("none", "wal", "table")
 _ACKS_LATER = ("object",)
 TIMEOUT_MS = 10_000
 TIMEOUT_MS_MAX = 60_000
@@ -120,21 +113,10 @@ class Publish:
     Not a route like others: what Starlette wraps around a function costs as much as a small publish itself.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        *,
-        request_bytes_max: int,
-        bodies: BodyReader,
-        wake_flusher: Callable[[], None],
-        auto_create: AutoCreate | None,
-    ) -> None:
-        """`auto_create` makes a topic that is not there; None where publishing creates none."""
-        self._log = log
+    def __init__(self, publishing: Publishing, bodies: BodyReader, request_bytes_max: int) -> None:
+        self._publishing = publishing
         self._parser = body_formats.BodyParser(request_bytes_max)
         self._bodies = bodies
-        self._wake_flusher = wake_flusher
-        self._auto_create = auto_create
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply = await self._publish(Request(scope, receive))
@@ -200,10 +182,7 @@ class Publish:
         query = Query(request, _QUERY_BY_MEDIA[media])
         asked = _acks(query)
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
-        name = request.path_params["topic"]
-        if names.is_system_topic(name):
-            raise problem("forbidden", f"the topic {name[:200]!r} is the system's: it can be read, not published to")
-        topic = self._known(name)
+        topic = self._publishing.topic(request.path_params["topic"])
         content = await self._bodies.read(request.receive, headers.get("content-length", ""))
         if coding:
             content = await self._bodies.inflated(content, coding)
@@ -211,58 +190,20 @@ class Publish:
         if "partition" in query:
             fix_partition(body, query.integer("partition", 0, maximum=PARTITION_MAX))
         body.stored = are_stored(headers)
-        by = publisher(headers, body, content, media, query.items())
-        partition_count = header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX)
-        if asked == "none" and by is not None:
-            raise problem(
-                "unsupported_acks",
-                "acks=none gives no answer to retry on: ask for wal, or leave out Silt-Producer-Id and Idempotency-Key",
-            )
-        if topic is None:
-            assert self._auto_create is not None
-            # Made only now: a request that is refused has no effect.
-            self._log.rehearse(self._auto_create.unmade(name), body, by, partition_count)
-            topic = await self._auto_create.make(name)
-        acks = asked or str(topic.config["acks"])
-        if acks == "none" and by is not None:
-            # The topic's own level; who can repeat the request is told how far it came.
-            acks = "wal"
-        if topic.paused is not None:
-            await topic.resumed(timeout_ms / 1000)
-        appended = await self._appended(topic, body, by, partition_count)
+        by = Publisher(
+            publisher(headers, body, content, media, query.items()),
+            header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
+        )
+        published = await self._publishing.append(topic, body, by, asked, timeout_ms)
         self._bodies.done()
-        if acks != "none":
-            await acknowledged(topic, appended, acks, timeout_ms / 1000, self._wake_flusher)
-        count(topic, body, appended, by)
-        return publish_reply(topic, appended, acks, positions=body.positions)
-
-    async def _appended(
-        self, topic: TopicLog, body: Body, by: Producer | IdempotencyKey | None, partition_count: int | None
-    ) -> Appended:
-        try:
-            return self._log.append(topic, body, by, partition_count)
-        except SiltlogError as error:
-            durable = self._log.told_once(error)
-            if durable is not None:
-                await durable
-            raise
-
-    def _known(self, name: str) -> TopicLog | None:
-        """None where publishing may create it, or end its creation."""
-        try:
-            topic = self._log.topic(name)
-        except UnknownTopic:
-            if self._auto_create is None:
-                raise
-            return None
-        return None if topic.state == "creating" and self._auto_create is not None else topic
+        return publish_reply(await self._publishing.acknowledged(published, timeout_ms))
 
 
-def _acks(query: Query) -> str | None:
+def _acks(query: Query) -> Acks | None:
     if "acks" not in query:
         return None
     if query.text("acks") in _ACKS_LATER:
         raise problem(
             "unsupported_acks", f"acks={query.text('acks')} is not offered by this server; ask for wal or table"
         )
-    return query.choice("acks", ACKS, "")
+    return cast(Acks, query.choice("acks", ACKS, ""))

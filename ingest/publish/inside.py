@@ -1,6 +1,6 @@
 """Appending from inside the server, and the topics of the system that are appended to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from siltlog.infra import names
 from siltlog.infra.limits import INTEGER_MAX
@@ -9,21 +9,20 @@ from siltlog.infra.topic_config import UNLIMITED, Value
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
-from siltlog.ingest.publish.acknowledgement import acknowledged
-from siltlog.ingest.publish.reply import count, positions_of
+from siltlog.ingest.publish.publishing import Publisher, Publishing
 from siltlog.ingest.records.body import Body, Rows, from_rows, record_bytes
 from siltlog.ingest.topics.topics import Topics
 
-APPEND_SECONDS_MAX = 10.0
+APPEND_MS_MAX = 10_000
 
 
 class SystemTopics:
     """Satisfies `SystemLog` of the consumers. Used on the log's event loop."""
 
-    def __init__(self, log: Log, topics: Topics, wake_flusher: Callable[[], None]) -> None:
+    def __init__(self, log: Log, topics: Topics, publishing: Publishing) -> None:
         self._log = log
         self._topics = topics
-        self._wake_flusher = wake_flusher
+        self._publishing = publishing
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
         return await self._topics.ensure_system(name, partitions, config)
@@ -50,14 +49,10 @@ class SystemTopics:
             return []
         target = self._log.topic(topic)
         target.partition(partition)
-        if target.paused is not None:
-            await target.resumed(APPEND_SECONDS_MAX)
-        by = Producer(producer_id, 0, increasing=True) if producer_id else None
+        by = Publisher(Producer(producer_id, 0, increasing=True) if producer_id else None)
         body = _body(partition, records, sequences)
-        appended = self._log.append(target, body, by)
-        await acknowledged(target, appended, "wal", APPEND_SECONDS_MAX, self._wake_flusher)
-        count(target, body, appended, by)
-        return [offset for _, offset in positions_of(appended)]
+        published = await self._publishing.publish(target, body, by, "wal", APPEND_MS_MAX)
+        return [offset for _, offset in published.appended.positions()]
 
     def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         sequencer = self._log.topic(topic).partition(partition).sequencer

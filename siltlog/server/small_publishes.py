@@ -18,8 +18,10 @@ from siltlog.infra.http.door import Door
 from siltlog.infra.http.memory import SMALL_BYTES, InFlight
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.publish.fast import HEADERS, MEDIA, Published, SmallPublish
+from siltlog.ingest.publish.fast import HEADERS, MEDIA, SmallPublish
 from siltlog.ingest.publish.http import TIMEOUT_MS, TIMEOUT_MS_MAX
+from siltlog.ingest.publish.publishing import Published
+from siltlog.ingest.publish.reply import publish_reply
 from siltlog.server.one_write import OneWriteProtocol
 
 PATH_START, PATH_END = b"/v1/topics/", b"/records"
@@ -48,6 +50,7 @@ class SmallPublishes:
 
     def __init__(self, publish: SmallPublish, door: Door, in_flight: InFlight) -> None:
         self.publish = publish
+        self.publishing = publish.publishing
         self.door = door
         self.in_flight = in_flight
         self._pending: dict[Exchange, None] = {}
@@ -90,7 +93,7 @@ class SmallPublishes:
             or connection.flow.write_paused
         ):
             return None
-        topic = self.publish.topic(path[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
+        topic = self.publishing.open_topic(path[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
         return None if topic is None else Exchange(self, connection, topic, media, producer, asked)
 
     def begun(self, exchange: "Exchange") -> None:
@@ -115,7 +118,7 @@ class SmallPublishes:
         now = asyncio.get_running_loop().time()
         for exchange in tuple(self._pending):
             if now >= exchange.deadline:
-                exchange.refuse(self.publish.late(exchange.topic))
+                exchange.refuse(self.publishing.late(exchange.topic))
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look) if self._pending else None
 
 
@@ -205,7 +208,7 @@ class Exchange:
             if wait is not None:
                 wait.add_done_callback(self._durable)
                 return
-            document = small.publish.reply(self._published)
+            document = publish_reply(small.publishing.durable(self._published)).body
         except Exception as error:
             self.refuse(error)
             return
@@ -216,7 +219,7 @@ class Exchange:
         self._end(b"".join((small.head(self._connection), b"%d" % len(document), id_line, end, b"\r\n", document)))
 
     def _refuse_once_told(self, error: Exception) -> None:
-        durable = self._all.publish.told_once(error)
+        durable = self._all.publishing.told_once(error)
         if durable is None:
             self.refuse(error)
         else:

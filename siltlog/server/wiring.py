@@ -50,6 +50,7 @@ from siltlog.ingest.publish.fast import SmallPublish
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.producers_http import ProducersHttp
+from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
@@ -121,7 +122,11 @@ class _Server:
             url = _url(self.settings, listener)
             log, flusher = await self._open(data_dir)
             topics = Topics(log, self.logger)
-            system = SystemTopics(log, topics, flusher.wake)
+            auto_create = None
+            if self.settings.auto_create_partitions:
+                auto_create = AutoCreate(topics, self.settings.auto_create_partitions)
+            publishing = Publishing(log, flusher.wake, auto_create)
+            system = SystemTopics(log, topics, publishing)
             row_groups = RowGroups(log.store)
             offsets = OffsetLog(
                 log,
@@ -132,7 +137,9 @@ class _Server:
             )
             coordination = await Coordination.start(self.settings, log, offsets, self.clock, self.logger, self.metrics)
             try:
-                await self._serve(listener, url, data_dir, topics, system, log, flusher, coordination, row_groups)
+                await self._serve(
+                    listener, url, data_dir, topics, publishing, system, log, flusher, coordination, row_groups
+                )
             finally:
                 if not self._threads_hang:
                     try:
@@ -206,6 +213,7 @@ class _Server:
         url: str,
         data_dir: DataDir,
         topics: Topics,
+        publishing: Publishing,
         system: SystemTopics,
         log: Log,
         flusher: Flusher,
@@ -223,15 +231,7 @@ class _Server:
         jobs = JobLog(log, own_reads, system, self._cluster_id, self.logger, self.metrics)
         node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id, store_watch)
         bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
-        publish = Publish(
-            log,
-            request_bytes_max=settings.request_bytes,
-            bodies=bodies,
-            wake_flusher=flusher.wake,
-            auto_create=AutoCreate(topics, settings.auto_create_partitions)
-            if settings.auto_create_partitions
-            else None,
-        )
+        publish = Publish(publishing, bodies, settings.request_bytes)
         handlers = [
             ReadsHttp(log, fetcher, limits),
             FilesHttp(FileLister(log, fetcher.waits, self._cluster_id), limits),
@@ -260,7 +260,7 @@ class _Server:
             metrics=self.metrics,
         )
         connections.refusing = door.refuse
-        connections.small = SmallPublishes(SmallPublish(log, settings.request_bytes), door, self._in_flight)
+        connections.small = SmallPublishes(SmallPublish(publishing, settings.request_bytes), door, self._in_flight)
         self.metrics.gauge(names.METRIC_CONNECTIONS, "Open connections", lambda: len(connections.open))
         self.metrics.gauge(
             names.METRIC_IN_FLIGHT_BYTES, "Memory of requests under way", lambda: self._in_flight.used_bytes

@@ -23,6 +23,7 @@ from siltlog.ingest.producers.sequencer import REQUESTS_REMEMBERED, ProducerStat
 from siltlog.ingest.publish.acknowledgement import acknowledged
 from siltlog.ingest.publish.fast import SmallPublish
 from siltlog.ingest.publish.http import Publish
+from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.records.body import Body
 
 
@@ -75,14 +76,14 @@ def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Pa
         disk = GatedDisk()
         async with running_log(tmp_path, disk) as (log, topics):
             topic = await topics.create("t", 1, {})
-            long, short = _publish(log), SmallPublish(log, MIB)
+            long, short = _publish(log), SmallPublish(_publishing(log), MIB)
             disk.gate.clear()
             log.append(topic, body("a", "b", first_sequence=0), Producer("p", 0))
             gap = b'{"records":[{"value":"d","partition":0,"sequence":3}]}'
             asked = asyncio.ensure_future(posted(long, "t", gap, "p"))
             with pytest.raises(Fenced) as refused:
                 short.append(topic, names.MEDIA_JSON, gap, {names.HEADER_PRODUCER_ID.lower(): "p"})
-            told = short.told_once(refused.value)
+            told = short.publishing.told_once(refused.value)
             assert told is not None
             await some_turns()
             assert not (asked.done() or told.done())
@@ -94,13 +95,17 @@ def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Pa
             # What says nothing of it is told at once.
             with pytest.raises(Refused) as other:
                 short.append(topic, names.MEDIA_JSON, b"{}", {})
-            assert short.told_once(other.value) is None
+            assert short.publishing.told_once(other.value) is None
 
     asyncio.run(run())
 
 
 def _publish(log: Log) -> Publish:
-    return Publish(log, request_bytes_max=MIB, bodies=BodyReader(MIB), wake_flusher=no_wake, auto_create=None)
+    return Publish(_publishing(log), BodyReader(MIB), MIB)
+
+
+def _publishing(log: Log) -> Publishing:
+    return Publishing(log, no_wake, None)
 
 
 async def posted(publish: Publish, topic: str, content: bytes, producer_id: str) -> None:

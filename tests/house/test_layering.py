@@ -73,6 +73,8 @@ INNER = {
 }
 """Room -> inner room -> the inner rooms beside it that it may import. What lies at the top of a room either imports
 none of them, and all may import it, or joins them, and none of them imports it."""
+EDGE = ("http", "publish.fast", "publish.reply")
+"""How the modules end that translate requests into values; no other of `ingest` reaches a web framework."""
 MODULES_MAX = 17
 """Of one folder, its `__init__` not counted: past that it wants inner rooms."""
 
@@ -272,6 +274,17 @@ def test_inner_rooms_import_only_what_they_may(tree: Tree) -> None:
 def test_what_inner_rooms_may_import_has_no_circle() -> None:
     for inners in INNER.values():
         TopologicalSorter(inners).prepare()
+
+
+def test_the_core_knows_no_web_framework(tree: Tree) -> None:
+    core = [
+        name
+        for name in tree.paths
+        if room_of(name) == "ingest" and inner_room_of(name) not in ("", "library") and not name.endswith(EDGE)
+    ]
+    for name in tree.closure(core) - {FRONT}:
+        web = {package for package, _ in tree.foreign(name, eager_only=False)} & {"starlette", "uvicorn", "httptools"}
+        assert not web, f"{name} imports {web}"
 
 
 def test_no_folder_is_a_hall(tree: Tree) -> None:

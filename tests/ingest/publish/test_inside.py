@@ -11,6 +11,7 @@ from siltlog.infra.records import NewRecord
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.publish.inside import SystemTopics
+from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.topics.topics import Topics
 from siltlog.ingest.wal.disk import Disk
 
@@ -18,7 +19,7 @@ CONFIG = {"cleanup.policy": "compact"}
 
 
 def system(log: Log, topics: Topics) -> SystemTopics:
-    return SystemTopics(log, topics, lambda: None)
+    return SystemTopics(log, topics, Publishing(log, lambda: None, None))
 
 
 async def stored(log: Log, topic: str, partition: int = 0) -> list[dict[str, object]]:

@@ -223,6 +223,11 @@ def test_a_client_that_leaves_before_its_answer(http: Http, topic: str) -> None:
 
 # --- its parts, without a server --------------------------------------------------------------------------
 class FakePublish:
+    """The fast path's publish, and the use-case behind it."""
+
+    def __init__(self) -> None:
+        self.publishing = self
+
     def late(self, topic: Any) -> SiltlogError:
         return problem("ack_timeout", "too late", acks="none")
 
@@ -324,7 +329,7 @@ def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: b
         exchange.begin(b"x")
         assert (connection.completed, door.in_flight) == (0, 1)
         if late:
-            exchange.refuse(small.publish.late(None))  # type: ignore[arg-type]
+            exchange.refuse(small.publishing.late(None))  # type: ignore[arg-type]
         durable.set_result(None)
         await asyncio.sleep(0)
         assert (connection.completed, door.in_flight) == (1, 0)
@@ -340,10 +345,17 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
 
         class Publish(FakePublish):
             def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
-                return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
+                appended = SimpleNamespace(durable=durable, acks=[])
+                return SimpleNamespace(
+                    topic=SimpleNamespace(name="t"),
+                    body=SimpleNamespace(positions=False),
+                    acks="wal",
+                    appended=appended,
+                    waits_for=lambda: None,
+                )
 
-            def reply(self, published: Any) -> bytes:
-                return b"{}"
+            def durable(self, published: Any) -> Any:
+                return published
 
         door, connection = FakeDoor(), FakeConnection()
         small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]

@@ -1,0 +1,174 @@
+"""Publishing: the one use-case that HTTP, its fast path and the server's own topics translate to and from.
+
+A request is appended whole or refused whole, and answered once its records have reached the acks it asked for.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.ingest.log.log import Appended, Log
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.producers.check import Producer
+from siltlog.ingest.producers.idempotency import IdempotencyKey
+from siltlog.ingest.publish.acknowledgement import acknowledged, late
+from siltlog.ingest.records.body import Body
+from siltlog.ingest.topics.topics import AutoCreate
+
+Acks = Literal["none", "wal", "table"]
+ACKS: tuple[Acks, ...] = ("none", "wal", "table")
+
+
+class Publisher(NamedTuple):
+    """Who publishes, for whom a retry lands once; and the partition count that its keys were hashed by, if they were.
+
+    `who` is None for somebody who publishes each time anew.
+    """
+
+    who: Producer | IdempotencyKey | None = None
+    partition_count: int | None = None
+
+
+ANYBODY = Publisher()
+
+
+class Absent(NamedTuple):
+    """A topic that is not there, or not whole yet, and that publishing makes."""
+
+    name: str
+
+
+# Not frozen: that would be a good part of a small publish's time.
+@dataclass(slots=True)
+class Published:
+    """A request that was appended, and the `acks` at which it is answered."""
+
+    topic: TopicLog
+    body: Body
+    by: Publisher
+    acks: Acks
+    appended: Appended
+
+    def waits_for(self) -> "asyncio.Future[None] | None":
+        """A sync of another request that had these records first; None once all are durable."""
+        if self.by.who is None:
+            return None
+        ends = self.appended.ends
+        return next((wait for log, end in ends if (wait := log.when_synced(end)) is not None), None)
+
+
+class Publishing:
+    """Used on the log's event loop."""
+
+    def __init__(self, log: Log, wake_flusher: Callable[[], None], auto_create: AutoCreate | None) -> None:
+        """`auto_create` makes a topic that is not there; None where publishing creates none."""
+        self._log = log
+        self._wake_flusher = wake_flusher
+        self._auto_create = auto_create
+
+    def topic(self, name: str) -> TopicLog | Absent:
+        """What a user publishes to. Raises UnknownTopic, or Refused `forbidden` for a topic of the system."""
+        if names.is_system_topic(name):
+            raise problem("forbidden", f"the topic {name[:200]!r} is the system's: it can be read, not published to")
+        try:
+            topic = self._log.topic(name)
+        except UnknownTopic:
+            if self._auto_create is None:
+                raise
+            return Absent(name)
+        return Absent(name) if topic.state == "creating" and self._auto_create is not None else topic
+
+    def open_topic(self, name: str) -> TopicLog | None:
+        """The topic, when a publish to it needs no more than a sync: `append_now`, and `durable` once that is done."""
+        if self._log.draining:
+            return None
+        try:
+            topic = self._log.topic(name)
+        except UnknownTopic:
+            return None
+        plain = topic.state == "open" and topic.paused is None and topic.config["acks"] == "wal" and not topic.system
+        return topic if plain else None
+
+    async def publish(
+        self, topic: TopicLog | Absent, body: Body, by: Publisher, acks: Acks | None, timeout_ms: int
+    ) -> Published:
+        """Appends `body`, and returns once `acks` is met (None: the level of the topic) for every record.
+
+        Raises SiltlogError. Nothing was appended then, unless it is an OutcomeUnknown.
+        """
+        return await self.acknowledged(await self.append(topic, body, by, acks, timeout_ms), timeout_ms)
+
+    async def append(
+        self, topic: TopicLog | Absent, body: Body, by: Publisher, acks: Acks | None, timeout_ms: int
+    ) -> Published:
+        """The first half of `publish`: afterwards nothing of what `body` was read from is needed."""
+        if acks == "none" and by.who is not None:
+            raise problem(
+                "unsupported_acks",
+                "acks=none gives no answer to retry on: ask for wal, or leave out Silt-Producer-Id and Idempotency-Key",
+            )
+        if isinstance(topic, Absent):
+            topic = await self._made(topic.name, body, by)
+        if topic.paused is not None:
+            await topic.resumed(timeout_ms / 1000)
+        try:
+            return self.append_now(topic, body, by, acks)
+        except SiltlogError as error:
+            wait = self.told_once(error)
+            if wait is not None:
+                await wait
+            raise
+
+    def append_now(self, topic: TopicLog, body: Body, by: Publisher, acks: Acks | None) -> Published:
+        """Appends to a topic that is there and not paused. Raises SiltlogError; then nothing was appended."""
+        level = acks or _own_acks(topic, by)
+        return Published(topic, body, by, level, self._log.append(topic, body, by.who, by.partition_count))
+
+    async def acknowledged(self, published: Published, timeout_ms: int) -> Published:
+        """The second half of `publish`. Raises OutcomeUnknown `ack_timeout` with the acks that was reached."""
+        topic, acks = published.topic, published.acks
+        if acks != "none":
+            await acknowledged(topic, published.appended, acks, timeout_ms / 1000, self._wake_flusher)
+        _count(published)
+        return published
+
+    def durable(self, published: Published) -> Published:
+        """The second half of what `append_now` began, once all of it is synced.
+
+        Raises when the topic has ended, or is another node's.
+        """
+        if published.topic.state in ("fenced", "deleted"):
+            raise published.topic.gone()
+        _count(published)
+        return published
+
+    def late(self, topic: TopicLog) -> SiltlogError:
+        """What who waits for a sync is told once its time is over."""
+        return late(topic, "wal", "none")
+
+    def told_once(self, error: Exception) -> "asyncio.Future[None] | None":
+        """What the answer that refuses waits for; None when it need not wait."""
+        return self._log.told_once(error)
+
+    async def _made(self, name: str, body: Body, by: Publisher) -> TopicLog:
+        assert self._auto_create is not None
+        # Made only now: a request that is refused has no effect.
+        self._log.rehearse(self._auto_create.unmade(name), body, by.who, by.partition_count)
+        return await self._auto_create.make(name)
+
+
+def _own_acks(topic: TopicLog, by: Publisher) -> Acks:
+    """The level of the topic; who can repeat a request is told how far it came where that would be `none`."""
+    own: Acks = topic.config["acks"]  # type: ignore[assignment]
+    return "wal" if own == "none" and by.who is not None else own
+
+
+def _count(published: Published) -> None:
+    body = published.body
+    new = body.count
+    if published.by.who is not None:
+        new = sum(ack.count for ack in published.appended.acks if not ack.duplicate)
+    published.topic.acknowledged(new, body.nbytes * new // body.count, duplicates=body.count - new)
