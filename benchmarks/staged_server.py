@@ -23,7 +23,7 @@ from siltlog.server.process import hide_pandas
 CALIBRATION_CALLS = 50_000
 SYNC = "write-ahead log: sync"
 STAGES: dict[str, tuple[str, ...]] = {
-    "read the request": ("siltlog.server.connections:Connection.data_received",),
+    "read the request": ("siltlog.infra.http.connection.connection:Connection.data_received",),
     "parse the body": ("siltlog.ingest.records.formats:_parse", "siltlog.ingest.publish.fast:parse_json"),
     "check and split by partition": ("siltlog.ingest.log.log:split",),
     "sequence and reserve": ("siltlog.ingest.log.log:Log.append",),
@@ -37,24 +37,24 @@ STAGES: dict[str, tuple[str, ...]] = {
     "head, high watermark, wake": ("siltlog.ingest.log.group_commit:GroupCommit._durable",),
     "make the reply": (
         "siltlog.ingest.publish.http:publish_reply",
-        "siltlog.server.small_publishes:publish_reply",
+        "siltlog.ingest.publish.fast:publish_reply",
     ),
-    "write the reply to its socket": ("siltlog.server.one_write:Gathering.flush",),
+    "write the reply to its socket": ("siltlog.infra.http.connection.gathering:Gathering.flush",),
     "flush: Parquet file": ("siltlog.ingest.flush.flusher:Flusher._write",),
     "flush: commit": ("siltlog.infra.table.table:TopicTable.append",),
     "flush: checkpoint": ("siltlog.infra.table.table:TopicTable.maintain",),
 }
 
 READ_STAGES: dict[str, tuple[str, ...]] = {
-    "read the request": ("siltlog.server.connections:Connection.data_received",),
+    "read the request": ("siltlog.infra.http.connection.connection:Connection.data_received",),
     "decode the request": ("siltlog.consumers.reading.http:decode",),
     "columns out of the head": ("siltlog.ingest.log.partition:PartitionLog._record_batches",),
     "count what fits": ("siltlog.consumers.reading.budget:Budget.take",),
     "make the reply: Arrow": ("siltlog.consumers.reading.fetch:FetchResult.arrow_buffers",),
     "make the reply: JSON": ("siltlog.consumers.reading.fetch:FetchResult.json_bytes",),
     "write the reply to its socket": (
-        "siltlog.server.one_write:Gathering.flush",
-        "siltlog.server.one_write:Gathering.write",
+        "siltlog.infra.http.connection.gathering:Gathering.flush",
+        "siltlog.infra.http.connection.gathering:Gathering.write",
     ),
 }
 OF = {"publish": STAGES, "read": READ_STAGES}

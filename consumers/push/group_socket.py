@@ -30,9 +30,9 @@ from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic
 from siltlog.consumers.reading.render import Values
 from siltlog.consumers.view import LogView
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
+from siltlog.infra.http.connection.web_socket import WebSocket, problem_message
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.streams import Stream
-from siltlog.infra.http.web_socket import WebSocket, problem_message
 from siltlog.infra.telemetry import Logger
 
 RETRY_MS = 1_000

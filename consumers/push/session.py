@@ -7,9 +7,9 @@ from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Feed, 
 from siltlog.consumers.push.messages import Commit, Credit, Nack, Release, records_message, said
 from siltlog.consumers.reading.render import Values
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.web_socket import AWAY, REFUSED, TOO_SLOW, WebSocket
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, Stream
-from siltlog.infra.http.web_socket import AWAY, REFUSED, TOO_SLOW, WebSocket
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.telemetry import Logger
 

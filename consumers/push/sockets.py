@@ -28,6 +28,7 @@ from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.connection.web_socket import REFUSED, UPGRADE, WebSocket
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import (
     GROUP,
@@ -43,7 +44,6 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams
-from siltlog.infra.http.web_socket import REFUSED, UPGRADE, WebSocket
 from siltlog.infra.telemetry import Logger
 
 

@@ -4,6 +4,7 @@ import ipaddress
 import itertools
 import uuid
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -26,8 +27,26 @@ _EXPOSED = ", ".join(
 _PREFLIGHT_SECONDS = "600"
 _CLOSE = (b"connection", b"close")
 _TAIL = "/tail"
+HOSTS_KNOWN_MAX = 1_000
 _ALWAYS = ("/healthz", "/readyz", "/metrics")
 """Also for connections that are too many: an orchestrator must not take a crowded server for a dead one."""
+
+
+class Caller(NamedTuple):
+    """What a request says of where it comes from. `origin` is the page's that a browser sends it for."""
+
+    host: bytes
+    scheme: str = "http"
+    origin: bytes | None = None
+
+
+class Grant(NamedTuple):
+    """A caller that was let in; `fields` go with the answer, so that its page may read it."""
+
+    fields: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_PLAIN = Grant()
 
 
 class Door:
@@ -59,7 +78,7 @@ class Door:
         self._logger = logger
         self.replies = metrics.replies
         self.refused = metrics.refused
-        self._known_hosts: dict[bytes, bool] = {}
+        self._known: dict[bytes, bool] = {}
         self._prefix = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
 
@@ -80,8 +99,9 @@ class Door:
             scope["headers"], repeated = told_apart(scope["headers"])
             headers = dict(scope["headers"])
         request_id = self._request_id(headers)
-        cors = self._cors_headers(headers)
-        extra = [(_REQUEST_ID, request_id.encode()), *cors]
+        caller = Caller(headers.get(b"host", b""), scope["scheme"], headers.get(b"origin"))
+        # Also a refusal can be read by the page that is told it.
+        extra = [(_REQUEST_ID, request_id.encode()), *self._cors_fields(caller)]
         started = False
         replies = self.replies
 
@@ -103,8 +123,8 @@ class Door:
         try:
             if repeated is not None:
                 raise repeated
-            self._check(scope, headers)
-            preflight = cors and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
+            grant = self.admit(caller)
+            preflight = grant.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
             if preflight:
                 app = _preflight(headers)
             await app(scope, receive, send_with_id)
@@ -136,28 +156,31 @@ class Door:
     def next_request_id(self) -> str:
         return f"{self._prefix}-{next(self._counter):x}"
 
-    def knows_host(self, host: bytes) -> bool:
-        """Whether a request with this `Host` was let in before."""
-        return self._known_hosts.get(host, False)
+    def known(self, host: bytes) -> Grant | None:
+        """What `admit` said before of a caller that names this `Host` and no origin; None when nothing yet, or no."""
+        return _PLAIN if self._known.get(host) else None
 
-    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        host = headers.get(b"host", b"")
-        allowed = self._known_hosts.get(host)
+    def admit(self, caller: Caller) -> Grant:
+        """Raises Refused `unknown_host` or `origin_not_allowed`. Every request passes here, whatever answers it."""
+        host = caller.host
+        allowed = self._known.get(host)
         if allowed is None:
-            allowed = self._known_hosts[host] = self._may_be_called(host.decode("latin-1"))
-            if len(self._known_hosts) > 1_000:
-                self._known_hosts.clear()
+            if len(self._known) >= HOSTS_KNOWN_MAX:
+                self._known.clear()
+            allowed = self._known[host] = self._may_be_called(host.decode("latin-1"))
         if not allowed:
             raise problem(
                 "unknown_host",
                 f"this server is not called {host.decode('latin-1')[:200]!r}; add the name to SILT_HOSTS if it is",
             )
-        origin = headers.get(b"origin")
-        if origin is not None and not self._may_come_from(origin.decode("latin-1"), scope, host.decode("latin-1")):
+        if caller.origin is None:
+            return _PLAIN
+        origin = caller.origin.decode("latin-1")
+        if origin not in self._origins and origin != f"{caller.scheme}://{host.decode('latin-1')}".lower():
             raise problem(
-                "origin_not_allowed",
-                f"pages of {origin.decode('latin-1')[:200]!r} may not call this server; see SILT_CORS_ORIGINS",
+                "origin_not_allowed", f"pages of {origin[:200]!r} may not call this server; see SILT_CORS_ORIGINS"
             )
+        return Grant(self._cors_fields(caller))
 
     def _may_be_called(self, host: str) -> bool:
         try:
@@ -179,18 +202,15 @@ class Door:
         # A page that rebinds its own name to this address still sends that name, never an address.
         return address.is_loopback or name in self._hosts or bool(self._hosts & {"0.0.0.0", "::"})  # noqa: S104
 
-    def _may_come_from(self, origin: str, scope: Scope, host: str) -> bool:
-        return origin in self._origins or origin == f"{scope['scheme']}://{host}".lower()
-
-    def _cors_headers(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        origin = headers.get(b"origin")
+    def _cors_fields(self, caller: Caller) -> tuple[tuple[bytes, bytes], ...]:
+        origin = caller.origin
         if origin is None or origin.decode("latin-1") not in self._origins:
-            return []
-        return [
+            return ()
+        return (
             (b"access-control-allow-origin", origin),
             (b"access-control-expose-headers", _EXPOSED.encode()),
             (b"vary", b"Origin"),
-        ]
+        )
 
     def refusal(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
         """What a request that ended with `error` is told; counted."""

@@ -1,29 +1,111 @@
-"""A publish of one small body: checked, appended and answered without a task that waits for it."""
+"""Publishes that ask for nothing special, answered by their connection itself.
 
+For a record of a hundred bytes, a task, an ASGI scope and a router cost more than everything that makes it durable. So
+a request that has come whole and has no more than a topic, a media type and a producer goes from the parser to the log
+and from the sync to the socket. Any other, and any that comes in pieces, takes the long way through the application,
+which answers the same.
+"""
+
+import asyncio
+import re
 from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from siltlog.infra import names
+from siltlog.infra.http.door import Door
+from siltlog.infra.http.memory import SMALL_BYTES, InFlight
+from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.infra.limits import PARTITION_MAX
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers import headers as producer_headers
+from siltlog.ingest.publish.http import TIMEOUT_MS, TIMEOUT_MS_MAX
 from siltlog.ingest.publish.publishing import ANYBODY, Published, Publisher, Publishing
+from siltlog.ingest.publish.reply import publish_reply
 from siltlog.ingest.records.arrow import parse_arrow
 from siltlog.ingest.records.arrow_messages import inflated_within
 from siltlog.ingest.records.body import fix_partition, one_record
 from siltlog.ingest.records.json import parse_json
 
+PATH_START, PATH_END = b"/v1/topics/", b"/records"
 MEDIA = (names.MEDIA_JSON, names.MEDIA_BYTES, names.MEDIA_ARROW)
-HEADERS = producer_headers.NAMES
-"""Those it acts on, in lower case."""
 INFLATED_BYTES_MAX = 256 * 1024
+LOOK_SECONDS = 0.25
+TIMEOUT_MS_MIN = 1_000
+"""Whose time is shorter goes the long way, which counts it more exactly."""
+_QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=wal)?(?:(?:\A|&)partition=(\d{1,9}))?")
+"""What the client library asks, and in its order."""
+_MEDIA = {media.encode(): media for media in MEDIA}
+_PRODUCER_HEADERS = {name.encode(): name for name in producer_headers.NAMES}
+"""Those it acts on, in lower case."""
+_PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding"))
 
 
-class SmallPublish:
-    """One for the server. What it refuses, and how it answers, is what `Publish` does with the same request."""
+class Asked(NamedTuple):
+    """What the query says."""
 
-    def __init__(self, publishing: Publishing, request_bytes_max: int) -> None:
+    timeout_ms: int
+    partition: str
+
+
+_NOTHING_ASKED = Asked(TIMEOUT_MS, "")
+
+
+class FastPublishes:
+    """Takes requests of connections, and looks after their time.
+
+    What it refuses, and how it answers, is what `Publish` does with the same request.
+    """
+
+    def __init__(self, publishing: Publishing, door: Door, in_flight: InFlight, request_bytes_max: int) -> None:
         self.publishing = publishing
+        self.door = door
+        self.in_flight = in_flight
         self._bytes_max = request_bytes_max
+        self._pending: dict[Exchange, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._defaults: list[tuple[bytes, bytes]] = []
+        self._head = b""
+
+    def taken(self, connection: Any) -> "Exchange | None":
+        """The request whose head `connection` has just read; None when it has to go the long way."""
+        path, asks, query = connection.url.partition(b"?")
+        if not path.startswith(PATH_START) or not path.endswith(PATH_END):
+            return None
+        asked = _asked(query) if asks else _NOTHING_ASKED
+        if asked is None:
+            return None
+        media = None
+        host: bytes | None = None
+        producer: dict[str, str] = {}
+        for name, value in connection.headers:
+            if name == b"host" and host is None:
+                host = value
+            elif name == b"content-type" and media is None and value in _MEDIA:
+                media = _MEDIA[value]
+            elif name == b"content-length":
+                if len(value) > 5 or int(value) > SMALL_BYTES:
+                    return None
+            elif name in _PRODUCER_HEADERS and _PRODUCER_HEADERS[name] not in producer:
+                producer[_PRODUCER_HEADERS[name]] = value.decode("latin-1")
+            elif name not in _PLAIN_HEADERS and (name != b"connection" or value.lower() != b"keep-alive"):
+                return None
+        parser = connection.parser
+        if (
+            media is None
+            or host is None
+            or self.door.known(host) is None
+            or parser.get_method() != b"POST"
+            or parser.get_http_version() != "1.1"
+            or self.door.draining
+            # A client that sends and does not read has to wait, which the long way does.
+            or connection.flow.write_paused
+        ):
+            return None
+        topic = self.publishing.open_topic(path[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
+        return None if topic is None else Exchange(self, connection, topic, media, producer, asked)
 
     def suits(self, media: str, content: bytes) -> bool:
         """Whether so few bytes are really few."""
@@ -50,3 +132,188 @@ class SmallPublish:
                 producer_headers.header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
             )
         return self.publishing.append_now(topic, body, by, "wal")
+
+    def begun(self, exchange: "Exchange") -> None:
+        self.door.in_flight += 1
+        self._pending[exchange] = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def ended(self, exchange: "Exchange") -> None:
+        self.door.in_flight -= 1
+        self._pending.pop(exchange, None)
+
+    def head(self, connection: Any) -> bytes:
+        """The start of every reply that was a success, up to its length."""
+        defaults = connection.server_state.default_headers
+        if defaults is not self._defaults:
+            self._defaults = defaults
+            self._head = STATUS_LINE[200] + _lines([*defaults, *JSON_HEADERS]) + b"content-length: "
+        return self._head
+
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for exchange in tuple(self._pending):
+            if now >= exchange.deadline:
+                exchange.refuse(self.publishing.late(exchange.topic))
+        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look) if self._pending else None
+
+
+class Exchange:
+    """One request and its reply. To uvicorn it is the `cycle` of its connection."""
+
+    __slots__ = (
+        "_all",
+        "_connection",
+        "_headers",
+        "_media",
+        "_nbytes",
+        "_partition",
+        "_path",
+        "_published",
+        "_request_id",
+        "body",
+        "deadline",
+        "disconnected",
+        "keep_alive",
+        "message_event",
+        "more_body",
+        "response_complete",
+        "scope",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        publishes: FastPublishes,
+        connection: Any,
+        topic: TopicLog,
+        media: str,
+        headers: Mapping[str, str],
+        asked: "Asked",
+    ) -> None:
+        self.topic = topic
+        self.scope = connection.scope
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+        self.more_body = False
+        self.body = b""
+        self.message_event = _NO_EVENT
+        self.deadline = connection.loop.time() + asked.timeout_ms / 1000
+        self._partition = asked.partition
+        self._all = publishes
+        self._connection = connection
+        self._media = media
+        self._headers = headers
+        self._path = connection.url
+        self._nbytes = 0
+        self._published: Published
+        self._request_id = ""
+
+    def suits(self, content: bytes) -> bool:
+        return self._all.suits(self._media, content)
+
+    def begin(self, content: bytes) -> None:
+        """The whole request is here: appends it. Never raises."""
+        publishes = self._all
+        self._request_id = publishes.door.next_request_id()
+        self._nbytes = len(content)
+        publishes.begun(self)
+        try:
+            publishes.in_flight.admit(self._nbytes)
+        except Exception as error:
+            self._nbytes = 0
+            self.refuse(error)
+            return
+        try:
+            self._published = publishes.append(self.topic, self._media, content, self._headers, self._partition)
+        except Exception as error:
+            self._refuse_once_told(error)
+            return
+        self._published.appended.durable.add_done_callback(self._durable)
+
+    def _durable(self, future: asyncio.Future[None]) -> None:
+        if self.response_complete:
+            return
+        publishes = self._all
+        if publishes.door.draining:
+            self.keep_alive = False
+        try:
+            future.result()
+            wait = self._published.waits_for()
+            if wait is not None:
+                wait.add_done_callback(self._durable)
+                return
+            document = publish_reply(publishes.publishing.durable(self._published)).body
+        except Exception as error:
+            self.refuse(error)
+            return
+        replies = publishes.door.replies
+        replies[200] = replies.get(200, 0) + 1
+        end = b"\r\n" if self.keep_alive else b"\r\nconnection: close\r\n"
+        id_line = b"\r\nsilt-request-id: " + self._request_id.encode()
+        self._end(b"".join((publishes.head(self._connection), b"%d" % len(document), id_line, end, b"\r\n", document)))
+
+    def _refuse_once_told(self, error: Exception) -> None:
+        durable = self._all.publishing.told_once(error)
+        if durable is None:
+            self.refuse(error)
+        else:
+            durable.add_done_callback(lambda _: self._told(error))
+
+    def _told(self, error: Exception) -> None:
+        if self.response_complete:
+            return
+        if self._all.door.draining:
+            self.keep_alive = False
+        self.refuse(error)
+
+    def refuse(self, error: Exception) -> None:
+        """Answers with a problem document."""
+        door = self._all.door
+        refusal = door.refusal(error, "POST", self._path.decode("latin-1"), self._request_id)
+        reply: Response = problem_reply(refusal, self._request_id)
+        door.replies[reply.status_code] = door.replies.get(reply.status_code, 0) + 1
+        headers = [*self._connection.server_state.default_headers, *reply.raw_headers]
+        headers.append((b"silt-request-id", self._request_id.encode()))
+        if not self.keep_alive:
+            headers.append((b"connection", b"close"))
+        self._end(STATUS_LINE[reply.status_code] + _lines(headers) + b"\r\n" + bytes(reply.body))
+
+    def _end(self, reply: bytes) -> None:
+        connection = self._connection
+        self.response_complete = True
+        self._all.in_flight.leave(self._nbytes)
+        self._all.ended(self)
+        if self.disconnected:
+            return
+        connection.transport.write(reply)
+        if not self.keep_alive:
+            connection.transport.close()
+        connection.on_response_complete()
+
+
+class _NoEvent:
+    """Nobody waits for more of a request that is whole."""
+
+    def set(self) -> None:
+        pass
+
+
+_NO_EVENT = _NoEvent()
+
+
+def _asked(query: bytes) -> Asked | None:
+    """None where the long way has to look at the query."""
+    found = _QUERY.fullmatch(query)
+    if found is None:
+        return None
+    timeout_ms = TIMEOUT_MS if found[1] is None else int(found[1])
+    if not TIMEOUT_MS_MIN <= timeout_ms <= TIMEOUT_MS_MAX:
+        return None
+    return Asked(timeout_ms, (found[2] or b"").decode())
+
+
+def _lines(headers: list[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(b"%b: %b\r\n" % header for header in headers)

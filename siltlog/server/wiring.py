@@ -30,6 +30,8 @@ from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.http.connection.connections import Connections
+from siltlog.infra.http.connection.crowd import Crowd
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import routes_of
@@ -46,7 +48,7 @@ from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.opening.opening import start_log
-from siltlog.ingest.publish.fast import SmallPublish
+from siltlog.ingest.publish.fast import FastPublishes
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.producers_http import ProducersHttp
@@ -58,14 +60,12 @@ from siltlog.ingest.topics.topics import AutoCreate, Topics
 from siltlog.ingest.wal import Wal
 from siltlog.pipelines.schedule.opening import ScheduleThread, scheduler
 from siltlog.server.api import OPERATIONS, PARTS
-from siltlog.server.connections import Connections
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.drain import Drain
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.process import connections_within, raise_file_limit
-from siltlog.server.small_publishes import SmallPublishes
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 """The WAL's thread needs the interpreter back soon after a sync; the default of 5 ms would be most of an ack."""
@@ -248,20 +248,27 @@ class _Server:
         ]
         assert {type(publish), *map(type, handlers)} == set(PARTS), "what the document tells of is served"
         router = _without_matching(publish, routes_of(*handlers), self._pace)
-        connections = self._connections()
+        crowd = self._crowd()
         door = Door(
             router,
             hosts=_hosts(settings),
             origins=_origins(settings),
-            overload=connections.full,
+            overload=crowd.full,
             bodies=BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight),
             in_flight=self._in_flight,
             logger=self.logger,
             metrics=self.metrics,
         )
-        connections.refusing = door.refuse
-        connections.small = SmallPublishes(SmallPublish(publishing, settings.request_bytes), door, self._in_flight)
-        self.metrics.gauge(names.METRIC_CONNECTIONS, "Open connections", lambda: len(connections.open))
+        connections = Connections(
+            crowd,
+            door,
+            FastPublishes(publishing, door, self._in_flight, settings.request_bytes),
+            stall_seconds=settings.request_timeout_ms / 1000,
+            in_flight=self._in_flight,
+            clock=self.clock,
+            logger=self.logger,
+        )
+        self.metrics.gauge(names.METRIC_CONNECTIONS, "Open connections", lambda: len(crowd.open))
         self.metrics.gauge(
             names.METRIC_IN_FLIGHT_BYTES, "Memory of requests under way", lambda: self._in_flight.used_bytes
         )
@@ -313,7 +320,7 @@ class _Server:
         data_dir.announce(url)
         print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
 
-    def _connections(self) -> Connections:
+    def _crowd(self) -> Crowd:
         settings = self.settings
         segments = settings.wal_bytes_max // settings.segment_bytes
         connections_max = connections_within(raise_file_limit(), settings.connections_max, segments=segments)
@@ -322,13 +329,7 @@ class _Server:
                 "fewer connections than SILT_CONNECTIONS_MAX: the limit of open files (ulimit -n) allows no more",
                 connections_max=connections_max,
             )
-        return Connections(
-            connections_max=connections_max,
-            stall_seconds=settings.request_timeout_ms / 1000,
-            in_flight=self._in_flight,
-            clock=self.clock,
-            logger=self.logger,
-        )
+        return Crowd(connections_max, self.clock)
 
     def _fatal(self, error: BaseException) -> None:
         """The page cache can no longer be trusted: only a new process may say what is on the disk."""

@@ -21,7 +21,7 @@ from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.idempotency import idempotency_key
 from siltlog.ingest.producers.sequencer import REQUESTS_REMEMBERED, ProducerState
 from siltlog.ingest.publish.acknowledgement import acknowledged
-from siltlog.ingest.publish.fast import SmallPublish
+from siltlog.ingest.publish.fast import FastPublishes
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.records.body import Body
@@ -76,7 +76,7 @@ def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Pa
         disk = GatedDisk()
         async with running_log(tmp_path, disk) as (log, topics):
             topic = await topics.create("t", 1, {})
-            long, short = _publish(log), SmallPublish(_publishing(log), MIB)
+            long, short = _publish(log), FastPublishes(_publishing(log), None, None, MIB)  # type: ignore[arg-type]
             disk.gate.clear()
             log.append(topic, body("a", "b", first_sequence=0), Producer("p", 0))
             gap = b'{"records":[{"value":"d","partition":0,"sequence":3}]}'

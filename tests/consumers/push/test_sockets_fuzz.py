@@ -12,7 +12,7 @@ from push_rig import TIMEOUT_S, Socket, talking
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from siltlog.infra.http.web_socket import MESSAGE_BYTES_MAX
+from siltlog.infra.http.connection.web_socket import MESSAGE_BYTES_MAX
 from siltlog.server_process import ServerProcess
 
 SEED = 20261121

@@ -15,7 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.memory import InFlight
-from siltlog.server.small_publishes import LOOK_SECONDS, Asked, Exchange, SmallPublishes
+from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, Exchange, FastPublishes
 
 LONG_WAY = "X-Anything: else\n"
 """A header that the short way does not know."""
@@ -222,12 +222,7 @@ def test_a_client_that_leaves_before_its_answer(http: Http, topic: str) -> None:
 
 
 # --- its parts, without a server --------------------------------------------------------------------------
-class FakePublish:
-    """The fast path's publish, and the use-case behind it."""
-
-    def __init__(self) -> None:
-        self.publishing = self
-
+class FakePublishing:
     def late(self, topic: Any) -> SiltlogError:
         return problem("ack_timeout", "too late", acks="none")
 
@@ -270,17 +265,17 @@ class FakeDoor:
 
 
 def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("siltlog.server.small_publishes.LOOK_SECONDS", LOOK_SECONDS / 100)
+    monkeypatch.setattr("siltlog.ingest.publish.fast.LOOK_SECONDS", LOOK_SECONDS / 100)
 
     async def run() -> tuple[FakeConnection, FakeDoor, InFlight]:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        class Publish(FakePublish):
+        class Publishes(FastPublishes):
             def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
                 return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
 
         in_flight, door, connection = InFlight(1_000, SystemClock()), FakeDoor(), FakeConnection()
-        small = SmallPublishes(Publish(), door, in_flight)  # type: ignore[arg-type]
+        small = Publishes(FakePublishing(), door, in_flight, 1_000)  # type: ignore[arg-type]
         exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, ""))  # type: ignore[arg-type]
         exchange.begin(b"x" * 10)
         assert (in_flight.used_bytes, door.in_flight) == (10, 1)
@@ -303,7 +298,7 @@ def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch
 def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
     async def run() -> FakeConnection:
         in_flight, connection = InFlight(5, SystemClock()), FakeConnection()
-        small = SmallPublishes(FakePublish(), FakeDoor(), in_flight)  # type: ignore[arg-type]
+        small = FastPublishes(FakePublishing(), FakeDoor(), in_flight, 1_000)  # type: ignore[arg-type]
         Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x" * 10)  # type: ignore[arg-type]
         assert in_flight.used_bytes == 0
         return connection
@@ -316,15 +311,16 @@ def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: b
     async def run() -> FakeConnection:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        class Publish(FakePublish):
+        class Publishes(FastPublishes):
             def append(self, *_: Any) -> Any:
                 raise problem("out_of_order_sequence", "a gap", next_sequence=7)
 
+        class Publishing(FakePublishing):
             def told_once(self, error: SiltlogError) -> asyncio.Future[None]:
                 return durable
 
         door, connection = FakeDoor(), FakeConnection()
-        small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]
+        small = Publishes(Publishing(), door, InFlight(1_000, SystemClock()), 1_000)  # type: ignore[arg-type]
         exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1_000, ""))  # type: ignore[arg-type]
         exchange.begin(b"x")
         assert (connection.completed, door.in_flight) == (0, 1)
@@ -343,7 +339,7 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
     async def run() -> FakeConnection:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        class Publish(FakePublish):
+        class Publishes(FastPublishes):
             def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
                 appended = SimpleNamespace(durable=durable, acks=[])
                 return SimpleNamespace(
@@ -354,11 +350,12 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
                     waits_for=lambda: None,
                 )
 
+        class Publishing(FakePublishing):
             def durable(self, published: Any) -> Any:
                 return published
 
         door, connection = FakeDoor(), FakeConnection()
-        small = SmallPublishes(Publish(), door, InFlight(1_000, SystemClock()))  # type: ignore[arg-type]
+        small = Publishes(Publishing(), door, InFlight(1_000, SystemClock()), 1_000)  # type: ignore[arg-type]
         Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x")  # type: ignore[arg-type]
         door.draining = draining
         durable.set_result(None)

@@ -1,25 +1,23 @@
-"""Connections: how many there may be, how long one may stand still, and what those hear that are too many."""
+"""A connection: uvicorn's protocol, composed of the limits it keeps, an upgrade it may take, and a fast path."""
 
 import asyncio
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from siltlog.infra import names
-from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem, problem_document
-from siltlog.infra.http.drain_rate import DrainRate
-from siltlog.infra.http.memory import STALL_SECONDS, InFlight
+from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
+from siltlog.infra.http.connection.fast_path import FastPath, NoFastPath, Offer
+from siltlog.infra.http.connection.gathering import LingeringTransport
+from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
+from siltlog.infra.http.door import Door
 from siltlog.infra.http.requests import encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
-from siltlog.infra.telemetry import Logger
-from siltlog.server.one_write import Gathering
-from siltlog.server.small_publishes import SmallPublishes
-from siltlog.server.upgrades import UpgradeProtocol
 
-KEEP_ALIVE_SECONDS = 75.0
 HEAD_BYTES_MAX = 64 * 1024
 """Of a request's line and header fields together, and of what there is in a chunked body before its next bytes, or
 behind its last."""
@@ -28,124 +26,34 @@ PIPELINE_MAX = 128
 EXCESS_MAX = 128
 """So many connections above the limit are kept long enough to answer one request of each; more are cut off."""
 EXCESS_SECONDS = 5.0
-STREAM_END_SECONDS = 1.0
-"""How long a client may take to read the end of a stream when the server goes away."""
 DISCARD_SECONDS = 5.0
 """How long the rest of a body is still read, and thrown away, after its request was refused."""
-LOOK_SECONDS = 0.5
-END_LOOK_SECONDS = 0.01
-LOOK_TURN = 500
-"""So many connections are looked at before others get their turn."""
 TAKEN_BYTES = 64 * 1024
 
 
-class Connections:
-    """All connections of the server; one task looks after their time limits, so that a request pays nothing for them.
+class Served(NamedTuple):
+    """What all connections share."""
 
-    A client that does not take TAKEN_BYTES of its reply within `stall_seconds` is cut off, as is one whose request
-    head takes longer than that.
+    crowd: Crowd
+    door: Door
+    fast_path: FastPath
+
+
+class Connection(HttpToolsProtocol):
+    """What is read is asked for in one order: is it the WebSocket's, does the fast path take it, or uvicorn's way.
+
+    `app`, `cycle`, `flow`, `headers`, `parser`, `pipeline`, `scope`, `url`, ... are uvicorn's.
     """
 
-    def __init__(
-        self, *, connections_max: int, stall_seconds: float, in_flight: InFlight, clock: Clock, logger: Logger
-    ) -> None:
-        self.open: set[Any] = set()
-        self.excess = 0
-        self.connections_max = connections_max
-        self.small: SmallPublishes
-        """Answers what needs no application."""
-        self.refusing: ASGIApp
-        """Answers the requests of those that are too many."""
-        self._stall_seconds = stall_seconds
-        self._pressed = False
-        self._logger = logger
-        self._clock = clock
-        self._closed = DrainRate(clock.monotonic())
-        self._soonest_seconds = KEEP_ALIVE_SECONDS
-        in_flight.on_full.append(self._press)
-
-    def protocol(self, **kwargs: Any) -> "Connection":
-        """What uvicorn makes of each connection."""
-        return Connection(self, **kwargs)
-
-    def full(self) -> SiltlogError:
-        """The refusal for a connection that is one too many."""
-        retry_ms = self._closed.retry_ms(1, self._clock.monotonic())
-        return problem(
-            "overloaded",
-            f"{self.connections_max} connections are open, which is the limit (SILT_CONNECTIONS_MAX); use one "
-            "connection for many requests, or try again later",
-            retry_after_ms=retry_ms or max(int(self._soonest_seconds * 1000), 1),
-        )
-
-    def made(self, connection: "Connection") -> None:
-        self.open.add(connection)
-        if len(self.open) - self.excess <= self.connections_max:
-            return
-        self.excess += 1
-        connection.excess = True
-        connection.small = None
-        connection.app = self.refusing
-        if self.excess > EXCESS_MAX:
-            connection.refuse(self.full())
-
-    def lost(self, connection: "Connection") -> None:
-        self.open.discard(connection)
-        self.excess -= connection.excess
-        self._closed.left(1, self._clock.monotonic())
-
-    async def watch(self) -> None:
-        """Closes what stands still; runs until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self._look()
-            except Exception:
-                # Whatever it was, the next look must come.
-                self._logger.exception("looking after connections failed")
-
-    async def end(self, seconds_max: float) -> None:
-        """Closes all: at once where nothing is under way, else when the answer is read, or after `seconds_max`."""
-        for connection in tuple(self.open):
-            connection.shutdown()
-        end = self._clock.monotonic() + seconds_max
-        while self.open and self._clock.monotonic() < end:  # noqa: ASYNC110 (at the end only)
-            await asyncio.sleep(END_LOOK_SECONDS)
-        for connection in tuple(self.open):
-            connection.transport.abort()
-
-    def end_streams(self) -> None:
-        """Those of clients that do not take even the end of a stream are cut off in a moment."""
-        asyncio.get_running_loop().call_later(STREAM_END_SECONDS, self._cut_streams)
-
-    def _cut_streams(self) -> None:
-        for connection in tuple(self.open):
-            if connection.stream is not None and not connection.is_web_socket:
-                connection.transport.abort()
-
-    async def _look(self) -> None:
-        stall_seconds = min(self._stall_seconds, STALL_SECONDS) if self._pressed else self._stall_seconds
-        self._pressed = False
-        soonest = KEEP_ALIVE_SECONDS
-        for number, connection in enumerate(tuple(self.open)):
-            if number % LOOK_TURN == LOOK_TURN - 1:
-                await asyncio.sleep(0)
-            left = connection.look(asyncio.get_running_loop().time(), stall_seconds)
-            soonest = min(soonest, left)
-        self._soonest_seconds = soonest
-
-    def _press(self) -> None:
-        self._pressed = True
-
-
-class Connection(UpgradeProtocol):
-    """uvicorn's protocol with limits. `cycle`, `flow`, `pipeline`, ... are uvicorn's."""
-
-    def __init__(self, connections: Connections, **kwargs: Any) -> None:
+    def __init__(self, served: Served, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.excess = False
-        self.small = connections.small
-        self._all = connections
+        """It is one too many."""
+        self._served = served
+        self._offer = Offer(served.fast_path, self)
+        self._upgrade: Upgrade | None = None
+        self._body_came = False
+        """A piece of a body was among what was read last."""
         self._quiet_since = self.loop.time()
         self._head_bytes = 0
         self._head: Any = None
@@ -156,24 +64,63 @@ class Connection(UpgradeProtocol):
         self._deaf = False
         """Refused for good: what still comes is thrown away."""
 
-    # --- as asyncio and the parser call it ----------------------------------------------------------------
+    @property
+    def is_web_socket(self) -> bool:
+        return self._upgrade is not None and self._upgrade.opened
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._all.made(self)
+        super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
+        crowd, door, _ = self._served
+        self.excess = crowd.joined(self)
+        if self.excess:
+            self._offer = Offer(NoFastPath(), self)
+            self.app = door.refuse
+            if crowd.excess > EXCESS_MAX:
+                self.refuse(crowd.full())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._all.lost(self)
+        self._served.crowd.left(self, excess=self.excess)
         super().connection_lost(exc)
+        if self._upgrade is not None:
+            self._upgrade.socket.lost()
 
-    def gathering(self, transport: asyncio.Transport) -> Gathering:
-        return _Lingering(transport, self)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._upgrade is not None:
+            self._upgrade.socket.pause_writing()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._upgrade is not None:
+            self._upgrade.socket.resume_writing()
+
+    # What was read.
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        super().data_received(data)
-        if self._in_head or (self.cycle is not None and self.cycle.more_body and not self.body_came):
-            self._head_bytes += len(data)
+        if self._upgrade is not None:
+            self._upgrade.socket.data_received(data)
+        else:
+            self._parse(data)
+            # Not all of a request came at once.
+            self._offer.read()
+        self._bound_head(len(data))
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._upgrade_offered:
+                self._take_or_decline_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError as error:
+            self.send_400_response(str(error.__context__))
+        except httptools.HttpParserError as error:
+            self.send_400_response(str(error))
+
+    def _bound_head(self, nbytes: int) -> None:
+        if self._in_head or (self.cycle is not None and self.cycle.more_body and not self._body_came):
+            self._head_bytes += nbytes
             if self._head_bytes > HEAD_BYTES_MAX:
                 self.refuse(
                     problem(
@@ -184,7 +131,77 @@ class Connection(UpgradeProtocol):
                 )
         else:
             self._head_bytes = 0
-        self.body_came = False
+        self._body_came = False
+
+    # What the parser found.
+
+    def on_headers_complete(self) -> None:
+        if (self.cycle is None or self.cycle.response_complete) and self._offer.head():
+            return
+        if not self._upgrade_offered:
+            super().on_headers_complete()
+            # The request's are complete. Fields that follow a chunked body are none of them (RFC 9110, section 6.5).
+            self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        if self._offer.body(body):
+            return
+        self._body_came = True
+        cycle = self.cycle
+        if cycle.body or cycle.response_complete:
+            super().on_body(body)
+            return
+        # uvicorn would copy it into a buffer of its own, and out of that again.
+        cycle.body = body  # type: ignore[assignment]
+        if len(body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        if self._offer.end() is None and not self._upgrade_offered:
+            # A field behind the body may have said so: the parser reads nothing more of this connection.
+            self.cycle.keep_alive = self.cycle.keep_alive and self.parser.should_keep_alive()
+            super().on_message_complete()
+
+    def take_long_way(self, content: bytes) -> None:
+        """Hands a request that nothing else answers to the application, with what has come of its body."""
+        if not self._upgrade_offered:
+            super().on_headers_complete()
+            self.headers = []
+        if content:
+            self.on_body(content)
+
+    # Other protocols.
+
+    @property
+    def _upgrade_offered(self) -> bool:
+        """The client could go on in another protocol, as HTTP clients that know HTTP/2 say with their first request."""
+        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
+
+    def _take_or_decline_upgrade(self, rest: bytes) -> None:
+        parser = self.parser
+        if not wants_web_socket(parser.get_method(), parser.get_http_version(), self.url, self.headers):
+            self._decline_upgrade(rest)
+            return
+        try:
+            super().on_headers_complete()
+        except OverflowError:
+            self.send_400_response("too many requests without waiting for an answer")
+            return
+        self._upgrade = Upgrade(self.transport, self.cycle, self.url, self.headers)
+        if rest:
+            self._upgrade.socket.data_received(rest)
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Reads the request again, without its offer: the parser has stopped before its body."""
+        version = self.parser.get_http_version().encode()
+        head = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        lines = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parse(b"".join((head, lines, b"\r\n", rest)))
+
+    # Answers, and how long they take.
 
     def on_response_complete(self) -> None:
         """Without uvicorn's timer for each reply: `look` knows when the connection became quiet."""
@@ -213,7 +230,6 @@ class Connection(UpgradeProtocol):
             )
         )
 
-    # --- limits -------------------------------------------------------------------------------------------
     @property
     def _in_head(self) -> bool:
         """A request has begun whose header fields are not complete."""
@@ -229,7 +245,7 @@ class Connection(UpgradeProtocol):
         if self._deaf:
             return
         self._deaf = True
-        door = self._all.small.door
+        door = self._served.door
         request_id = door.next_request_id()
         status = door.refusal(error, "", "", request_id).status or 500
         door.replies[status] = door.replies.get(status, 0) + 1
@@ -248,10 +264,11 @@ class Connection(UpgradeProtocol):
 
     def look(self, now: float, stall_seconds: float) -> float:
         """Closes the connection when its time is up; seconds until it is closed if it stays quiet."""
-        if self.is_web_socket:
+        upgrade = self._upgrade
+        if upgrade is not None and upgrade.opened:
             if not self.flow.write_paused:
                 self._taken_at = 0.0
-            self.look_at_web_socket(now, self.flow.write_paused and self._is_stuck(now, stall_seconds))
+            upgrade.look(now, self.flow.write_paused and self._is_stuck(now, stall_seconds))
             return KEEP_ALIVE_SECONDS
         if self.flow.write_paused:
             if self._is_stuck(now, stall_seconds):
@@ -309,19 +326,3 @@ class _Pipeline(deque[Any]):
         if len(self) >= PIPELINE_MAX:
             raise OverflowError("too many requests without waiting for an answer")
         super().appendleft(request)
-
-
-class _Lingering(Gathering):
-    """Closes once the client has had time to read what it was told."""
-
-    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
-        super().__init__(transport)
-        self._connection = connection
-
-    def close(self) -> None:
-        if self._connection.unread and not self.is_closing():
-            self.flush()
-            self._transport.write_eof()
-            self._connection.linger()
-        else:
-            super().close()

@@ -7,7 +7,7 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from siltlog.infra.errors import Refused, problem
-from siltlog.infra.http.web_socket import MESSAGES_WAITING_MAX, REFUSED, SLICE_BYTES, WebSocket
+from siltlog.infra.http.connection.web_socket import MESSAGES_WAITING_MAX, REFUSED, SLICE_BYTES, WebSocket
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 FIELDS = [
