@@ -199,10 +199,8 @@ class Flusher:
                 await self._see_files(topic)
             if self._failures.pop(topic, None) is not None:
                 self._logger.info("flushed again", topic=topic.name)
-            topic.flush_error = ""
+            topic.flushes_again()
             self._succeeded_seconds = self._clock.monotonic()
-            if topic.state == "unavailable":
-                topic.state, topic.state_reason = "open", ""
             await self._recycle()
         except (Fenced, UnknownTopic) as error:
             self._close(topic, error)
@@ -214,8 +212,7 @@ class Flusher:
 
     async def _commit(self, topic: TopicLog, work: list[Work]) -> None:
         commit_id = str(uuid.uuid4())
-        topic.open_commit = commit_id
-        topic.open_version = topic.table.snapshot.version
+        topic.began_commit(commit_id)
         self._log.group_commit.add_control(
             wal_state.encode(wal_state.Flushing(topic.topic_id, commit_id, topic.open_version))
         )
@@ -227,12 +224,10 @@ class Flusher:
             snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id, states)
         # Where another has claimed since, the commit stays open: the next start finds that it landed.
         self._log.see_table(topic, snapshot)
-        topic.open_commit = ""
+        topic.ended_commit()
         records = sum(end - first for _, first, end, _ in work)
         seconds = self._clock.monotonic() - started
-        topic.counts.flushes += 1
-        topic.counts.flushed_records += records
-        topic.counts.flushed_files += len(work)
+        topic.flushed(records, len(work))
         self._metrics.flush(seconds)
         self._logger.debug(
             "flushed", topic=topic.name, records=records, files=len(work), version=snapshot.version, seconds=seconds
@@ -271,23 +266,21 @@ class Flusher:
                 f"it cannot be said yet whether commit {topic.open_commit} of topic {topic.name} has landed: "
                 "an entry of its log cannot be read"
             )
-        topic.open_commit = ""
+        topic.ended_commit()
         self._log.see_table(topic, await self._in_thread(topic.table.refresh))
 
     def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()
         failures = (self._failures.get(topic) or Failures(now, 0, 0.0, "")).another(now, str(error))
         self._failures[topic] = failures
-        topic.flush_error, topic.flush_retry_ms = str(error), int((failures.again_seconds - now) * 1000)
-        topic.counts.flush_failures += 1
+        topic.flush_failed(error, int((failures.again_seconds - now) * 1000))
         if failures.worth_saying:
             self._logger.warning(
                 "flush failed; will try again", topic=topic.name, attempts=failures.attempts, reason=str(error)
             )
 
         if self._is_own_fault(topic, failures):
-            topic.state = "unavailable"
-            topic.state_reason = f"it cannot be flushed to its table: {error}"
+            topic.unavailable(f"it cannot be flushed to its table: {error}")
             self._wake.set()
 
     def _is_own_fault(self, topic: TopicLog, failures: Failures) -> bool:

@@ -54,7 +54,7 @@ class StateWriter:
             objects = [StateObject(log.partition, *found) for log, found in due]
             left = await self._in_thread(producer_state.write, self._store, topic.name, topic.topic_id, objects, former)
             for log, found in due:
-                log.state_offset = found.offset
+                log.state_stored(found.offset)
                 self._left[log] = left[log.partition]
         await self._write_claims(topic)
 

@@ -114,7 +114,7 @@ class GroupCommit:
         group = self._under_way = self._sealed.popleft()
         self._started_seconds = self._clock.monotonic()
         for partition, batch in group.batches:
-            partition.submitted_offset = batch.next_offset
+            partition.submitted(batch.next_offset)
         if group.frames:
             self._wal.submit(group.frames, self._on_durable)
         else:

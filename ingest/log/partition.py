@@ -42,6 +42,14 @@ class Piece(NamedTuple):
 
 
 class PartitionLog:
+    """Everybody may read its offsets; they change only by its own methods, and stand in this order:
+
+    `log_start_offset` <= `table_offset` <= `synced_offset` <= `submitted_offset` <= the sequencer's `next_offset`
+
+    The high watermark is at most `synced_offset`, never goes back, and where acks is `table` it is the table offset.
+    `state_offset` is the offset that the producer object beside the table covers, -1 before there is one.
+    """
+
     def __init__(self, topic: "TopicLog", partition: int, wal: Wal) -> None:
         self.topic = topic
         self.partition = partition
@@ -69,7 +77,30 @@ class PartitionLog:
         self.submitted_offset = next_offset
         self.table_offset = table_offset
         self.log_start_offset = log_start_offset
+        assert log_start_offset <= table_offset <= next_offset, "a partition begins with its offsets in order"
         self._move_high_watermark()
+
+    def remembered(self, next_offset: int, table_offset: int) -> None:
+        """Where the process before came to, for the state at the head of this one's WAL."""
+        self.sequencer.next_offset = next_offset
+        self.submitted_offset = next_offset
+        self.table_offset = table_offset
+
+    def settled(self, table_offset: int) -> None:
+        """What was another's below it is in the table, or was set aside."""
+        self.table_offset = table_offset
+
+    def restored(self, head: Head) -> None:
+        """What the WAL still had of the partition is its head, before it begins."""
+        self.head = head
+
+    def submitted(self, next_offset: int) -> None:
+        """Everything below is on its way into the WAL."""
+        self.submitted_offset = next_offset
+
+    def state_stored(self, offset: int) -> None:
+        """The object beside the table tells of the producers of everything below."""
+        self.state_offset = offset
 
     # --- appending --------------------------------------------------------------------------------------
     def add(self, piece: Piece, now_us: int) -> int:
@@ -99,6 +130,7 @@ class PartitionLog:
     def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         self.head.append(batch, frame, now_seconds)
         self.synced_offset = batch.next_offset
+        assert self.synced_offset <= self.submitted_offset, "what is synced was submitted"
         self._move_high_watermark()
         self._synced_waiters.reached(self.synced_offset)
         self.notify()

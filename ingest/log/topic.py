@@ -13,6 +13,7 @@ from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.log.state import EPOCHS_REMEMBERED, TopicState
 from siltlog.ingest.producers.known import TopicProducers
 from siltlog.ingest.wal import Wal
 
@@ -30,7 +31,10 @@ class TopicCounts:
 
 
 class TopicLog:
-    """Satisfies what readers need of a topic (TopicView)."""
+    """Satisfies what readers need of a topic (TopicView).
+
+    Everybody may read its fields; they change only by its own methods.
+    """
 
     def __init__(self, name: str, table: TopicTable, config: TopicConfig, wal: Wal) -> None:
         snapshot = table.snapshot
@@ -68,6 +72,62 @@ class TopicLog:
         """Acknowledged since the process started."""
         self._sticky = 0
         self._wal = wal
+
+    # --- what happens to it -----------------------------------------------------------------------------
+    def creating(self, reason: str) -> None:
+        """It is known, and takes no records before it is `opened`."""
+        self.state, self.state_reason = "creating", reason
+
+    def opened(self) -> None:
+        self.state, self.state_reason = "open", ""
+
+    def remembered(self, known: TopicState) -> None:
+        """The WAL of the process before had this to say of it."""
+        self.epochs = list(known.epochs)
+        # Until a claim has shut it out, a commit to a remote store may still land.
+        self.open_commit, self.open_version = known.open_commit, known.open_version
+        self.claiming = known.claiming
+
+    def took(self, epoch: int) -> None:
+        """This WAL has taken another epoch."""
+        self.epochs = [*self.epochs, epoch][-EPOCHS_REMEMBERED:]
+
+    def takes_over(self, goes_on_at: dict[int, int]) -> None:
+        """Partitions of another are being claimed, and go on at these offsets."""
+        self.claiming = goes_on_at
+
+    def took_over(self) -> None:
+        """They are claimed, and what they had that never landed was set aside."""
+        self.claiming = {}
+
+    def began_commit(self, commit_id: str) -> None:
+        """A commit on the table's present version is under way; until `ended_commit` its outcome is not known."""
+        self.open_commit = commit_id
+        self.open_version = self.table.snapshot.version
+
+    def ended_commit(self) -> None:
+        self.open_commit = ""
+
+    def flushed(self, records: int, files: int) -> None:
+        """Counts a flush that was committed."""
+        self.counts.flushes += 1
+        self.counts.flushed_records += records
+        self.counts.flushed_files += files
+
+    def flushes_again(self) -> None:
+        """Nothing of it is in the way of a flush; where only that kept it from taking records, it takes them."""
+        self.flush_error = ""
+        if self.state == "unavailable":
+            self.opened()
+
+    def flush_failed(self, error: Exception, again_ms: int) -> None:
+        """A flush failed, and is tried again after `again_ms`."""
+        self.flush_error, self.flush_retry_ms = str(error), again_ms
+        self.counts.flush_failures += 1
+
+    def unavailable(self, reason: str) -> None:
+        """It takes no records until `flushes_again`."""
+        self.state, self.state_reason = "unavailable", reason
 
     # --- its table --------------------------------------------------------------------------------------
     def see(self, snapshot: TableSnapshot) -> None:

@@ -61,10 +61,10 @@ async def start_log(
     async def take(plan: Plan) -> None:
         async with limit:
             goes_on_at = [plan.goes_on_at(partition.partition) for partition in plan.topic.partitions]
-            plan.topic.claiming = {partition: goes_on_at[partition] for partition in plan.foreign}
+            plan.topic.takes_over({partition: goes_on_at[partition] for partition in plan.foreign})
             await claim(log, plan.topic, plan.offsets or None)
             await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
-            plan.topic.open_commit = ""
+            plan.topic.ended_commit()
             if plan.foreign:
                 await _set_aside(plan, stranded_dir, logger)
                 await _inherit_late(log, plan)
@@ -138,11 +138,8 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
     """Producers and epochs, before the WAL starts: its first entry holds them."""
     topic = plan.topic
     known = found.state.topics.get(topic.topic_id)
-    topic.epochs = list(known.epochs) if known else []
     if known is not None:
-        # Until the claim has shut it out, a commit to a remote store may still land.
-        topic.open_commit, topic.open_version = known.open_commit, known.open_version
-        topic.claiming = known.claiming
+        topic.remembered(known)
     now_us = log.clock.now_us()
     if known is not None:
         _skip_downtime(known, now_us)
@@ -159,12 +156,9 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
         for frame in found.replays.get((topic.topic_id, number), ()):
             if number not in plan.foreign:
                 _replay(partition, LogBatch.from_payload(frame.first_offset, frame.payload), now_us)
-        next_offset = _next_offset(plan, number)
-        partition.sequencer.next_offset = next_offset
-        partition.submitted_offset = next_offset
         # What was another's is settled only once it is claimed and set aside.
         settled = plan.standing.landed.offset(number) if number in plan.foreign else plan.goes_on_at(number)
-        partition.table_offset = settled
+        partition.remembered(_next_offset(plan, number), settled)
     topic.producers.loaded((partition.sequencer for partition in topic.partitions), now_us)
 
 
@@ -215,8 +209,8 @@ async def _inherit_late(log: Log, plan: Plan) -> None:
     topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
     settled = {partition: topic.snapshot.offsets[partition] for partition in plan.foreign}
     for partition, offset in settled.items():
-        topic.partitions[partition].table_offset = offset
-    topic.claiming = {}
+        topic.partitions[partition].settled(offset)
+    topic.took_over()
     inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
     log.group_commit.add_control(wal_state.encode(inherited))
     log.group_commit.add_control(wal_state.encode(wal_state.Flushed(topic.topic_id, topic.snapshot.version, settled)))
@@ -252,7 +246,7 @@ def _begin(plan: Plan, clock: Clock) -> None:
         number = partition.partition
         frames = plan.frames.get(number, [])
         table_offset = snapshot.offsets[number]
-        partition.head = Head(frames[0].first_offset if frames else table_offset)
+        partition.restored(Head(frames[0].first_offset if frames else table_offset))
         now = clock.monotonic()
         for frame in frames:
             partition.head.restore(frame.first_offset, frame.next_offset, frame.location, now)

@@ -54,7 +54,7 @@ class Topics:
                     self._log.wal,
                 )
                 # Known before it is claimed: the WAL's state must never lack a topic whose epoch the WAL has taken.
-                topic.state, topic.state_reason = "creating", "its creation is not finished; create it again"
+                topic.creating("its creation is not finished; create it again")
                 self._log.add_topic(topic)
             elif len(topic.partitions) != partitions or topic.config.own != own.own:
                 raise _exists(name)
@@ -71,7 +71,7 @@ class Topics:
                 await claim(self._log, topic)
                 for log in topic.partitions:
                     log.begin(0, 0, 0, topic.epochs[-1])
-                topic.state, topic.state_reason = "open", ""
+                topic.opened()
         self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
         return topic
 
@@ -314,7 +314,7 @@ async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = N
     """
     former = topic.table.snapshot.epochs
     epoch = _next_epoch(max([*former.values(), *topic.epochs]))
-    topic.epochs = [*topic.epochs, epoch][-wal_state.EPOCHS_REMEMBERED :]
+    topic.took(epoch)
     claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming)
     log.group_commit.add_control(wal_state.encode(claiming))
     await log.group_commit.commit()

@@ -22,7 +22,7 @@ from siltlog.infra.store.watch import StoreWatch
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.openapi.http import DOCS_PATH, OPENAPI_PATH
+from siltlog.server.document_http import DOCS_PATH, OPENAPI_PATH
 
 FEATURES = (
     "acks.none",

@@ -287,6 +287,45 @@ def test_the_core_knows_no_web_framework(tree: Tree) -> None:
         assert not web, f"{name} imports {web}"
 
 
+OWNED = ("siltlog.ingest.log.topic", "siltlog.ingest.log.partition")
+"""Modules whose classes alone change their fields; their readers may look at them."""
+
+
+def fields_of(path: Path) -> set[str]:
+    """What the constructors of a module's classes assign to `self`."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            found |= {target.attr for target in _assigned(node) if ast.unparse(target.value) == "self"}
+    return found
+
+
+def _assigned(node: ast.AST) -> Iterator[ast.Attribute]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            yield each
+
+
+def assigned_through_another(path: Path, fields: set[str]) -> list[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    owners = ("topic", "partition", "log", "plan.topic", "self._topic")
+    return [
+        f"{path.name}:{target.lineno} {ast.unparse(target)}"
+        for target in _assigned(tree)
+        if target.attr in fields and ast.unparse(target.value) in owners
+    ]
+
+
+def test_a_topic_and_a_partition_change_by_their_own_methods_alone(tree: Tree) -> None:
+    fields = set().union(*(fields_of(tree.paths[name]) for name in OWNED))
+    assert {"state", "open_commit", "table_offset", "submitted_offset"} <= fields
+    # What the WAL keeps of a topic has fields of the same names, and is no topic.
+    others = [
+        path for name, path in tree.paths.items() if room_of(name) == "ingest" and name != "siltlog.ingest.log.state"
+    ]
+    assert [hit for path in others for hit in assigned_through_another(path, fields)] == []
+
+
 def test_no_folder_is_a_hall(tree: Tree) -> None:
     counts = Counter(path.parent.relative_to(TOP).as_posix() for path in tree.paths.values() if path.stem != "__init__")
     assert {folder: count for folder, count in counts.items() if count > MODULES_MAX} == {}
