@@ -18,7 +18,7 @@ from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.compaction.keys import Passes, compact_keys, keys_plan
 from siltlog.pipelines.compaction.keys_plan import compacts_keys, may_be_due
-from siltlog.pipelines.compaction.plan import Chunk, CompactionPlan, Limits, plan
+from siltlog.pipelines.compaction.plan import LIVE_FILES_MAX, Chunk, CompactionPlan, Limits, plan
 from siltlog.pipelines.compaction.rewriting import run_chunk
 from siltlog.pipelines.spark.session import has_ended, spark_session
 from siltlog.pipelines.topics import open_each, store_of
@@ -31,8 +31,6 @@ Progress = Callable[[str, int, int], None]
 
 ROUNDS_MAX = 5
 """Plans made for a topic in one run: for chunks that others came before, and for output that is small again."""
-LIVE_FILES_MAX = 2_500
-"""While a table has more, plans go on being made: a server adds up to a hundred files a second."""
 BUSY_SECONDS_MAX = 600.0
 """For so long; then it is another topic's turn."""
 SCHEDULED_FILES_MIN = 20

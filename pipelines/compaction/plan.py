@@ -9,6 +9,8 @@ from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.topic_config import UNLIMITED, TopicConfig
 
+LIVE_FILES_MAX = 2_500
+"""While a table has more, plans go on being made: a server adds up to a hundred files a second."""
 MIB = 1024 * 1024
 FILE_BYTES_TARGET = 128 * MIB
 CHUNK_BYTES_MAX = 1024 * MIB

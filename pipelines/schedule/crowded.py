@@ -3,7 +3,7 @@ until then: counts in, a word out."""
 
 from collections.abc import Mapping
 
-from siltlog.pipelines.compaction.compact import LIVE_FILES_MAX
+from siltlog.pipelines.compaction.plan import LIVE_FILES_MAX
 from siltlog.pipelines.schedule.runs import NICENESS_MAX, Outcome
 
 MOVED_FILES = 500

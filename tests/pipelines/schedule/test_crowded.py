@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.pipelines.compaction.compact import LIVE_FILES_MAX
+from siltlog.pipelines.compaction.plan import LIVE_FILES_MAX
 from siltlog.pipelines.schedule.crowded import (
     CALM_FILES,
     GROWN_FILES,
