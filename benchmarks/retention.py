@@ -8,7 +8,7 @@ from benchmarks.bench import Bench
 from benchmarks.figure import Figure
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import add_action, commit_actions, open_handle

@@ -22,7 +22,7 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.streams import Streams
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.telemetry import Gauges, Logger, Metrics
 
 

@@ -4,8 +4,8 @@ import os
 from typing import NamedTuple
 
 from siltlog.infra import names
-from siltlog.infra.environment import misspelt_for
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.settings.environment import misspelt_for
 
 
 def default_url() -> str:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData, SiltlogError, UnknownTopic, problem
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ReadableStore
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.entries import damaged, log_folder

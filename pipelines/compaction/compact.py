@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot

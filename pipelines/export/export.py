@@ -20,7 +20,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import problem
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import PENDING_PREFIX
 from siltlog.infra.store.private_folder import scratch_folder
 from siltlog.infra.store.store import ObjectInfo, ObjectStore, open_store

@@ -17,7 +17,7 @@ from siltlog.infra.client.rate import Pace
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import UnknownTopic, problem
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.opening import snapshot_at

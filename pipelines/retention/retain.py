@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import Fenced, SiltlogError, problem
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.log_start import StartMove, move_starts
 from siltlog.infra.table.producer_objects import covered_offsets

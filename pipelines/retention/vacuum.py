@@ -13,7 +13,7 @@ from functools import partial
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import REQUESTS_AT_ONCE, ObjectInfo, ObjectStore, delete_all
 from siltlog.infra.table.entries import (
     HOUR_MS,

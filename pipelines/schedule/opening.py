@@ -16,7 +16,7 @@ from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, Refused, SiltlogError
-from siltlog.infra.settings import ServerSettings, environment_with
+from siltlog.infra.settings.settings import ServerSettings, environment_with
 from siltlog.infra.store.store import open_store
 from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.schedule.crowded import LiveFiles

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings import variable
+from siltlog.infra.settings.settings import variable
 
 VERSION_MIN = 17
 MODULE = "jdk.incubator.vector"

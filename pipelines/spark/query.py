@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.s3_denied import missing_permission
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable, topic_names

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.settings import variable
+from siltlog.infra.settings.settings import variable
 from siltlog.infra.store.disk_space import says_full
 from siltlog.infra.store.private_folder import scratch_folder
 from siltlog.infra.store.s3_denied import says_denied

@@ -16,7 +16,7 @@ from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings import ServerSettings
+    from siltlog.infra.settings.settings import ServerSettings
     from siltlog.pipelines.schedule.runs import Outcome, TopicRun
 
 TELL_MS = 5_000

@@ -10,7 +10,7 @@ from siltlog.infra.errors import ConfigError
 from siltlog.infra.units import unit_kind
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings import LoadedSettings
+    from siltlog.infra.settings.settings import LoadedSettings
 
 _PREFIX = "setting_"
 
@@ -29,7 +29,7 @@ def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSet
     `extra` has all that the command needs, of which settings are the first.
     """
     with needs(extra, command_said()):
-        from siltlog.infra import settings
+        from siltlog.infra.settings import settings
     flags = {name.removeprefix(_PREFIX): value for name, value in values.items() if name.startswith(_PREFIX)}
     try:
         return settings.load(flags)
@@ -39,7 +39,7 @@ def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSet
 
 def _settings_as_options() -> list[click.Option]:
     with needs("server", command_said()):
-        from siltlog.infra.settings import ServerSettings
+        from siltlog.infra.settings.settings import ServerSettings
     options = []
     for name, field in ServerSettings.model_fields.items():
         described = f"{field.description}  " if field.description else ""

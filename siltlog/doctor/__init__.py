@@ -13,7 +13,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings import ServerSettings
+    from siltlog.infra.settings.settings import ServerSettings
 
 CLIENT_ONLY = Finding(
     "machine", "ok", "only the client is installed: what a server would need here comes with siltlog[server]"

@@ -17,7 +17,7 @@ from siltlog.ingest.data_dir import FREE_BYTES_MIN, holder_of
 from siltlog.server.process import RESERVE, raise_file_limit
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings import ServerSettings
+    from siltlog.infra.settings.settings import ServerSettings
 
 MIB = 1024 * 1024
 SYNCS = 5

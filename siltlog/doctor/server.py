@@ -13,7 +13,7 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.ingest.data_dir import holder_of
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings import ServerSettings
+    from siltlog.infra.settings.settings import ServerSettings
 
 UPKEEP = ("compact", "retain", "vacuum", "audit", "backup")
 NEEDED = ("compact", "retain")

@@ -14,7 +14,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, stopwatch
 from siltlog.infra.redis.connection import CONNECT_TIMEOUT_S
 from siltlog.infra.redis.embedded import valkey_binary
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, open_store
 
 CLOCKS_SECONDS_MAX = 30.0

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from siltlog.doctor.finding import Finding, State
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.pipelines.setup.class_archive import find_class_archive
 from siltlog.pipelines.spark.jars import COMMAND, DELTA, S3A, jars_of, spark_home
 from siltlog.pipelines.spark.java import find_java

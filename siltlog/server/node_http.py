@@ -17,7 +17,7 @@ from siltlog.infra.http.answers import Whole
 from siltlog.infra.http.operations import ANYBODY, TEXT, Content, Reply, json_answer, on_cluster, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log

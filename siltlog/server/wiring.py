@@ -38,7 +38,7 @@ from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.locations import named_hosts, page_origins
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import open_store
 from siltlog.infra.store.watch import StoreWatch

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from siltlog.infra import names, settings
+from siltlog.infra import names
 from siltlog.infra.client.table_location import table_uri
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.settings import settings
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable

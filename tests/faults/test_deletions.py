@@ -11,7 +11,7 @@ from failure_rig import StartServer
 from publishers import LOST, Wire
 
 from siltlog.infra import names
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.pipelines.retention.retain import retain_topics
 from siltlog.server_process import ServerProcess
 

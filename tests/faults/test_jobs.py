@@ -20,7 +20,7 @@ from topic_writer import TopicWriter
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store import s3 as s3_module
 from siltlog.infra.store.local import PENDING_PREFIX
 from siltlog.infra.store.s3 import S3Store

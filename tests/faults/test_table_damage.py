@@ -10,7 +10,7 @@ from failure_rig import NEVER_FLUSHED, StartServer, refused
 from publishers import ARROW, FILLER, Ledger, Wire, arrow_body
 
 from siltlog.infra import names
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.pipelines.audit.audit import audit_topics
 from siltlog.server_process import ServerProcess
 

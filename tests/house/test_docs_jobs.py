@@ -6,7 +6,7 @@ from pathlib import Path
 import doc_page
 import pytest
 
-from siltlog.infra.settings import SCHEDULE_PREFIX, ServerSettings
+from siltlog.infra.settings.settings import SCHEDULE_PREFIX, ServerSettings
 from siltlog.testing import running_server
 
 PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text("utf-8")

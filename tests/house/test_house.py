@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from siltlog.infra.names import ENV_CONFIG, ENV_OF_CLIENTS
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 
 TOP = Path(__file__).parents[2]
 ROOMS = ("infra", "ingest", "consumers", "pipelines")
@@ -72,7 +72,7 @@ def hits(pattern: re.Pattern[str], path: str, text: str) -> list[str]:
     return [f"{path}:{text.count(chr(10), 0, hit.start()) + 1}: {hit[0]}" for hit in pattern.finditer(text)]
 
 
-ENVIRONMENT_SEAMS = ("infra/settings.py", "infra/client/address.py")
+ENVIRONMENT_SEAMS = ("infra/settings/settings.py", "infra/client/address.py")
 CLOCK_SEAM = "infra/clock.py"
 # Handing the whole environment to a child, or setting a variable for one, reads no setting.
 READS = re.compile(r"os\.(?:getenv|environb|environ\.(?:get|setdefault|items|values))")

@@ -15,7 +15,7 @@ from s3_server import S3Server
 import siltlog
 from siltlog import Admin, Producer
 from siltlog.infra import names
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import open_store
 from siltlog.pipelines.compaction.compact import compact_topics
 from siltlog.testing import running_server

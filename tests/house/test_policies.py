@@ -18,7 +18,7 @@ from siltlog.cli.records.location import files_below
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, delete_all, open_store
 from siltlog.infra.table.delta import commit_actions, open_handle
 from siltlog.infra.table.table import TopicTable

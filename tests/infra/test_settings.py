@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings import SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, ServerSettings, load, variable
+from siltlog.infra.settings.settings import (
+    SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
+    SEGMENTS_MIN,
+    ServerSettings,
+    load,
+    variable,
+)
 
 MIB = 1024 * 1024
 SERVICE_VARIABLES = {

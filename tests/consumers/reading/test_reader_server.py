@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from siltlog.infra import names
-from siltlog.infra.settings import MIB
+from siltlog.infra.settings.settings import MIB
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 

@@ -19,7 +19,7 @@ from s3_server import S3Server
 from topic_writer import TopicWriter
 
 from siltlog.infra import names
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table import data_file
 from siltlog.infra.table.data_file import DataFile, data_file_from_footer, write_data_file

@@ -18,7 +18,7 @@ from siltlog.infra import names, stored_offset
 from siltlog.infra.clock import parse_us
 from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.errors import ConfigError, CorruptData, Refused, TopicExists, UnknownTopic
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import PENDING_PREFIX, LocalStore
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.stored_offset import StoredOffset
@@ -509,7 +509,7 @@ def test_state_that_is_replaced_meanwhile(local: World, monkeypatch: pytest.Monk
 KILLED = """
 import sys
 from siltlog.infra.store.local import LocalStore
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.pipelines.backup.backup import backup_topics
 from siltlog.pipelines.backup.restore import find_backup, restore_topics
 import os, pathlib

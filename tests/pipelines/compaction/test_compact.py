@@ -15,7 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partitions_of
 from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.errors import CorruptData
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DICTIONARY_COLUMNS, STATISTICS_COLUMNS, DataFile, read_data_file
 from siltlog.infra.table.table import TopicTable

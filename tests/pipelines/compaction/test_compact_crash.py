@@ -32,7 +32,7 @@ TOPIC = "flights"
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.compaction import compact
 from siltlog.pipelines.compaction import rewriting
@@ -130,7 +130,7 @@ def test_killed_and_run_again_the_result_is_the_same(
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.pipelines.compaction import compact
 from siltlog.pipelines.compaction import rewriting
 

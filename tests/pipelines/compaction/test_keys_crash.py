@@ -15,7 +15,7 @@ from processes import alive
 from record_tables import CLOCK, new_id
 
 from siltlog import Admin, Consumer, Producer, TopicPartition
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable

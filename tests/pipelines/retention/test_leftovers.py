@@ -10,7 +10,7 @@ from s3_server import S3Server
 from schedule_rig import MovedClock
 
 from siltlog.infra import names
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.pipelines.replay.plan import Progress, write_progress

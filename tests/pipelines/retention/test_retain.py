@@ -13,7 +13,7 @@ from topic_writer import TopicWriter
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData, UnknownTopic
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
@@ -215,7 +215,7 @@ def test_a_topic_that_others_change_all_the_time_is_left_for_the_next_run(
 KILLED = """
 import os, signal, sys
 from siltlog.infra.table import commits as table_log
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.pipelines.retention import retain
 retain.COMMIT_FILES_MAX = 2
 real, left, when = table_log.commit_actions, int(sys.argv[2]), sys.argv[3]

@@ -22,7 +22,7 @@ from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import SystemClock, format_us
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.redis.embedded import EmbeddedValkey
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.telemetry import logger
 from siltlog.testing import running_server

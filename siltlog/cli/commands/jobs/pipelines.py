@@ -22,7 +22,7 @@ from siltlog.infra.client.address import scheduled_run
 from siltlog.infra.errors import ConfigError, SiltlogError, problem_document
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings import ServerSettings
+    from siltlog.infra.settings.settings import ServerSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 TABLE_ROWS_MAX = 10_000

@@ -75,8 +75,8 @@ def check(session: Session) -> int:
 def init(session: Session, path: Path | None) -> None:
     """Write a file with every setting and what it means, each as it is by default; an existing file is kept."""
     with needs("server", "silt config init"):
-        from siltlog.infra.settings import config_path
-        from siltlog.infra.settings_file import settings_file
+        from siltlog.infra.settings.file import settings_file
+        from siltlog.infra.settings.settings import config_path
     path = path or config_path()
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -87,6 +87,6 @@ def init(session: Session, path: Path | None) -> None:
 
 
 def _shown(value: Any) -> Any:
-    from siltlog.infra.settings import without_password
+    from siltlog.infra.settings.settings import without_password
 
     return without_password(value) if isinstance(value, str) else value

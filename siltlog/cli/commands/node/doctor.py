@@ -11,7 +11,7 @@ from siltlog.cli.session import EXIT_FOUND_WRONG, Session, client_options, needs
 from siltlog.infra.errors import ConfigError
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings import ServerSettings
+    from siltlog.infra.settings.settings import ServerSettings
 
 EPILOG = """\b
 Examples:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from siltlog.cli.main import run
-from siltlog.infra.settings import ServerSettings
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]

@@ -5,7 +5,7 @@ import textwrap
 from typing import Any
 
 from siltlog.infra import names
-from siltlog.infra.settings import OFF, SCHEDULE_PREFIX, ServerSettings
+from siltlog.infra.settings.settings import OFF, SCHEDULE_PREFIX, ServerSettings
 
 SCHEDULE = "schedule"
 WIDTH = 100

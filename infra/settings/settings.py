@@ -16,9 +16,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from siltlog.infra import names
 from siltlog.infra.cron import Cron
-from siltlog.infra.environment import is_link, misspelt
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import http_url, named_hosts, page_origins, redis_url, region_name, root_parts
+from siltlog.infra.settings.environment import is_link, misspelt
 from siltlog.infra.suggestion import nearest
 from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 from siltlog.infra.units import duration_ms, size_bytes

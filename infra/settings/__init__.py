@@ -1,0 +1,1 @@
+"""Settings: their fields, and the file and the environment they come from."""
