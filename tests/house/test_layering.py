@@ -32,7 +32,8 @@ INNER = {
         "table": {"arrow", "store"},
         "redis": set(),
         "http": {"arrow"},
-        "client": {"arrow"},
+        "settings": {"redis"},
+        "client": {"arrow", "settings"},
     },
     "ingest": {
         "records": set(),
