@@ -16,7 +16,6 @@ from siltlog.pipelines.schedule.runs import LANES
 PR_SET_PDEATHSIG = 1
 SESSION_PART = 1 / 2
 """With a niceness of 10 all of a long job together has a third of the share of a server: as with one of 5."""
-EXIT_INTERRUPTED = 130
 OOM_SCORE = 1000
 
 
@@ -32,12 +31,9 @@ def run() -> None:
     if os.getppid() != parent:
         sys.exit(1)  # it ended before it was watched
     _give_way(int(sys.argv.pop(1)), sys.argv[1])
-    try:
-        from siltlog.cli.main import main
+    from siltlog.cli.__main__ import start
 
-        main()
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+    start()
 
 
 def _give_way(niceness: int, job: str) -> None:

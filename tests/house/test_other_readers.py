@@ -20,13 +20,25 @@ from siltlog.infra.store.store import open_store
 from siltlog.pipelines.compaction.compact import compact_topics
 from siltlog.testing import running_server
 
-# In a process of their own, which ends at once: at an interpreter's exit some abort over threads of their libraries.
-READERS = {
-    "deltalake": """
+DATASET = """
+from urllib.parse import urlsplit
 from deltalake import DeltaTable
+from pyarrow import fs
+
+def dataset(uri):
+    place = urlsplit(uri)
+    if place.scheme == "s3":
+        endpoint = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+        files, folder = fs.S3FileSystem(endpoint_override=endpoint, scheme="http"), place.netloc + place.path
+    else:
+        files, folder = fs.FileSystem.from_uri(uri)
+    return DeltaTable(uri).to_pyarrow_dataset(filesystem=fs.SubTreeFileSystem(folder, files))
+"""
+"""Threads that read by deltalake's own file system, which is in Python, abort some interpreters that end meanwhile."""
+READERS = {
+    "deltalake": f"""{DATASET}
 import pyarrow.compute as pc
-table = DeltaTable(uri).to_pyarrow_dataset()
-found = table.to_table(columns=["offset", "value"])
+found = dataset(uri).to_table(columns=["offset", "value"])
 print(json.dumps([found.num_rows, pc.max(found["offset"]).as_py(), str(found.schema.field("value").type)]))
 """,
     "polars": """
@@ -34,10 +46,9 @@ import polars
 found = polars.scan_delta(uri).select(polars.len(), polars.col("offset").max(), polars.col("value")).head(1).collect()
 print(json.dumps([found["len"][0], found["offset"][0], str(found.schema["value"]).lower()]))
 """,
-    "duckdb": """
-from deltalake import DeltaTable
+    "duckdb": f"""{DATASET}
 import duckdb
-topic = DeltaTable(uri).to_pyarrow_dataset()
+topic = dataset(uri)
 found = duckdb.sql('SELECT count(*), max("offset"), lower(typeof(any_value(value))) FROM topic')
 print(json.dumps(found.fetchall()[0]))
 """,
@@ -46,7 +57,7 @@ BINARY = {"deltalake": "binary", "polars": "binary", "duckdb": "blob"}
 
 
 def read_by(reader: str, uri: str, **environment: str) -> list[object]:
-    program = f"import json, os, sys\nuri = sys.argv[1]\n{READERS[reader]}\nsys.stdout.flush()\nos._exit(0)"
+    program = f"import json, os, sys\nuri = sys.argv[1]\n{READERS[reader]}"
     ran = subprocess.run(
         [sys.executable, "-c", program, uri],
         env={**os.environ, **environment},

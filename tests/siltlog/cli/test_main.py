@@ -252,6 +252,48 @@ def test_ctrl_c_while_something_is_imported_ends_it_without_a_word(name: str) ->
     assert (ran.returncode, ran.stdout, ran.stderr.strip()) == (130, "", "")
 
 
+UNENDING = """
+import io, sys, threading, time
+import pyarrow as pa
+import pyarrow.parquet as pq
+written = io.BytesIO()
+pq.write_table(pa.table({"a": [1]}), written)
+begun = threading.Event()
+class File(io.BytesIO):
+    def read(self, size=-1):
+        while threading.current_thread().name.startswith("Dummy"):  # a thread of Arrow's
+            begun.set()
+            time.sleep(0.0001)
+        return super().read(size)
+file = pq.ParquetFile(pa.PythonFile(File(written.getvalue()), mode="r"), pre_buffer=True)
+threading.Thread(target=file.read_row_group, args=(0,), daemon=True).start()
+assert begun.wait(30)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--version"], 0), (["nonsense"], 2), (["health", "--url", NOBODY], 1)]
+)
+def test_threads_of_a_library_that_still_run_at_the_end_do_not_abort_it(arguments: list[str], code: int) -> None:
+    program = f"{UNENDING}from siltlog.cli.__main__ import start\nstart()"
+    command = [sys.executable, "-c", program, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, "terminate" in ran.stderr) == (code, False)
+    assert ran.stdout or ran.stderr
+
+
+def test_the_end_calls_those_who_wait_for_it() -> None:
+    program = """
+import atexit, sys
+from siltlog.cli import main
+from siltlog.cli.__main__ import start
+main.run = lambda _: atexit.register(print, "called") and 3
+start()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "called\n", "")
+
+
 def test_what_a_shell_runs_in_the_background_is_not_interrupted() -> None:
     program = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + INTERRUPTED
     command = [sys.executable, "-c", program, "click", "--version"]

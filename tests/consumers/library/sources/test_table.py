@@ -306,6 +306,23 @@ class TestDamage:
             table_source.TableRoot(rig.log.store.root_uri, S3Address()).open("topics/../../etc/passwd")
 
 
+class TestEnd:
+    """Threads of Arrow that come back to Python while a consumer's process ends abort it."""
+
+    def test_files_on_a_disk_are_read_without_python(self, tmp_path: Path) -> None:
+        (tmp_path / "there").touch()
+        with table_source.TableRoot(tmp_path.as_uri(), S3Address()).open("there") as file:
+            assert not isinstance(file, pa.PythonFile)
+
+    @pytest.mark.s3
+    def test_files_on_s3_are_read_without_python(self, s3_server: S3Server) -> None:
+        root, address = s3_server.root_uri("native"), S3Address(s3_server.endpoint, s3_server.region)
+        open_store(root, s3_endpoint=s3_server.endpoint, s3_region=s3_server.region).put("there", b"1")
+        with table_source.TableRoot(root, address).open("there") as file:
+            assert not isinstance(file, pa.PythonFile)
+            assert file.read() == b"1"
+
+
 class TestReach:
     def test_another_cluster_at_the_same_place(self, rig: Rig) -> None:
         rig.fill(0, 1)
