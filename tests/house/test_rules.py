@@ -1,0 +1,46 @@
+"""The rules of docs/design: each has an id of its own, is held by a test that names it, and is found from the map."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+TOP = Path(__file__).parents[2]
+MAP = TOP / "ARCHITECTURE.md"
+PAGES = sorted((TOP / "docs" / "design").glob("*.md"))
+MAP_CHARACTERS_MAX = 12_000
+ROW = re.compile(r"^(?:\| |- \*\*)([A-Z]\d+)(?: \||\*\*)", re.MULTILINE)
+HELD = re.compile(r"mark\.rule\(([^)]*)\)")
+INDEXED = re.compile(r"([A-Z])1 to [A-Z](\d+)")
+
+
+def stated() -> list[str]:
+    return [rule for page in PAGES for rule in ROW.findall(page.read_text("utf-8"))]
+
+
+def test_each_rule_has_an_id_of_its_own_and_a_row_that_says_what_it_prevents() -> None:
+    rules = Counter(stated())
+    assert [rule for rule, times in rules.items() if times > 1] == []
+    for letter in {rule[0] for rule in rules}:
+        numbers = sorted(int(rule[1:]) for rule in rules if rule[0] == letter)
+        assert numbers == list(range(1, len(numbers) + 1)), f"rules {letter}: {numbers}"
+
+
+def test_each_rule_is_named_by_a_test_and_no_test_names_another() -> None:
+    held = {
+        rule
+        for path in (TOP / "tests").rglob("test_*.py")
+        for names in HELD.findall(path.read_text("utf-8"))
+        for rule in re.findall(r"[A-Z]\d+", names)
+    }
+    assert (sorted(set(stated()) - held), sorted(held - set(stated()))) == ([], [])
+
+
+def test_the_map_is_short_and_leads_to_every_page() -> None:
+    text = MAP.read_text("utf-8")
+    assert len(text) <= MAP_CHARACTERS_MAX
+    assert {f"docs/design/{page.name}" for page in PAGES} <= set(re.findall(r"docs/design/\w+\.md", text))
+
+
+def test_the_map_lists_the_rules_there_are() -> None:
+    counts = Counter(rule[0] for rule in stated())
+    assert dict(counts) == {letter: int(last) for letter, last in INDEXED.findall(MAP.read_text("utf-8"))}
