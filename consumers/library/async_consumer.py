@@ -120,7 +120,6 @@ class AsyncConsumer:
         self._free.set()
         self._closed = False
 
-    # --- reading ------------------------------------------------------------------------------------------
     async def poll(self, max_records: int = 500, timeout_ms: int = 1_000) -> list[ConsumerRecord]:
         """The next records, in order within each partition; empty when none came in `timeout_ms`.
 
@@ -205,7 +204,6 @@ class AsyncConsumer:
                 return None
             await self._tasks.wait(idle_at)
 
-    # --- committing ---------------------------------------------------------------------------------------
     async def commit(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None = None) -> None:
         """Commits what was handed out; or up to and including a record; or the offsets to read next.
 
@@ -219,7 +217,6 @@ class AsyncConsumer:
         async with self._my_turn():
             return await self._tasks.run(self._inbox.committed(TopicPartition(topic, partition)))
 
-    # --- positions ----------------------------------------------------------------------------------------
     def assignment(self) -> list[TopicPartition]:
         """The partitions this consumer reads now."""
         return sorted(self._inbox.positions.states)
@@ -282,7 +279,6 @@ class AsyncConsumer:
             if not self._inbox.assigned and (self._inbox.ended() or self._clock.monotonic() >= deadline):
                 raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
 
-    # --- its turn and its end -----------------------------------------------------------------------------
     def _check_turn(self) -> None:
         if self._closed or self._inbox.closing:
             raise problem("invalid_request", "this consumer is closed; make a new one")

@@ -112,7 +112,6 @@ class AsyncHandlerRun:
             self._tasks.end_polling()
             member.polled = alive_at
 
-    # --- partitions that go -------------------------------------------------------------------------------
     async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         seconds = HAND_OVER_SHARE * self._inbox.options.rebalance_timeout_ms / 1000
         await self._await(self._handling.stop(partitions), seconds)

@@ -122,7 +122,6 @@ class Consumer:
         self._closed = False
         self._pid = os.getpid()
 
-    # --- reading ------------------------------------------------------------------------------------------
     def poll(self, max_records: int = 500, timeout_ms: int = 1_000) -> list[ConsumerRecord]:
         """The next records, in order within each partition; empty when none came in `timeout_ms`.
 
@@ -222,7 +221,6 @@ class Consumer:
                 return None
             self._threads.wait(idle_at)
 
-    # --- committing ---------------------------------------------------------------------------------------
     def commit(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None = None) -> None:
         """Commits what was handed out; or up to and including a record; or the offsets to read next.
 
@@ -236,7 +234,6 @@ class Consumer:
         with self._my_turn():
             return self._threads.run(self._inbox.committed(TopicPartition(topic, partition)))
 
-    # --- positions ----------------------------------------------------------------------------------------
     def assignment(self) -> list[TopicPartition]:
         """The partitions this consumer reads now."""
         return sorted(self._inbox.positions.states)
@@ -299,7 +296,6 @@ class Consumer:
             if not self._inbox.assigned and (self._inbox.ended() or self._clock.monotonic() >= deadline):
                 raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
 
-    # --- its turn and its end -----------------------------------------------------------------------------
     def _begin_turn(self) -> None:
         """Ends with `self._turn.release()`."""
         if self._closed or self._inbox.closing:

@@ -138,7 +138,6 @@ class HandlerRun:
             self._threads.end_polling()
             member.polled = alive_at
 
-    # --- partitions that go -------------------------------------------------------------------------------
     def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._await(self._handling.stop(partitions), HAND_OVER_SHARE * self._inbox.options.rebalance_timeout_ms / 1000)
         self._threads.run(self._handling.release(partitions))

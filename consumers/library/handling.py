@@ -82,7 +82,6 @@ class Handling:
         self._commit_at = math.inf
         self._put_off_commit()
 
-    # --- what workers do ----------------------------------------------------------------------------------
     def startable(self) -> Lane | None:
         """The next lane for a worker that is free; from now on it is busy."""
         now = self._clock.monotonic()
@@ -128,7 +127,6 @@ class Handling:
         rests = [lane.rests_until for lane in self._lanes.values() if lane.rests_until > now]
         return min([deadline, self._commit_at, *rests])
 
-    # --- between records ----------------------------------------------------------------------------------
     def attend(self) -> Program[None]:
         """Takes what has come, tells the group what is to be told. Raises what cannot be helped by trying again."""
         self._take_outcomes()
@@ -254,7 +252,6 @@ class Handling:
         elif not held and lane.holds_back:
             lane.state.paused = lane.holds_back = False
 
-    # --- what the group is told ---------------------------------------------------------------------------
     def _tell_ahead(self, lanes: Iterable[Lane]) -> Program[None]:
         """One commit says of all of them what is handed out; where it fails each lane does so for itself."""
         beginning = [lane for lane in lanes if lane.step == "begin" and self._is_beyond(lane)]

@@ -85,7 +85,6 @@ class Inbox:
         """When what is done is to be committed (monotonic seconds)."""
         self._put_off_commit()
 
-    # --- from beside the consumer -------------------------------------------------------------------------
     def arrive(self, flight: Flight, answer: Answer) -> None:
         """What came of a fetch; taken by the next `attend`."""
         self._flights.arrive(flight, answer)
@@ -95,7 +94,6 @@ class Inbox:
         told = self.member is not None and self.member.has_news
         return told or self._flights.has_landed or self.woken or self.closing
 
-    # --- between two records ------------------------------------------------------------------------------
     def attend(self) -> Program[None]:
         """Takes what has come. Raises what cannot be helped by trying again; nothing is lost by that."""
         if not self._begun:
@@ -153,7 +151,6 @@ class Inbox:
         if self.options.commits_by_itself:
             self.commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
 
-    # --- fetching -----------------------------------------------------------------------------------------
     def _land(self, flight: Flight, answer: Answer) -> None:
         if isinstance(answer, SiltlogError):
             self.positions.release(flight)
@@ -183,7 +180,6 @@ class Inbox:
             raise error
         state.rests_until = now + (error.retry_after_ms or BACKOFF_MS_MAX) / 1000
 
-    # --- partitions come and go ---------------------------------------------------------------------------
     def _take_news(self, member: GroupMember) -> Program[None]:
         waited = member.unjoined_s(self._clock.monotonic())
         if not member.has_news and waited * 1000 > self.options.retry_timeout_ms:
@@ -294,7 +290,6 @@ class Inbox:
                     state.bounds = found[at.partition][0]
             self._unlearned.discard(topic)
 
-    # --- handing out --------------------------------------------------------------------------------------
     def ask(self) -> None:
         """The next record is asked for: what was handed out is done; what an iteration has not handed out goes back."""
         self._give_back_chunk()
@@ -384,7 +379,6 @@ class Inbox:
             self._marks = None
         return finished
 
-    # --- committing ---------------------------------------------------------------------------------------
     def finish(self, at: TopicPartition, offset: int) -> None:
         """What lies below `offset` is done (`done_is_said`); a partition that went meanwhile is left alone."""
         state = self.positions.states.get(at)
@@ -489,7 +483,6 @@ class Inbox:
             self._give_back_chunk()
             yield from self.commit_what_is_there(self.positions.uncommitted(), LAST_COMMIT_MS)
 
-    # --- positions ----------------------------------------------------------------------------------------
     def state(self, topic: str, partition: int) -> PartitionState:
         state = self.positions.states.get(TopicPartition(topic, partition))
         if state is None:

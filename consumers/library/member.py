@@ -165,7 +165,6 @@ class GroupMember:
         self._polling = False
         self.polled = now
 
-    # --- beside the consumer ------------------------------------------------------------------------------
     def next_step(self, now: float) -> Beat | Goodbye | Rest | None:
         """What to do next; None: nothing any more."""
         if self._ended:
@@ -211,7 +210,6 @@ class GroupMember:
         # A static member comes back within its session timeout, and nothing moves.
         return self._goodbye(self._identity) if begun and self._options.instance_id is None else None
 
-    # --- the consumer's side ------------------------------------------------------------------------------
     def holds(self, partitions: Collection[TopicPartition]) -> None:
         """From now on the member has these."""
         self._applied.owned = [{"topic": at.topic, "partition": at.partition} for at in sorted(partitions)]
@@ -248,7 +246,6 @@ class GroupMember:
             self._identity = Identity()
             self._news, self.has_news = News(lost=True), True
 
-    # --- within -------------------------------------------------------------------------------------------
     def _wait_ms(self) -> int:
         return min(
             WAIT_MS_MAX,

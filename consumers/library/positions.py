@@ -111,7 +111,6 @@ class Positions:
         state.runs = 0
         self.buffered_bytes = sum(run.nbytes for run in self._runs)
 
-    # --- fetching -----------------------------------------------------------------------------------------
     def wanted(self, marks: Marks | None, now: float) -> list[PartitionState]:
         """The partitions to fetch from at their `asked`, and that no fetch under way asks for."""
         return [
@@ -155,7 +154,6 @@ class Positions:
             state.flight = None
         return waiting
 
-    # --- handing out --------------------------------------------------------------------------------------
     def take(self, max_records: int, marks: Marks | None = None) -> Run | None:
         """At most `max_records` rows of one partition; the caller says when they are `handed_out`."""
         held: list[Run] = []
@@ -209,7 +207,6 @@ class Positions:
         """Whether everything below the marks has been handed out."""
         return all(state.position >= marks.get(at, 0) for at, state in self.states.items())
 
-    # --- what is done -------------------------------------------------------------------------------------
     def mark_done(self) -> None:
         for state in self.states.values():
             state.done = state.position

@@ -59,7 +59,6 @@ class ConsumerTasks:
         if loop is not self._loop:
             raise problem("invalid_request", "this AsyncConsumer belongs to another event loop; make one in each loop")
 
-    # --- the task that reads ------------------------------------------------------------------------------
     async def run(self, program: Program[T]) -> T:
         """What the program returns. Its requests are made and its callbacks called, and awaited, here."""
         try:
@@ -169,7 +168,6 @@ class ConsumerTasks:
         finally:
             self._waiters.discard(waiter)
 
-    # --- from any thread ----------------------------------------------------------------------------------
     def wake(self, *, close: bool = False) -> None:
         if close:
             self._inbox.closing = True
@@ -178,7 +176,6 @@ class ConsumerTasks:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.notify)
 
-    # --- its end ------------------------------------------------------------------------------------------
     def interrupt(self) -> None:
         """Calls that go on trying end with their last error, until `resume`."""
         self._caller.interrupted.set()
@@ -196,7 +193,6 @@ class ConsumerTasks:
         if goodbye is not None:
             await self._part(Goodbye(goodbye), self._caller)
 
-    # --- the other tasks ----------------------------------------------------------------------------------
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         assert isinstance(task, asyncio.Task)

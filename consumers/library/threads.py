@@ -41,7 +41,6 @@ class ConsumerThreads:
         self._fetchers = 0
         self._busy = 0
 
-    # --- the thread that reads ----------------------------------------------------------------------------
     def run(self, program: Program[T]) -> T:
         """What the program returns. Its requests are made and its callbacks called here."""
         answer: Any = None
@@ -107,7 +106,6 @@ class ConsumerThreads:
         with self._changed:
             self._changed.wait_for(ready, None if seconds == math.inf else seconds)
 
-    # --- from any thread ----------------------------------------------------------------------------------
     def tell(self, change: Callable[[], None]) -> None:
         """Makes a change that a wait may be for."""
         with self._changed:
@@ -141,7 +139,6 @@ class ConsumerThreads:
         if goodbye is not None:
             self._part(Goodbye(goodbye), self._caller)
 
-    # --- the other threads --------------------------------------------------------------------------------
     def _heartbeats(self, member: GroupMember) -> None:
         while True:
             with self._changed:

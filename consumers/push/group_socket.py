@@ -155,7 +155,6 @@ class GroupSocket(Session):
             return False
         return True
 
-    # --- its heartbeat ------------------------------------------------------------------------------------
     async def step(self) -> None:
         if self._is_due or (self._change is not None and self._change.done()):
             self._is_due = False
@@ -231,7 +230,6 @@ class GroupSocket(Session):
             # Its session ends by itself.
             self._logger.info("a member could not leave", group=self.group, member=self.member, reason=str(error))
 
-    # --- what it says -------------------------------------------------------------------------------------
     async def heard(self, message: Commit | Nack | Release) -> None:
         try:
             if isinstance(message, Commit):

@@ -116,7 +116,6 @@ class Session(abc.ABC):
             return await asyncio.to_thread(records_message, found, self._values, cursor=cursor)
         return records_message(found, self._values, cursor=cursor)
 
-    # --- what each kind does ------------------------------------------------------------------------------
     async def step(self) -> None:
         """Between messages."""
         return

@@ -202,7 +202,6 @@ def _mark(
     return True
 
 
-# --- which records stay -----------------------------------------------------------------------------------
 @contextmanager
 def _survivors(
     spark: "SparkSession", store: ObjectStore, topic: str, ranges: Sequence[KeyRange]

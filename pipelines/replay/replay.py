@@ -132,7 +132,6 @@ def _took(report: ReplayReport, records: int, advance: Advance | None) -> None:
         advance(report.records, report.rows)
 
 
-# --- planning ------------------------------------------------------------------------------------------------
 def _planned(store: ObjectStore, admin: Admin, asked: Request, clock: Clock) -> tuple[TableSnapshot, ReplayPlan]:
     if asked.topic is None or asked.into is None:
         missing = f"there is no run {asked.run} at {store.root_uri}; " if asked.run else ""

@@ -161,7 +161,6 @@ class Scheduler:
             waits.append(self._settled_at - now)
         return max(0.0, min(waits))
 
-    # --- the right to run -----------------------------------------------------------------------------------
     def _hold(self, changed: bool) -> bool:
         """Whether the lease is held: taken, renewed, or said what changed. Without it no job runs on."""
         lease = self._lease
@@ -223,7 +222,6 @@ class Scheduler:
             states[job] = JobState(cron.expression, handled_us, since_us, run_id, self._missing.get(job))
         return states
 
-    # --- jobs -----------------------------------------------------------------------------------------------
     def _pressing(self, now_us: int) -> list[DueRun]:
         """Compaction, where a table has too many files to wait for its time."""
         if COMPACT not in self._crons or COMPACT in self._running:

@@ -54,7 +54,6 @@ class LogReader:
     def _open_caller(self) -> Caller:
         return Caller(Endpoints(self._url), self._transport, self._clock, retry_timeout_ms=RETRY_MS)
 
-    # --- where topics begin and end -------------------------------------------------------------------------
     def bounds(self, topic: str) -> TopicBounds:
         """Raises UnknownTopic."""
         found = self._caller.run(calls.offsets(topic))
@@ -149,7 +148,6 @@ class LogReader:
                 return min(max(found, span.start), span.end)
         return span.start
 
-    # --- records --------------------------------------------------------------------------------------------
     def read(self, part: Part, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         """The records of `part` in their order, of `schema` (of READ_SCHEMA); what comes next is fetched meanwhile.
 

@@ -137,7 +137,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _schema(self) -> pa.Schema:
         return _arrow(self._spark_schema)
 
-    # --- on the driver --------------------------------------------------------------------------------------
     def initialOffset(self) -> dict[str, Any]:
         options, log = self._options, self._reader()
         bounds = {topic: log.bounds(topic) for topic in options.topics}
@@ -210,7 +209,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return span.start
         return self._reader().first_from(span, self._options)
 
-    # --- on executors ---------------------------------------------------------------------------------------
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _records(partition, self._schema, self._options)
 

@@ -71,7 +71,6 @@ class Staging:
         self.store = store
         self._clock = clock
 
-    # --- by tasks -------------------------------------------------------------------------------------------
     def stage(self, run: str, batches: Iterator[pa.RecordBatch]) -> list[StagedFile]:
         """Writes the batches to files of `run`, in order and durable, bounded in memory."""
         files: list[StagedFile] = []
@@ -97,7 +96,6 @@ class Staging:
         self.store.put(path, sink.getvalue())
         return StagedFile(path, sum(batch.num_rows for batch in batches))
 
-    # --- by the driver --------------------------------------------------------------------------------------
     def writer_id(self, topic: str, wanted: str | None) -> str:
         """Whose folder it is from its first batch on. Raises ConfigError where it is another's."""
         new = _Writer(wanted or str(uuid4()), topic)

@@ -113,7 +113,6 @@ class TableSource:
         others = [scan for scan in scans if scan.open and not scan.lanes]
         return [*begun, *others][:SCANS_MAX]
 
-    # --- which files --------------------------------------------------------------------------------------
     def _list(self, scans: Sequence["_Scan"], wait_ms: int) -> bool:
         """Has the server list the files of those that need it; True when there was nothing to do but to wait."""
         now = self._clock.monotonic()
@@ -146,7 +145,6 @@ class TableSource:
             root.check(lists.cluster_id)
             self._root = (root, lists.cluster_id)
 
-    # --- what is in them ----------------------------------------------------------------------------------
     def _read(self, scan: "_Scan", plan: FetchPlan, shares: int) -> Fetched | None:
         """The next records of one partition; None when it has to be listed first."""
         offset = scan.position
