@@ -5,7 +5,7 @@ A name here is part of the stored format or of the contract with users. Changing
 
 import re
 
-# --- what a user may call things --------------------------------------------------------------------------
+# Names that users choose.
 NAME_CHARS_MAX = 196
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9._-]{1,196}")
 SYSTEM_PREFIX = "_"
@@ -108,7 +108,7 @@ def dead_letter_topic(topic: str) -> str:
     return topic + DEAD_LETTER_SUFFIX
 
 
-# --- the data dir -----------------------------------------------------------------------------------------
+# The data dir.
 LOCK_FILE = "lock"
 SCHEDULE_HOLDER_FILE = "schedule-holder"
 WAL_FOLDER = "wal"
@@ -139,7 +139,7 @@ def segment_file(segment: int) -> str:
     return f"{segment:020d}{WAL_SUFFIX}"
 
 
-# --- the root (object store), all relative to it ----------------------------------------------------------
+# The root in the object store; paths are relative to it.
 TOPICS_FOLDER = "topics"
 CLUSTER_FOLDER = "cluster"
 CLUSTER_ID_OBJECT = "cluster/id"
@@ -215,7 +215,7 @@ def claims_object(topic_id: str, epoch: int) -> str:
     return f"{STATE_FOLDER}/{topic_id}/claims/{epoch:020d}"
 
 
-# --- a backup, relative to its own root --------------------------------------------------------------------
+# A backup; paths are relative to its own root.
 BACKUPS_FOLDER = "backups"
 BACKUP_FILES_FOLDER = "files"
 
@@ -245,7 +245,7 @@ def backup_file(topic_id: str, path: str) -> str:
     return f"{BACKUP_FILES_FOLDER}/{topic_id}/{path}"
 
 
-# --- app transactions of a topic table (Delta `txn` actions) ----------------------------------------------
+# App transactions of a topic table (Delta `txn` actions).
 def txn_offset(partition: int) -> str:
     """The table offset: exclusive end of what the table holds."""
     return f"offset/{partition}"
@@ -291,7 +291,7 @@ def txn_tombstones_since(partition: int) -> str:
     return f"tombstones-since/{partition}"
 
 
-# --- table properties -------------------------------------------------------------------------------------
+# Table properties.
 PROPERTY_PREFIX = "siltlog."
 PROPERTY_TOPIC_ID = "siltlog.topic.id"
 PROPERTY_PARTITIONS = "siltlog.partitions"
@@ -309,7 +309,7 @@ STATISTICS_CONTENT_CRC = "siltlogContentCrc"
 COMMIT_INFO_TRANSACTIONS = "siltlog.transactions"
 """How many app transactions a commit has; they come last in it, so that a commit cut short is known."""
 
-# --- HTTP -------------------------------------------------------------------------------------------------
+# HTTP.
 HEADER_REQUEST_ID = "Silt-Request-Id"
 HEADER_PRODUCER_ID = "Silt-Producer-Id"
 HEADER_PRODUCER_EPOCH = "Silt-Producer-Epoch"
@@ -352,7 +352,7 @@ ARROW_METADATA_KEY = "silt"
 """Schema metadata of an Arrow reply to POST /v1/fetch: JSON of its `partitions`."""
 
 
-# --- Redis: one hash tag per group, so that one Lua script may touch all of a group's keys ---------------
+# Redis: one hash tag per group, so that one Lua script may touch all of a group's keys.
 def group_key(group: str, part: str) -> str:
     return f"silt:{{{group}}}:{part}"
 
@@ -383,7 +383,7 @@ def restored_key(cluster_id: str) -> str:
     return f"silt:restored:{cluster_id}"
 
 
-# --- metrics ----------------------------------------------------------------------------------------------
+# Metrics.
 METRIC_RECORDS = "silt_records_total"
 METRIC_BYTES = "silt_record_bytes_total"
 METRIC_ACK_SECONDS = "silt_group_commit_seconds"
@@ -423,7 +423,7 @@ METRIC_JOB_RUNS = "silt_job_runs_total"
 METRIC_JOB_SUCCESS = "silt_job_last_success_timestamp_seconds"
 METRIC_JOB_SECONDS = "silt_job_last_run_seconds"
 
-# --- environment and files --------------------------------------------------------------------------------
+# Environment and files.
 ENV_PREFIX = "SILT_"
 ENV_CONFIG = "SILT_CONFIG"
 ENV_URL = "SILT_URL"

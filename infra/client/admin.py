@@ -33,7 +33,6 @@ class Admin:
             Endpoints(url), self._transport, clock or SystemClock(), retry_timeout_ms=retry_timeout_ms
         )
 
-    # --- topics -------------------------------------------------------------------------------------------
     def create_topic(
         self,
         name: str,
@@ -86,7 +85,6 @@ class Admin:
         """
         return self._run(calls.replay_dead_letters(topic, replay_id, offsets))
 
-    # --- groups -------------------------------------------------------------------------------------------
     def groups(self, prefix: str | None = None) -> list[Document]:
         return self._run(calls.groups(prefix))
 
@@ -124,7 +122,6 @@ class Admin:
     def delete_group(self, group: str) -> None:
         self._run(calls.delete_group(group))
 
-    # --- jobs ---------------------------------------------------------------------------------------------
     def jobs(self, job: str | None = None, limit: int = 100) -> list[Document]:
         """The newest runs of jobs, or of one job: what each did, newest first."""
         return self._run(calls.jobs(job, limit))
@@ -133,7 +130,6 @@ class Admin:
         """Who runs the schedule, and when each job runs next."""
         return self._run(calls.schedule())
 
-    # --- the rest -----------------------------------------------------------------------------------------
     def cluster(self) -> Document:
         return self._run(calls.cluster())
 

@@ -33,7 +33,6 @@ class AsyncAdmin:
             Endpoints(url), self._transport, clock or SystemClock(), retry_timeout_ms=retry_timeout_ms
         )
 
-    # --- topics -------------------------------------------------------------------------------------------
     async def create_topic(
         self,
         name: str,
@@ -87,7 +86,6 @@ class AsyncAdmin:
         """
         return await self._run(calls.replay_dead_letters(topic, replay_id, offsets))
 
-    # --- groups -------------------------------------------------------------------------------------------
     async def groups(self, prefix: str | None = None) -> list[Document]:
         return await self._run(calls.groups(prefix))
 
@@ -125,7 +123,6 @@ class AsyncAdmin:
     async def delete_group(self, group: str) -> None:
         await self._run(calls.delete_group(group))
 
-    # --- jobs ---------------------------------------------------------------------------------------------
     async def jobs(self, job: str | None = None, limit: int = 100) -> list[Document]:
         """The newest runs of jobs, or of one job: what each did, newest first."""
         return await self._run(calls.jobs(job, limit))
@@ -134,7 +131,6 @@ class AsyncAdmin:
         """Who runs the schedule, and when each job runs next."""
         return await self._run(calls.schedule())
 
-    # --- the rest -----------------------------------------------------------------------------------------
     async def cluster(self) -> Document:
         return await self._run(calls.cluster())
 

@@ -22,7 +22,6 @@ REPLAY_TIMEOUT_MS = 600_000
 """It takes as long as it has dead letters."""
 
 
-# --- topics -----------------------------------------------------------------------------------------------
 def create_topic(name: str, partitions: int, config: Mapping[str, int | str] | None, exist_ok: bool) -> Call[Document]:
     document = {"partitions": partitions, "config": dict(config or {})}
     if exist_ok:
@@ -60,7 +59,6 @@ def delete_records(topic: str, partition: int, before_offset: int | str) -> Call
     return document_of("DELETE", path, query={"before_offset": str(before_offset)})
 
 
-# --- groups -----------------------------------------------------------------------------------------------
 def groups(prefix: str | None) -> Call[list[Document]]:
     return pages("/v1/groups", "groups", prefix)
 
@@ -156,7 +154,6 @@ def replay_dead_letters(topic: str, replay_id: str, offsets: Iterable[tuple[int,
     return found
 
 
-# --- the rest ---------------------------------------------------------------------------------------------
 def cluster() -> Call[Document]:
     return document_of("GET", "/v1/cluster")
 

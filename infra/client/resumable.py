@@ -144,7 +144,6 @@ class Publication:
             detail = f"{self.topic} has no partition {missing}; it has {count}, numbered from 0"
             raise Stopped(problem("unknown_partition", detail), wrong[0])
 
-    # --- where it stands ------------------------------------------------------------------------------------
     def _partition_count(self) -> int:
         try:
             return int(self._caller.call(json_request("GET", self._path)).json()["partitions"])
@@ -176,7 +175,6 @@ class Publication:
             highest = max(last.values())
             self._resumed = Resumed(highest >> COUNT_BITS, highest & COUNT_MASK, last)
 
-    # --- requests -------------------------------------------------------------------------------------------
     def _placed(self, chunk: pa.Table, first: int, count: int, keyless: int) -> pa.Table:
         """What is to be sent of a chunk: its records with partition and sequence, without those that have arrived."""
         placement = place(chunk, count, keyless % count)

@@ -135,7 +135,6 @@ class Flusher:
         self._threads.shutdown(wait=False)
         return not waiting
 
-    # --- deciding ---------------------------------------------------------------------------------------
     async def _decide(self) -> None:
         while True:
             try:
@@ -184,7 +183,6 @@ class Flusher:
         self._started_seconds[topic] = self._clock.monotonic()
         task.add_done_callback(lambda _: self._running.pop(topic, None))
 
-    # --- one flush --------------------------------------------------------------------------------------
     async def _flush(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         try:
             async with topic.table_lock:
@@ -346,7 +344,6 @@ class Flusher:
             self._log.wal_drained.left(freed * self._log.wal.segment_bytes, self._clock.monotonic())
             self._logger.debug("segments recycled", segments=freed)
 
-    # --- the end ----------------------------------------------------------------------------------------
     async def release(self, topic: TopicLog) -> None:
         """After the flush of a clean stop: another WAL may take over without asking. A failure is only logged."""
         if topic.state != "open" or topic.open_commit:
@@ -362,7 +359,6 @@ class Flusher:
         except SiltlogError as error:
             self._logger.warning("not released: only this data dir may go on", topic=topic.name, reason=error.detail)
 
-    # --- what others commit -----------------------------------------------------------------------------
     async def _refresh(self) -> None:
         """Sees what other processes committed: rewrites, retention, a claim that fences this node."""
         for turn in itertools.count():

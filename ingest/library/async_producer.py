@@ -78,7 +78,6 @@ class AsyncProducer:
         # Keeps it alive: what was sent and not flushed is not lost with the last reference.
         atexit.register(self._close_at_exit)
 
-    # --- publishing ---------------------------------------------------------------------------------------
     async def send(
         self,
         topic: str,
@@ -198,7 +197,6 @@ class AsyncProducer:
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncProducer cannot be pickled: it has tasks and connections; make one in each process")
 
-    # --- inside -------------------------------------------------------------------------------------------
     def _accept(
         self,
         topic: str,

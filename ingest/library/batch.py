@@ -109,7 +109,6 @@ class Batch:
         self._event: threading.Event | None = None
         self._callbacks: list[tuple[Callable[[Any], None], Any]] = []
 
-    # --- sending side -------------------------------------------------------------------------------------
     def columns(self) -> pa.Table:
         """The records as columns value, key, headers, timestamp, partition; those that are all null are left out."""
         if self.table is None:
@@ -177,7 +176,6 @@ class Batch:
             if self._event is not None:
                 self._event.set()
 
-    # --- waiting side -------------------------------------------------------------------------------------
     def wait(self, timeout: float | None) -> bool:
         with self.owner.lock:
             if self._settled:

@@ -81,7 +81,6 @@ class Lane:
         self._restarts = 0
         self._last_error: SiltlogError | None = None
 
-    # --- batches ------------------------------------------------------------------------------------------
     def wants(self, batch: Batch) -> bool:
         """Whether it has a use for the batch now; what it has no use for yet may go on growing."""
         if self._given is not None or self._waiting:
@@ -110,7 +109,6 @@ class Lane:
         finished, self._finished = self._finished, []
         return finished
 
-    # --- steps --------------------------------------------------------------------------------------------
     def next_step(self, now: float) -> Step | None:
         """What to send next; None when there is nothing (`resolve` is not called then)."""
         try:
@@ -176,7 +174,6 @@ class Lane:
             dues.append(self.not_before)
         return min(dues)
 
-    # --- questions ----------------------------------------------------------------------------------------
     def _wanted_lookup(self) -> Lookup | None:
         if self._claiming:
             return "claim" if all(flight.refusal is not None for flight in self._flights) else None
@@ -199,7 +196,6 @@ class Lane:
             return None
         return Step(request, lookup=self._lookup, identity=self._identity)
 
-    # --- flights ------------------------------------------------------------------------------------------
     def _retry_step(self, now: float) -> Step | None:
         for flight in self._flights:
             if not flight.in_air and flight.refusal is None and flight.not_before <= now:
@@ -234,7 +230,6 @@ class Lane:
             return self._busy.isdisjoint(self._placer.placed.placement.counts)
         return len(self._busy) < self._partitions or not self._flights
 
-    # --- good answers -------------------------------------------------------------------------------------
     def _succeeded(self, step: Step, response: Response, now: float) -> None:
         if step.flight is not None:
             self._landed(step.flight, step.flight.landed(response.body))
@@ -283,7 +278,6 @@ class Lane:
         if self._claim_lost:
             self._identity, self._claim_lost = Identity(), False
 
-    # --- bad answers --------------------------------------------------------------------------------------
     def _failed(self, step: Step, error: SiltlogError, now: float) -> None:
         self._last_error = error
         flight = step.flight
@@ -417,7 +411,6 @@ class Lane:
         self._flights.remove(flight)
         flight.batch.flights -= 1
 
-    # --- time ---------------------------------------------------------------------------------------------
     def _remaining_ms(self, batch: Batch, now: float) -> float:
         return self._options.delivery_timeout_ms - (now - batch.created) * 1000
 

@@ -73,7 +73,6 @@ class Producer:
         # Keeps it alive: what was sent and not flushed is not lost with the last reference.
         atexit.register(self._close_at_exit)
 
-    # --- publishing ---------------------------------------------------------------------------------------
     def send(
         self,
         topic: str,

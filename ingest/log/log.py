@@ -180,7 +180,6 @@ class Log:
         self._by_id: dict[bytes, TopicLog] = {}
         self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight)
 
-    # --- topics -----------------------------------------------------------------------------------------
     def topic(self, name: str) -> TopicLog:
         """Raises UnknownTopic."""
         topic = self._topics.get(name)
@@ -223,7 +222,6 @@ class Log:
             return 2**63 - 1
         return topic.partitions[partition].table_offset
 
-    # --- appending --------------------------------------------------------------------------------------
     def append(
         self,
         topic: TopicLog,
@@ -338,7 +336,6 @@ class Log:
     def _record_bytes(self, topic: Target) -> int:
         return self.record_bytes_max + SYSTEM_RECORD_BYTES_EXTRA * topic.system
 
-    # --- producers --------------------------------------------------------------------------------------
     def _note_producer(
         self, topic: TopicLog, publisher: Producer | IdempotencyKey, producer_id: str, now_us: int
     ) -> None:
@@ -405,7 +402,6 @@ class Log:
             retry_after_ms=retry_ms,
         )
 
-    # --- memory -----------------------------------------------------------------------------------------
     def head_bytes(self) -> int:
         return sum(log.head.resident_bytes for topic in self._topics.values() for log in topic.partitions)
 
@@ -458,7 +454,6 @@ class Log:
             found.insert(0, "more than half of the write-ahead log is used")
         return found
 
-    # --- what the WAL keeps at the head of each segment -------------------------------------------------
     def state(self) -> bytes:
         """Everything that was submitted to the WAL so far, and nothing that still gathers.
 

@@ -102,7 +102,6 @@ class PartitionLog:
         """The object beside the table tells of the producers of everything below."""
         self.state_offset = offset
 
-    # --- appending --------------------------------------------------------------------------------------
     def add(self, piece: Piece, now_us: int) -> int:
         """Sequences a piece and keeps it for the next group commit; its first offset."""
         first = self.sequencer.append(piece.rows, piece.producer, now_us, self.submitted_offset)
@@ -135,7 +134,6 @@ class PartitionLog:
         self._synced_waiters.reached(self.synced_offset)
         self.notify()
 
-    # --- the table --------------------------------------------------------------------------------------
     def moved(self, table_offset: int, log_start_offset: int) -> None:
         """The table's position became known: a flush of ours landed, or another process moved the log start."""
         if table_offset == self.table_offset and log_start_offset == self.log_start_offset:
@@ -176,7 +174,6 @@ class PartitionLog:
         self._table_waiters.fail(error)
         self._synced_waiters.fail(error)
 
-    # --- reading (PartitionView) ------------------------------------------------------------------------
     @property
     def high_watermark(self) -> int:
         return self._high_watermark

@@ -73,7 +73,6 @@ class TopicLog:
         self._sticky = 0
         self._wal = wal
 
-    # --- what happens to it -----------------------------------------------------------------------------
     def creating(self, reason: str) -> None:
         """It is known, and takes no records before it is `opened`."""
         self.state, self.state_reason = "creating", reason
@@ -129,7 +128,6 @@ class TopicLog:
         """It takes no records until `flushes_again`."""
         self.state, self.state_reason = "unavailable", reason
 
-    # --- its table --------------------------------------------------------------------------------------
     def see(self, snapshot: TableSnapshot) -> None:
         """Takes in a newer snapshot. Never that of the topic's end: whoever still reads reads what there was."""
         changed = snapshot.properties is not self.snapshot.properties
@@ -180,8 +178,6 @@ class TopicLog:
             if snapshot.epochs[partition] != epoch:
                 raise _fenced(f"another node has claimed partition {partition}; stop one of them")
 
-    # --- its partitions ---------------------------------------------------------------------------------
-
     def partition(self, partition: int) -> PartitionLog:
         """Raises Refused `unknown_partition`."""
         if not 0 <= partition < len(self.partitions):
@@ -208,7 +204,6 @@ class TopicLog:
         """Forgets producers and idempotency keys that were not heard of for too long."""
         self.producers.expire((log.sequencer for log in self.partitions), self.config, now_us)
 
-    # --- whether it takes records -----------------------------------------------------------------------
     def check_open(self) -> None:
         """Raises Unavailable or UnknownTopic when the topic takes no records."""
         if self.state == "open" and self.paused is None:

@@ -132,7 +132,6 @@ class Sequencer:
         """The same of requests with an idempotency key, which expire sooner."""
         self._taken = taken or StateBytes()
 
-    # --- answers ----------------------------------------------------------------------------------------
     def check(self, batch: ProducerBatch) -> Append | Duplicate | Refusal:
         """What `append` would mean for `batch`, whose sequences rise by one; changes nothing."""
         state = self._known(batch.producer_id)
@@ -175,7 +174,6 @@ class Sequencer:
         state = self._known(producer_id)
         return 0 if state is None else state.epoch
 
-    # --- what happens -----------------------------------------------------------------------------------
     def append(self, count: int, producer: ProducerBatch | None, now_us: int, dump_offset: int) -> int:
         """The first of `count` new offsets. A producer's batch must have been answered `Append` just before.
 
@@ -201,7 +199,6 @@ class Sequencer:
             state.used_us = now_us
             self.producers[producer_id] = state
 
-    # --- forgetting -------------------------------------------------------------------------------------
     def expire(self, before_us: int) -> int:
         """Forgets producers unused since before `before_us`; how many."""
         return self._expire(self.producers, before_us)
@@ -225,7 +222,6 @@ class Sequencer:
         del known[producer_id]
         self._taken.add(producer_id, -1)
 
-    # --- stored state -----------------------------------------------------------------------------------
     def dump(self, before_offset: int) -> dict[str, ProducerState]:
         """What is known from the records below `before_offset`: the state that may be stored with them."""
         if before_offset >= self.next_offset:

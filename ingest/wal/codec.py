@@ -149,7 +149,6 @@ def aligned(size: int) -> int:
     return size + (-size % ALIGN_BYTES)
 
 
-# --- the header block -------------------------------------------------------------------------------------
 def encode_header(
     *, segment: int, size_bytes: int, created_us: int, cluster_id: str, nonce: bytes
 ) -> tuple[bytes, int]:
@@ -175,7 +174,6 @@ def decode_header(block: bytes) -> SegmentHeader | None:
     return SegmentHeader(version, segment, size_bytes, created_us, cluster_id, seed)
 
 
-# --- entries ----------------------------------------------------------------------------------------------
 def encode_entry(
     frames: Sequence[Frame], *, start: Position, seed: int, synced: Position
 ) -> tuple[list[pa.Buffer | bytes], int, list[Location]]:

@@ -103,7 +103,6 @@ class Wal:
         self._queue: queue.SimpleQueue[_Submit | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._run, name="wal-writer", daemon=True)
 
-    # --- start and end ------------------------------------------------------------------------------------
     def recover(self, *, accept_loss: bool = False) -> Recovery:
         """Reads and checks the log; changes nothing. Raises CorruptData, ConfigError (see recovery.scan)."""
         found = scan(self._directory, self._cluster_id, accept_loss=accept_loss)
@@ -169,7 +168,6 @@ class Wal:
         self._pool.stop()
         self._segments.close()
 
-    # --- writing ------------------------------------------------------------------------------------------
     @staticmethod
     def log_bytes(payload_bytes: int, frames: int = 1) -> int:
         """At most what a submit of `frames` frames takes that have `payload_bytes` together: what to reserve."""
@@ -323,7 +321,6 @@ class Wal:
         self._end = HEADER_BYTES
         return True
 
-    # --- the budget ---------------------------------------------------------------------------------------
     def reserve(self, size: int) -> bool:
         """Keeps `size` bytes (`log_bytes`) of the budget, or says that there are too few left.
 
@@ -358,7 +355,6 @@ class Wal:
     def _segments_ready(self) -> int | None:
         return self._pool.segments_ready if self._pool.disk_full else None
 
-    # --- reading and giving up segments -------------------------------------------------------------------
     def hold(self, number: int) -> bool:
         """Keeps segment `number` from being recycled until `release`; False when it is gone already."""
         return self._segments.hold(number)

@@ -79,7 +79,6 @@ class WebSocket:
         self._reading = True
         self._answered = True
 
-    # --- as its application calls it ----------------------------------------------------------------------
     def accepted(self) -> list[tuple[bytes, bytes]]:
         """The header fields of the answer that opens it. Raises Refused `invalid_parameter`."""
         handshake = ServerProtocol(select_subprotocol=_chosen)
@@ -153,7 +152,6 @@ class WebSocket:
         self._frames.send_ping(b"")
         self._flush()
 
-    # --- as its connection calls it -----------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
         self._answered = True
         self._unread += data
@@ -184,7 +182,6 @@ class WebSocket:
         )
         self.wake()
 
-    # --- frames -------------------------------------------------------------------------------------------
     def _read_on(self) -> None:
         at = 0
         while self.opened and at < len(self._unread) and self._may_read:
