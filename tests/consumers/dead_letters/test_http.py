@@ -125,6 +125,7 @@ def test_a_repeat_is_answered_and_not_copied_again(http: Http) -> None:
     assert http.end("repeat.dlq") == 1
 
 
+@pytest.mark.rule("D4")
 def test_a_crash_between_the_copy_and_the_commit_and_one_after_a_replay() -> None:
     with running_server(flush_ms=50) as server:
         http = Http(server.url)
@@ -157,6 +158,7 @@ def test_a_crash_between_the_copy_and_the_commit_and_one_after_a_replay() -> Non
         assert http.end("back") == 7
 
 
+@pytest.mark.rule("D5")
 def test_a_group_that_goes_back_gives_up_what_lies_before(http: Http) -> None:
     filled(http, "back")
     Member(http, "back", "back").bury(4)
@@ -174,6 +176,7 @@ def test_two_groups_give_up_the_same_record(http: Http) -> None:
     assert offsets == [0, 1]
 
 
+@pytest.mark.rule("D6")
 def test_not_while_lower_records_of_the_same_member_are_open(http: Http) -> None:
     filled(http, "open")
     member = Member(http, "open", "open")
@@ -251,6 +254,7 @@ def test_replay_brings_back_what_was_there(http: Http) -> None:
     assert http.end("again") == 12 + 4 + 4
 
 
+@pytest.mark.rule("D7")
 def test_replay_of_some(http: Http) -> None:
     filled(http, "some")
     member = Member(http, "some", "some")

@@ -128,6 +128,7 @@ class Giver:
         raise AssertionError("it is never answered")
 
 
+@pytest.mark.rule("D4", "D5")
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
     valkey_url: str, tmp_path: Path, seed: int

@@ -110,6 +110,7 @@ def test_the_commit_rule(valkey_url: str) -> None:
     run(scenario())
 
 
+@pytest.mark.rule("G4")
 def test_a_member_that_left_moves_only_its_partitions_and_never_comes_back(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=6)) as r:
@@ -137,6 +138,7 @@ def test_a_member_that_left_moves_only_its_partitions_and_never_comes_back(valke
     run(scenario())
 
 
+@pytest.mark.rule("G4")
 def test_a_session_expires_and_its_partitions_move(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=4)) as r:
@@ -287,6 +289,7 @@ def test_the_first_pattern_does_not_wait_for_pandas() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.rule("G1")
 def test_a_delayed_heartbeat_changes_nothing(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=4, trains=1)) as r:
@@ -306,6 +309,7 @@ def test_a_delayed_heartbeat_changes_nothing(valkey_url: str) -> None:
     run(scenario())
 
 
+@pytest.mark.rule("G1")
 def test_what_was_told_in_a_reply_that_was_lost_is_told_again(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=4)) as r:
@@ -458,6 +462,7 @@ def test_a_new_server_takes_up_what_it_finds(valkey_url: str) -> None:
     run(scenario())
 
 
+@pytest.mark.rule("G1")
 def test_a_move_that_is_called_off(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=4)) as r:

@@ -148,6 +148,7 @@ def test_who_gets_a_partition_is_told_what_was_handed_out_and_not_committed(valk
     run(scenario())
 
 
+@pytest.mark.rule("D3")
 def test_a_clean_hand_over_leaves_no_mark(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=1)) as r:

@@ -58,6 +58,7 @@ def test_killed_in_the_middle_it_is_back_with_everything(valkey: EmbeddedValkey)
     run(scenario())
 
 
+@pytest.mark.rule("G3")
 def test_after_a_restart_nothing_moves_for_one_session_timeout(valkey: EmbeddedValkey) -> None:
     async def scenario() -> None:
         async with rig(valkey.start(), FakeLog(flights=4)) as r:
@@ -87,6 +88,7 @@ def test_after_a_restart_nothing_moves_for_one_session_timeout(valkey: EmbeddedV
     run(scenario())
 
 
+@pytest.mark.rule("G5")
 def test_what_a_topic_gained_meanwhile_is_read_once_things_move_again(valkey: EmbeddedValkey) -> None:
     async def scenario() -> None:
         log = FakeLog(flights=2)
@@ -129,6 +131,7 @@ def test_an_instance_that_comes_back_meanwhile_takes_its_place(valkey: EmbeddedV
     run(scenario())
 
 
+@pytest.mark.rule("G2")
 def test_a_redis_without_its_last_second(valkey: EmbeddedValkey) -> None:
     """What was issued and forgotten is never issued again, and holds nothing."""
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from groups_rig import FakeLog, Rig, held, offsets, refusal, rig, run
 
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset
@@ -29,6 +30,7 @@ async def three(r: Rig, **fields: Any) -> dict[str, Any]:
     return told_all
 
 
+@pytest.mark.rule("G6")
 def test_a_restart_within_the_session_timeout_moves_nothing(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=6)) as r:
@@ -72,6 +74,7 @@ def test_who_does_not_come_back_in_time_is_expired_like_any_other(valkey_url: st
     run(scenario())
 
 
+@pytest.mark.rule("G4", "G7")
 def test_a_live_member_is_fenced_by_who_joins_as_its_instance(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=6)) as r:
@@ -98,6 +101,7 @@ def test_a_live_member_is_fenced_by_who_joins_as_its_instance(valkey_url: str) -
     run(scenario())
 
 
+@pytest.mark.rule("G6")
 def test_what_the_former_member_was_to_let_go_is_free(valkey_url: str) -> None:
     async def scenario() -> None:
         async with rig(valkey_url, FakeLog(flights=4)) as r:

@@ -18,6 +18,7 @@ def own(tmp_path: Path) -> Iterator[EmbeddedValkey]:
     valkey.stop()
 
 
+@pytest.mark.rule("G8")
 def test_a_group_whose_members_read_another_log_is_left_alone(own: EmbeddedValkey, tmp_path: Path) -> None:
     async def scenario() -> None:
         url = await asyncio.to_thread(own.start)

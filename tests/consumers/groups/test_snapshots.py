@@ -40,6 +40,7 @@ async def flush(r: Server) -> None:
     await r.redis.command("FLUSHALL")
 
 
+@pytest.mark.rule("O2")
 def test_an_emptied_redis_gets_its_offsets_back_before_a_member_is_told_where_to_start(
     url: str, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_what_was_committed_since_the_last_snapshot_comes_again_and_nothing_is_s
     run(scenario())
 
 
+@pytest.mark.rule("O1")
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 def test_a_first_offset_is_kept_before_the_member_is_told_of_it(url: str, tmp_path: Path, policy: str) -> None:
     async def scenario() -> None:
@@ -92,6 +94,7 @@ def test_a_first_offset_is_kept_before_the_member_is_told_of_it(url: str, tmp_pa
     run(scenario())
 
 
+@pytest.mark.rule("O1")
 def test_where_it_cannot_be_kept_nobody_is_told_of_it(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=1)) as r:
@@ -105,6 +108,7 @@ def test_where_it_cannot_be_kept_nobody_is_told_of_it(url: str, tmp_path: Path) 
     run(scenario())
 
 
+@pytest.mark.rule("O1")
 def test_an_offset_that_goes_back_is_kept_before_it_is_answered(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=1)) as r:
@@ -121,6 +125,7 @@ def test_an_offset_that_goes_back_is_kept_before_it_is_answered(url: str, tmp_pa
     run(scenario())
 
 
+@pytest.mark.rule("O1")
 def test_what_is_set_without_a_member_is_kept_before_it_is_answered(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=2)) as r:
@@ -151,6 +156,7 @@ def test_a_commit_is_answered_without_waiting_for_a_snapshot(url: str, tmp_path:
     run(scenario())
 
 
+@pytest.mark.rule("O3")
 def test_an_absent_group_is_not_new_until_all_was_read(url: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("siltlog.consumers.groups.snapshots.LOAD_WAIT_S", 0.01)
 
@@ -208,6 +214,7 @@ def test_all_groups_of_an_emptied_redis_are_listed_at_once(url: str, tmp_path: P
     run(scenario())
 
 
+@pytest.mark.rule("O4")
 def test_restoring_writes_only_what_is_absent_and_of_two_the_higher_version(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         log = log_with(tmp_path, t=3)
@@ -230,6 +237,7 @@ def test_restoring_writes_only_what_is_absent_and_of_two_the_higher_version(url:
     run(scenario())
 
 
+@pytest.mark.rule("O5")
 def test_partitions_added_later_start_at_their_beginning_after_a_loss_too(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         log = log_with(tmp_path, t=2)
@@ -314,6 +322,7 @@ def test_who_joins_waits_for_its_own_group_alone(url: str, tmp_path: Path) -> No
     run(scenario())
 
 
+@pytest.mark.rule("O6")
 def test_a_deletion_that_was_cut_short_is_finished_by_the_next(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=1)) as r:
@@ -329,6 +338,7 @@ def test_a_deletion_that_was_cut_short_is_finished_by_the_next(url: str, tmp_pat
     run(scenario())
 
 
+@pytest.mark.rule("O6")
 def test_a_group_that_is_deleted_while_it_is_saved_stays_deleted(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with server(url, log_with(tmp_path, t=1)) as r:
@@ -417,6 +427,7 @@ def test_a_server_that_is_restarted_reads_table_and_head_and_saves_what_it_left_
     run(scenario())
 
 
+@pytest.mark.rule("O7")
 def test_two_servers_on_one_redis_do_not_undo_each_others_work(url: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         ours, theirs = log_with(tmp_path / "a", t=1), log_with(tmp_path / "b", u=1)

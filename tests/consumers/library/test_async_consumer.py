@@ -100,6 +100,7 @@ def test_every_record_comes_once_in_order_however_it_is_asked_for(server: FakeSe
     in_loop(test)
 
 
+@pytest.mark.rule("M11")
 def test_who_is_cancelled_while_it_waits_has_taken_nothing(server: FakeServer) -> None:
     chosen = random.Random(7)
 
@@ -206,6 +207,7 @@ def test_what_is_done_is_committed_and_the_rest_comes_again(url: str, topic: str
         assert sum(admin.group_offsets(topic).values()) == 200
 
 
+@pytest.mark.rule("M11")
 def test_members_share_while_polls_are_cancelled(url: str, topic: str) -> None:
     """Two asynchronous members and one of threads come and go; callbacks that wait may be cut off from their poll."""
     told: list[str] = []

@@ -63,6 +63,7 @@ def offsets(url: str, group: str) -> dict[TopicPartition, int]:
         return admin.group_offsets(group)
 
 
+@pytest.mark.rule("M4")
 @pytest.mark.parametrize("hears", [True, False])
 def test_what_was_read_of_a_deleted_topic_is_not_committed_to_its_successor(url: str, topic: str, hears: bool) -> None:
     create(url, topic, "former", 5)
@@ -100,6 +101,7 @@ def test_the_successor_of_a_topic_is_read_from_its_beginning_and_the_former_is_l
     assert offsets(url, topic)[TopicPartition(topic, 0)] in (0, 12), "12 where the last poll asked for more"
 
 
+@pytest.mark.rule("M6")
 def test_a_commit_refused_for_one_partition_costs_the_member_that_one_alone(url: str, topic: str) -> None:
     other = topic + "-other"
     create(url, topic, "former", 5)
@@ -122,6 +124,7 @@ def test_a_commit_refused_for_one_partition_costs_the_member_that_one_alone(url:
     assert offsets(url, topic) == {TopicPartition(topic, 0): 12, TopicPartition(other, 0): 5}
 
 
+@pytest.mark.rule("M5")
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_handler_outlives_a_topic_that_is_deleted_while_it_is_at_work(
@@ -156,6 +159,7 @@ def test_a_handler_outlives_a_topic_that_is_deleted_while_it_is_at_work(
     assert offsets(url, topic) == expected
 
 
+@pytest.mark.rule("M5")
 @pytest.mark.parametrize("ends", ["commit", "close"])
 def test_a_topic_that_is_gone_does_not_keep_what_is_done_in_others_from_being_committed(
     url: str, topic: str, ends: str

@@ -226,6 +226,7 @@ def test_another_thread_ends_it_after_the_record_under_way(url: str, topic: str,
     assert sorted(seen + again) == list(range(40))
 
 
+@pytest.mark.rule("D8")
 def test_a_rebalance_in_the_middle(url: str, topic: str) -> None:
     publish(url, topic, 2_000)
     lock = threading.Lock()
@@ -295,6 +296,7 @@ else:
 """
 
 
+@pytest.mark.rule("D1", "D2")
 @pytest.mark.parametrize(
     ("kind", "workers", "max_attempts", "fails_first"),
     [
@@ -334,6 +336,7 @@ def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(
     assert committed(url, topic) == dict.fromkeys(range(PARTITIONS), 125)
 
 
+@pytest.mark.rule("D9")
 def test_a_stuck_worker_loses_its_partitions_and_comes_back(url: str, topic: str) -> None:
     publish(url, topic, 40)
     stuck, go_on = threading.Event(), threading.Event()

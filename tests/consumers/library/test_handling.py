@@ -295,6 +295,7 @@ class Life:
 seen: Counter[Place] = Counter()
 
 
+@pytest.mark.rule("D1", "D2", "D8")
 @pytest.mark.parametrize("seed", range(40))
 def test_every_record_is_handled_or_given_up_alone(seed: int) -> None:
     rng = random.Random(seed)

@@ -482,6 +482,7 @@ USERS = ["poll"] * 3 + ["iterate"] * 5 + ["commit", "pause", "leave"]
 DRIVERS = ["take_step"] * 6 + ["take_heartbeat", "hear"] * 3 + ["serve_flight", "land_flight"] * 3
 
 
+@pytest.mark.rule("M1", "M2")
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_no_record_is_skipped_or_handed_out_twice_and_nothing_is_committed_undone(
@@ -494,6 +495,7 @@ def test_no_record_is_skipped_or_handed_out_twice_and_nothing_is_committed_undon
         assert simulation.delivered[at] == set(log)
 
 
+@pytest.mark.rule("M2")
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_also_when_members_are_thrown_out_seek_and_retention_passes_them(

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import msgspec
+import pytest
 
 from siltlog.consumers.library.member import Beat, Goodbye, GroupMember, MemberOptions, Place, Rest
 from siltlog.infra.client.record import TopicPartition
@@ -50,6 +51,7 @@ def test_it_joins_and_then_waits_for_news() -> None:
     assert body_of(beat_of(member)) == {"generation": 5, "wait_ms": 3_000, "owned": owned}
 
 
+@pytest.mark.rule("M8")
 def test_what_was_taken_away_before_it_was_applied_is_let_go_at_once() -> None:
     member = new()
     member.heard(beat_of(member), told(5, A, B), 0.0, 0.5)
@@ -106,6 +108,7 @@ def test_whoever_does_not_poll_leaves_and_comes_back_with_the_next_poll() -> Non
     assert body_of(beat_of(member, 102.0))["generation"] == 0
 
 
+@pytest.mark.rule("M12")
 def test_who_took_its_instance_ends_it_for_good() -> None:
     member = new("a")
     assert body_of(beat_of(member))["instance_id"] == "a"

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pyarrow as pa
+import pytest
 from fake_server import Stored, fake_server
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +77,7 @@ def offsets_of(runs: list[Run]) -> dict[TopicPartition, list[int]]:
     return dict(found)
 
 
+@pytest.mark.rule("M1", "M7")
 def test_rows_come_out_by_partition_and_positions_follow_what_the_server_named() -> None:
     positions = Positions()
     for at in (A, B, OTHER):
@@ -92,6 +94,7 @@ def test_rows_come_out_by_partition_and_positions_follow_what_the_server_named()
     assert positions.uncommitted() == {}
 
 
+@pytest.mark.rule("M2")
 def test_a_reply_to_what_has_moved_meanwhile_is_left_out() -> None:
     positions = Positions()
     positions.assign(A, 0)
@@ -130,6 +133,7 @@ def test_a_problem_is_told_with_the_bounds() -> None:
     assert found.fetched.bounds == (3, 5, 90)
 
 
+@pytest.mark.rule("M1")
 def test_a_gap_behind_the_last_record_is_passed_with_it() -> None:
     positions = Positions()
     positions.assign(A, 0)
@@ -141,6 +145,7 @@ def test_a_gap_behind_the_last_record_is_passed_with_it() -> None:
     assert positions.finished({A: 20})
 
 
+@pytest.mark.rule("M3")
 def test_a_commit_whose_answer_was_lost_is_made_again() -> None:
     positions = Positions()
     positions.assign(A, 8)
@@ -227,6 +232,7 @@ def test_records_have_bytes_as_stored() -> None:
     assert second.headers == () and second.json() is None and second.text() is None
 
 
+@pytest.mark.rule("X6")
 def test_a_program_that_polls_loads_only_what_that_takes() -> None:
     """Pandas alone takes half a second; it is installed here, and many functions of pyarrow import it."""
     script = """

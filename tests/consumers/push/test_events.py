@@ -34,6 +34,7 @@ def values(records: list[dict[str, Any]]) -> list[str]:
     return [record["value"] for record in records]
 
 
+@pytest.mark.rule("U2")
 def test_the_first_event_is_an_id_alone_and_what_comes_follows(http: Http, topic: str) -> None:
     http.publish(topic, {"value": "before", "partition": 0})
     with tailing(http.url, tail(topic, "")) as stream:
@@ -79,6 +80,7 @@ def test_a_resume_never_skips_and_the_header_wins_over_the_query(http: Http, top
         assert values(stream.records(1)) == ["last"]
 
 
+@pytest.mark.rule("U1")
 def test_every_cursor_on_the_way_goes_on_where_it_stood(http: Http, topic: str) -> None:
     """Whatever was read before a cursor, and what is read from it on, is everything."""
     http.publish(topic, *({"value": f"{n}", "partition": n % 2} for n in range(1_500)))
@@ -161,6 +163,7 @@ def test_other_refusals(http: Http, topic: str) -> None:
     assert reply.headers["content-type"].startswith(names.MEDIA_EVENTS)
 
 
+@pytest.mark.rule("U1")
 def test_a_cursor_of_a_topic_that_was_made_anew_is_of_no_topic(http: Http, topic: str) -> None:
     with tailing(http.url, tail(topic)) as stream:
         stream.next()
@@ -213,6 +216,7 @@ def test_curl_shows_what_comes(http: Http, topic: str) -> None:
             curl.terminate()
 
 
+@pytest.mark.rule("U8")
 def test_a_client_that_takes_nothing_is_cut_off_and_others_go_on(http: Http, topic: str) -> None:
     """The server's limit is 400 ms here; what it holds for the slow one is no more than a write or two."""
     value = "x" * 60_000
@@ -291,6 +295,7 @@ def test_who_takes_nothing_does_not_hold_up_the_end() -> None:
             assert server.stop() == 0
 
 
+@pytest.mark.rule("U14")
 def test_a_crowded_server_asks_browsers_to_come_back(own_server: ServerProcess) -> None:
     http = Http(own_server.url)
     http.create("crowded")
@@ -361,6 +366,7 @@ def test_open_streams_are_counted(http: Http, topic: str) -> None:
     assert metric(http, 'silt_stream_records_total{kind="events"}') == sent + 1
 
 
+@pytest.mark.rule("U3")
 def test_a_topic_that_grows_is_read_whole(http: Http, topic: str) -> None:
     with tailing(http.url, tail(topic)) as stream:
         stream.next()

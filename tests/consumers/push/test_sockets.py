@@ -48,6 +48,7 @@ def values(records: list[dict[str, Any]]) -> list[str]:
 
 
 # --- a topic ----------------------------------------------------------------------------------------------
+@pytest.mark.rule("U2")
 def test_nothing_comes_before_credit_and_no_more_than_it(calls: Http, topic: str) -> None:
     numbered(topic, calls, 10)
     with talking(calls.url, f"/v1/topics/{topic}/ws?offset=earliest") as ws:
@@ -72,6 +73,7 @@ def test_nothing_comes_before_credit_and_no_more_than_it(calls: Http, topic: str
         assert len(ws.records(11)) == 11
 
 
+@pytest.mark.rule("U4")
 def test_a_cursor_goes_on_within_what_a_filter_left(calls: Http, topic: str) -> None:
     """Also where the credit ended amid the records that were looked at."""
     calls.publish(topic, *({"value": f"{n}", "key": "ab"[n % 2], "partition": n % 2} for n in range(40)))
@@ -207,6 +209,7 @@ def test_a_topic_that_ends_is_said(calls: Http, topic: str) -> None:
     assert said[-1]["error_code"] == "unknown_topic"
 
 
+@pytest.mark.rule("U8")
 def test_a_client_that_gives_credit_and_takes_nothing_is_told(calls: Http, topic: str) -> None:
     value = "x" * 60_000
     for _ in range(20):
@@ -311,6 +314,7 @@ def test_a_partition_moves_once_it_is_released(calls: Http, topic: str, group: s
         assert [at["partition"] for at in first.until("assigned")["partitions"]] == [revoked["partition"]]
 
 
+@pytest.mark.rule("U13")
 def test_a_record_that_fails_comes_again_and_then_is_a_dead_letter(calls: Http, topic: str, group: str) -> None:
     numbered(topic, calls, 4, partition=0)
     with talking(calls.url, group_path(group, topic, "&max_attempts=2")) as ws:
@@ -336,6 +340,7 @@ def test_a_record_that_fails_comes_again_and_then_is_a_dead_letter(calls: Http, 
     assert headers["silt.group"] == group
 
 
+@pytest.mark.rule("U13")
 def test_of_several_that_fail_the_first_one_comes_first(calls: Http, topic: str, group: str) -> None:
     numbered(topic, calls, 4, partition=0)
     with talking(calls.url, group_path(group, topic, "&max_attempts=2")) as ws:
@@ -370,6 +375,7 @@ def test_a_topic_that_ends_is_lost_and_the_others_go_on(calls: Http, topic: str,
         ws.until("committed")
 
 
+@pytest.mark.rule("U12")
 @pytest.mark.parametrize("kind", ["commit", "nack"])
 def test_what_is_said_late_of_a_deleted_topic_is_not_taken_for_its_successor(
     calls: Http, topic: str, group: str, kind: str
@@ -413,6 +419,7 @@ def test_what_retention_took_is_passed_over_as_the_group_says(
         assert heard[0]["offset"] == first if policy == "earliest" else heard[0]["offset"] >= first
 
 
+@pytest.mark.rule("U11")
 def test_a_member_whose_connection_broke_comes_back_to_what_it_had(calls: Http, topic: str, group: str) -> None:
     numbered(topic, calls, 4)
     with talking(calls.url, group_path(group, topic)) as ws:
@@ -467,6 +474,7 @@ def test_a_lost_connection_has_its_session_timeout(calls: Http, topic: str, grou
     until(lambda: members(calls, group) == [])
 
 
+@pytest.mark.rule("U5")
 def test_the_end_of_the_server_is_said_and_the_cursor_goes_on() -> None:
     with running_server(flush_ms=50, redis_url=NO_REDIS) as server:
         http = Http(server.url)

@@ -1,6 +1,8 @@
 import asyncio
 from collections import Counter
 
+import pytest
+
 from siltlog.infra.http.streams import Stream, Streams
 
 BEAT_SECONDS = 0.05
@@ -21,6 +23,7 @@ async def beats(stream: Stream, most: int) -> int:
     return count
 
 
+@pytest.mark.rule("U6")
 def test_every_stream_beats_again_and_again() -> None:
     async def test() -> None:
         streams = Streams(BEAT_SECONDS)
@@ -41,6 +44,7 @@ def test_every_stream_beats_again_and_again() -> None:
     asyncio.run(test())
 
 
+@pytest.mark.rule("U6")
 def test_a_thousand_idle_streams_have_one_timer() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()

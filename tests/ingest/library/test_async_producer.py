@@ -90,6 +90,7 @@ def test_every_record_lands_once_and_in_order_whatever_breaks(server: FakeServer
             last[who] = int(turn)
 
 
+@pytest.mark.rule("X5")
 def test_what_gathers_while_requests_are_under_way_travels_together(server: FakeServer) -> None:
     topic = server.topic("t", 4)
 

@@ -264,6 +264,7 @@ class Simulation:
                 last[lane] = offset
 
 
+@pytest.mark.rule("X2")
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from([0.0, 0.2, 0.6]), st.booleans())
 def test_each_record_is_decided_once_lands_once_and_in_order(
@@ -280,6 +281,7 @@ def test_each_record_is_decided_once_lands_once_and_in_order(
     assert failed == sum(value.startswith(b"bad") for value, *_ in simulation.records), "time was not over for any"
 
 
+@pytest.mark.rule("X3", "X4")
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from([500, 3_000]))
 @example(1223127738, 2, 3_000).via("a claim that got no answer arrives when nothing waits for it any more")

@@ -160,6 +160,7 @@ def test_a_changed_partition_count_places_the_records_anew(server: FakeServer) -
     assert Counter(topic.all_values()) == {b"1": 50, b"2": 50}
 
 
+@pytest.mark.rule("X3")
 @pytest.mark.parametrize("lost", ["drop_before", "drop_after"])
 def test_a_changed_partition_count_after_a_lost_answer_moves_only_what_did_not_land(
     server: FakeServer, lost: Fault
@@ -228,6 +229,7 @@ def test_a_claim_says_that_nothing_arrived(server: FakeServer) -> None:
     assert topic.values(0) == [b"a", b"b"] and server.claims == 1
 
 
+@pytest.mark.rule("X3")
 def test_a_refusal_after_a_lost_answer_is_settled_by_a_claim(server: FakeServer) -> None:
     """A topic may refuse today what it took yesterday: only the claim tells that it took nothing."""
     topic = server.topic("t")
@@ -294,6 +296,7 @@ def test_failures_are_chained_to_what_left_the_block(server: FakeServer) -> None
     assert isinstance(failed.value.__cause__, KeyError)
 
 
+@pytest.mark.rule("X4")
 def test_what_cannot_be_delivered_in_time_fails(server: FakeServer) -> None:
     server.topic("t")
     server.faults = lambda: "503"
@@ -573,6 +576,7 @@ def test_a_producer_counts_what_it_does(server: FakeServer) -> None:
     assert (metrics.requests_in_flight, metrics.records_buffered, metrics.bytes_buffered) == (0, 0, 0)
 
 
+@pytest.mark.rule("X1")
 def test_several_requests_are_in_flight_one_for_each_partition(server: FakeServer) -> None:
     server.topic("t", 4)
     together = threading.Barrier(3)

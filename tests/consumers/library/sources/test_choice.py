@@ -99,6 +99,7 @@ def test_it_never_waits(rig: Rig) -> None:
     assert rig.chosen(10**8) == TABLE
 
 
+@pytest.mark.rule("R5")
 @pytest.mark.parametrize(
     "failure",
     [ConfigError("out of reach"), problem("topic_unavailable", "away"), [refused("corrupt_data")]],

@@ -228,6 +228,7 @@ def test_columns_that_files_leave_out_are_null_or_as_stored(rig: Rig) -> None:
     assert found.rows.column("partition").to_pylist() == [0, 0, 0]
 
 
+@pytest.mark.rule("R2")
 def test_lists_are_looked_at_again(rig: Rig) -> None:
     """What others changed meanwhile holds a few seconds later: the topic is another, the log start has moved."""
     view = rig.fill(0, 40)
@@ -245,6 +246,7 @@ def test_lists_are_looked_at_again(rig: Rig) -> None:
     assert given < 10 * (table_source.LANES_MAX + 1)
 
 
+@pytest.mark.rule("R2")
 def test_another_topic_of_that_name_is_refused(rig: Rig) -> None:
     rig.fill(0, 2)
     former = rig.topic.topic_id
@@ -279,6 +281,7 @@ class TestDamage:
             assert again.error.members == {**expected, "path": f"{names.topic_path('flights')}/{damaged.path}"}
             assert again.next_offset == 100
 
+    @pytest.mark.rule("R3")
     def test_a_file_that_is_gone_for_good_is_damage(self, rig: Rig) -> None:
         rig.fill(0, 1)
         rig.path(0, 0).unlink()
@@ -286,6 +289,7 @@ class TestDamage:
         assert isinstance(found.error, CorruptData)
         assert "is missing" in found.error.detail
 
+    @pytest.mark.rule("R3")
     def test_a_file_that_was_replaced_is_not(self, rig: Rig) -> None:
         view = rig.fill(0, 8)
         (found,) = rig.read(wanted(0), records_max=5)
@@ -306,6 +310,7 @@ class TestDamage:
             table_source.TableRoot(rig.log.store.root_uri, S3Address()).open("topics/../../etc/passwd")
 
 
+@pytest.mark.rule("R7")
 class TestEnd:
     """Threads of Arrow that come back to Python while a consumer's process ends abort it."""
 
@@ -324,6 +329,7 @@ class TestEnd:
 
 
 class TestReach:
+    @pytest.mark.rule("R1")
     def test_another_cluster_at_the_same_place(self, rig: Rig) -> None:
         rig.fill(0, 1)
         rig.listings.cluster_id = "another"
@@ -356,6 +362,7 @@ class TestReach:
         assert isinstance(found.error, CorruptData)
         rig.source.close()
 
+    @pytest.mark.rule("R6")
     def test_a_store_that_fails_is_not_damage(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         rig.fill(0, 2)
         (found,) = rig.read(wanted(0), records_max=3)

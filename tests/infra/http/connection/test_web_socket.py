@@ -103,6 +103,7 @@ def test_a_handshake_without_its_key_is_refused() -> None:
         socket.accepted()
 
 
+@pytest.mark.rule("U7")
 def test_messages_come_in_order_and_wait_outside_while_there_are_many() -> None:
     pair = Pair().open()
     count = 40_000
@@ -126,6 +127,7 @@ def test_what_comes_before_it_is_open_is_heard_then() -> None:
     assert pair.woken
 
 
+@pytest.mark.rule("U7")
 def test_nothing_is_read_from_who_takes_nothing() -> None:
     pair = Pair().open()
     pair.socket.pause_writing()
@@ -146,6 +148,7 @@ def test_a_ping_that_is_answered_is_followed_by_the_next() -> None:
     assert not pair.line.aborted
 
 
+@pytest.mark.rule("U10")
 def test_who_is_silent_after_a_ping_is_given_up() -> None:
     pair = Pair().open()
     pair.socket.beat()
