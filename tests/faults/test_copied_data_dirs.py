@@ -260,6 +260,7 @@ class World:
             assert not lost, f"{place.folder.name} lost {sorted((p, o, v[:9]) for p, o, v in lost)}"
 
 
+@pytest.mark.rule("S1", "S4", "S5")
 @pytest.mark.parametrize("seed", range(8))
 def test_what_was_acknowledged_is_in_the_table_or_set_aside(tmp_path: Path, seed: int) -> None:
     world = World(tmp_path, seed)
@@ -292,6 +293,7 @@ def test_who_is_taken_over_from_hears_of_it_before_it_looks_at_its_tables(
     asyncio.run(run())
 
 
+@pytest.mark.rule("S7", "T19")
 def test_a_claim_right_behind_a_flush_is_not_taken_for_its_own(tmp_path: Path) -> None:
     async def run() -> None:
         place = Place(tmp_path / "0")
@@ -322,6 +324,7 @@ def test_a_claim_right_behind_a_flush_is_not_taken_for_its_own(tmp_path: Path) -
     asyncio.run(run())
 
 
+@pytest.mark.rule("S4")
 def test_a_flush_that_landed_unheard_is_known_by_its_records_once_the_log_of_the_table_was_cleaned(
     tmp_path: Path,
 ) -> None:

@@ -41,6 +41,7 @@ async def shown(log: PartitionLog) -> list[bytes]:
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
+@pytest.mark.rule("E4")
 def test_nothing_is_seen_or_acknowledged_before_it_is_synced(tmp_path: Path) -> None:
     async def run() -> None:
         disk = GatedDisk()
@@ -69,6 +70,7 @@ def test_nothing_is_seen_or_acknowledged_before_it_is_synced(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+@pytest.mark.rule("E4")
 def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Path) -> None:
     """Who goes on from there must not go on behind records that a crash takes away."""
 
@@ -225,6 +227,7 @@ def test_increasing_sequences_are_known_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.rule("E10")
 def test_an_outage_makes_no_producer_and_no_key_older(tmp_path: Path) -> None:
     async def run() -> None:
         day = 86_400
@@ -268,6 +271,7 @@ def last_sequences(producers: dict[str, ProducerState]) -> dict[str, int]:
     return {name: state.last_sequence for name, state in producers.items()}
 
 
+@pytest.mark.rule("E7")
 def test_no_producer_is_missing_however_much_it_sends_while_a_flush_goes_on(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_log(tmp_path, GatedDisk()) as (log, topics):
@@ -301,6 +305,7 @@ def test_no_producer_is_missing_however_much_it_sends_while_a_flush_goes_on(tmp_
     asyncio.run(run())
 
 
+@pytest.mark.rule("E3")
 def test_claims_are_beside_the_table_once_they_are_answered_and_survive_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_log(tmp_path, GatedDisk()) as (log, topics):
@@ -318,6 +323,7 @@ def test_claims_are_beside_the_table_once_they_are_answered_and_survive_a_restar
     asyncio.run(run())
 
 
+@pytest.mark.rule("E3")
 def test_a_claim_is_answered_though_the_store_is_away(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_log(tmp_path, GatedDisk()) as (log, topics):

@@ -221,6 +221,7 @@ def test_claims_keys_and_sequences_outlive_everything(make_server: StartServer) 
     assert third.stop() == 0
 
 
+@pytest.mark.rule("E11")
 @pytest.mark.slow
 def test_more_producers_than_the_log_has_room_for(make_server: StartServer) -> None:
     """The ones unused for longest are forgotten, keys are refused; the server goes on, and starts again."""

@@ -98,6 +98,7 @@ def test_the_tables_disk_is_full_or_read_only(
     check(read_table(server.root, "logs"), ledger)
 
 
+@pytest.mark.rule("P9")
 @pytest.mark.slow
 def test_the_logs_own_disk_is_full(make_server: StartServer, small_disk: SmallDisk, tmp_path: Path) -> None:
     """What does not fit is not acknowledged; with more room it goes on, and after a kill everything is there."""
@@ -121,6 +122,7 @@ def test_the_logs_own_disk_is_full(make_server: StartServer, small_disk: SmallDi
     check(read_api(Wire(server.url), "logs", 1), ledger)
 
 
+@pytest.mark.rule("W9")
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["sync", "write"])
 def test_a_log_that_cannot_be_written_ends_the_process(

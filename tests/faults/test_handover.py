@@ -41,6 +41,7 @@ def publish(wire: Wire, topic: str, values: list[str], partition: int = 0) -> in
     return first
 
 
+@pytest.mark.rule("T2")
 @pytest.mark.slow
 def test_a_second_server_is_refused_and_taking_over_fences_the_first(
     make_server: StartServer, rng: random.Random
@@ -136,6 +137,7 @@ def test_taking_over_twice_jumps_twice(make_server: StartServer) -> None:
     assert publish(Wire(last.url), "logs", ["z"]) == 2 * JUMP + 2
 
 
+@pytest.mark.rule("T3")
 def test_after_a_clean_stop_another_data_dir_goes_on_with_the_producers(make_server: StartServer) -> None:
     first = make_server("first")
     first.start()

@@ -273,6 +273,7 @@ def test_a_data_dir_of_another_root_is_refused(make_server: StartServer) -> None
     assert "belongs to another root" in said and "SILT_ROOT" in said
 
 
+@pytest.mark.rule("E8")
 def test_producer_state_that_was_removed(make_server: StartServer) -> None:
     """Audit says so; the server that knows the producers writes it anew."""
 

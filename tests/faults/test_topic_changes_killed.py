@@ -33,6 +33,7 @@ def count_at(history: list[tuple[int, list[int]]], partition: int, offset: int) 
     return held
 
 
+@pytest.mark.rule("C1", "C2")
 @pytest.mark.slow
 def test_sigkill_while_a_topic_grows(make_server: StartServer, rng: random.Random) -> None:
     server = make_server()

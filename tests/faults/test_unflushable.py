@@ -58,6 +58,7 @@ def publish_until(wire: Wire, topic: str, ledger: Ledger, refusal: str | None, b
     assert refusal is None, f"{taken} bytes were taken"
 
 
+@pytest.mark.rule("W10", "P10")
 @pytest.mark.slow
 def test_the_others_go_on(make_server: StartServer) -> None:
     server = make_server()

@@ -66,6 +66,7 @@ def test_a_large_body_on_a_thread(coding: str) -> None:
     assert asyncio.run(inflater.inflated(COMPRESS[coding](bytes(MIB)), coding, MIB)) == bytes(MIB)
 
 
+@pytest.mark.rule("B1")
 @pytest.mark.parametrize(
     ("body", "coding"),
     [(zstd_bomb(10 << 30), "zstd"), (COMPRESS["gzip"](bytes(64 * MIB)) * 160, "gzip")],
@@ -81,6 +82,7 @@ def test_ten_gigabytes_cost_no_memory(body: bytes, coding: str) -> None:
     assert error.error_code == "request_too_large"
 
 
+@pytest.mark.rule("B9")
 @pytest.mark.parametrize("coding", COMPRESS)
 def test_broken_streams_are_refused_with_the_byte(coding: str) -> None:
     whole = COMPRESS[coding](random.Random(2).randbytes(200_000))
@@ -124,12 +126,14 @@ def test_damage_is_found_or_harmless(data: st.DataObject, coding: str) -> None:
         assert out in (content * 2, content, b"")
 
 
+@pytest.mark.rule("B1")
 def test_windows_are_bounded() -> None:
     wide = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
     error = refusal(wide.compress(b"x" * 1000) + wide.flush(), "zstd")
     assert (error.error_code, "memory" in error.detail) == ("malformed_body", True)
 
 
+@pytest.mark.rule("B2")
 @pytest.mark.parametrize("coding", COMPRESS)
 def test_members_are_bounded(coding: str) -> None:
     nothing = COMPRESS[coding](b"")

@@ -274,6 +274,7 @@ def test_a_stop_does_not_keep_waiting_those_who_wait_for_the_table() -> None:
         assert replies == [200]
 
 
+@pytest.mark.rule("P8")
 @pytest.mark.slow
 def test_a_full_log_refuses_keeps_what_it_acknowledged_and_goes_on_once_it_can(tmp_path: Path) -> None:
     """The folder of the tables is gone for a while."""

@@ -16,6 +16,7 @@ from siltlog.infra.http.requests import BodyReader
 BOUND = 16 * SMALL_BYTES
 
 
+@pytest.mark.rule("P5")
 @given(st.lists(st.lists(st.integers(1, 3 * SMALL_BYTES), max_size=6), max_size=40), st.integers())
 def test_it_is_never_above_its_bound_and_all_comes_back(requests: list[list[int]], seed: int) -> None:
     rng = random.Random(seed)

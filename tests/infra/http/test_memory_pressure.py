@@ -104,6 +104,7 @@ def until_quiet(http: Http) -> None:
 
 
 # --- connections ------------------------------------------------------------------------------------------
+@pytest.mark.rule("P1")
 def test_connections_that_are_too_many_are_told_and_the_others_go_on(http: Http) -> None:
     assert http.publish("t", {"value": 1}).status == 200  # it has its connection
     with ExitStack() as stack:
@@ -130,6 +131,7 @@ def test_connections_that_are_too_many_are_told_and_the_others_go_on(http: Http)
     until_quiet(http)
 
 
+@pytest.mark.rule("P1")
 def test_a_flood_of_connections_leaves_the_open_ones_alone(http: Http) -> None:
     assert http.publish("t", {"value": 1}).status == 200
     flood = []
@@ -146,6 +148,7 @@ def test_a_flood_of_connections_leaves_the_open_ones_alone(http: Http) -> None:
     until_quiet(http)
 
 
+@pytest.mark.rule("P2")
 def test_a_request_head_that_never_ends(http: Http) -> None:
     with http.connect() as slow, http.connect() as large:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ")
@@ -183,6 +186,7 @@ def test_what_is_no_http_after_a_request_does_not_spoil_its_answer(http: Http) -
     assert http.end("t") == end + 2
 
 
+@pytest.mark.rule("P3")
 def test_requests_without_waiting_are_bounded(http: Http) -> None:
     """All that are taken are answered, in order; then the connection ends."""
     with http.connect() as connection:
@@ -197,6 +201,7 @@ def test_requests_without_waiting_are_bounded(http: Http) -> None:
 
 
 # --- memory -----------------------------------------------------------------------------------------------
+@pytest.mark.rule("P5")
 def test_slow_large_bodies_do_not_keep_others_out(http: Http, server: ServerProcess) -> None:
     """They fill the memory there is for requests, and stop: small publishes go on, large ones are told when to come
     back, and by then there is room, because who holds it and does not move is ended."""
@@ -256,6 +261,7 @@ def test_many_large_bodies_at_once_never_take_more_than_their_bound(http: Http, 
     until_quiet(http)
 
 
+@pytest.mark.rule("P6")
 def test_who_does_not_read_is_cut_off_and_costs_little(http: Http, server: ServerProcess) -> None:
     """Each asks for megabytes and takes none."""
     http.create("wide")

@@ -142,6 +142,7 @@ def test_a_body_in_parts(parts: list[bytes]) -> None:
         assert (error.error_code, error.status, error.members["limit"]) == ("request_too_large", 413, len(whole) - 1)
 
 
+@pytest.mark.rule("P4")
 def test_a_body_that_says_it_is_too_large_is_refused_unread() -> None:
     error = refusal(lambda: read(received(ends="never"), 10, "11"))
     assert error.error_code == "request_too_large"
@@ -151,6 +152,7 @@ def test_a_body_that_breaks_off() -> None:
     assert refusal(lambda: read(received(b"abc", ends="broken"))).error_code == "malformed_body"
 
 
+@pytest.mark.rule("P4")
 def test_bodies_that_come_too_slowly_are_given_up_each_by_itself() -> None:
     async def run() -> None:
         bodies = BodyReader(10, 20)

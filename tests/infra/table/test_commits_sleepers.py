@@ -191,6 +191,7 @@ def check_decided_anew(store: ObjectStore, table: TopicTable, act: Act, said: st
     check_unharmed(store, table)
 
 
+@pytest.mark.rule("T17", "T18")
 @pytest.mark.parametrize("act", [add, claim, take_over, configure, delete])
 def test_a_commit_that_slept_past_a_clean_up_is_decided_anew(tmp_path: Path, act: Act) -> None:
     store = open_store(tmp_path.as_uri())
@@ -232,6 +233,7 @@ def committing(root: str, endpoint: str, act: Act | None, words: Queue) -> None:
     words.put(said(lambda: created(store) if act is None else act(store, TopicTable.open(store, "t", CLOCK))))
 
 
+@pytest.mark.rule("T18")
 @pytest.mark.s3
 @pytest.mark.parametrize("act", [add, claim, compact, retain])
 def test_a_request_that_s3_takes_past_a_clean_up_is_decided_anew(s3_server: S3Server, tmp_path: Path, act: Act) -> None:
@@ -298,6 +300,7 @@ def test_a_stray_harms_nobody_and_goes(store: ObjectStore) -> None:
     check_unharmed(store, table)
 
 
+@pytest.mark.rule("T20")
 def test_a_checkpoint_that_somebody_names_late_is_not_gone_by(store: ObjectStore) -> None:
     late = filled(store)
     while late.snapshot.version < COMMITS:

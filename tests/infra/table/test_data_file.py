@@ -140,6 +140,7 @@ def test_times_that_no_calendar_has_are_kept(store: LocalStore) -> None:
     assert read_data_file(store, "t", file, columns=["timestamp"]).column("timestamp").combine_chunks() == times
 
 
+@pytest.mark.rule("T7", "T22")
 @pytest.mark.parametrize("compression", ["zstd", "none"])
 def test_a_flipped_byte_is_never_read_as_data(store: LocalStore, tmp_path: Path, compression: str) -> None:
     table = records(7, 400, full=True)
@@ -167,6 +168,7 @@ def test_a_flipped_byte_is_never_read_as_data(store: LocalStore, tmp_path: Path,
     assert detected > len(positions) * 0.8
 
 
+@pytest.mark.rule("T7")
 def test_every_byte_of_a_page_is_under_its_checksum(store: LocalStore, tmp_path: Path) -> None:
     value = bytes(range(256)) * 8
     file = write_data_file(store, "t", 0, records(0, 3, value=value), compression="none", now_ms=0)
@@ -196,6 +198,7 @@ def test_a_missing_or_shortened_file_is_named(store: LocalStore, tmp_path: Path)
         read_data_file(store, "t", file, columns=["offset"])
 
 
+@pytest.mark.rule("T22")
 def test_another_file_in_its_place_is_found_out(store: LocalStore, tmp_path: Path) -> None:
     file, other = written(store, "t", 0, 0, 10), written(store, "t", 0, 10, 10)
     (tmp_path / "topics/t" / other.path).replace(tmp_path / "topics/t" / file.path)

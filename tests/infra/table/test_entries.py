@@ -72,6 +72,7 @@ def test_a_file_without_statistics_is_damage(stats: str | None) -> None:
         parse_entry("t", "path", 0, entry({"add": {**ADD, "stats": stats}}))
 
 
+@pytest.mark.rule("T21")
 def test_torn_and_damaged_are_told_apart() -> None:
     info = {"commitInfo": {"siltlog.commit": "c", "siltlog.transactions": 2}}
     txns = [{"txn": {"appId": f"offset/{p}", "version": 1}} for p in range(2)]

@@ -73,6 +73,7 @@ def test_readers_of_the_log_see_a_deletion_of_data(store: ObjectStore) -> None:
     assert f'"appId":"rewrite/0","version":{table.snapshot.version}' in content
 
 
+@pytest.mark.rule("L1")
 @pytest.mark.parametrize("start", [9, 21], ids=["lowered", "above the table offset"])
 def test_a_start_is_never_lowered_nor_above_the_table_offset(store: ObjectStore, start: int) -> None:
     table = filled(store)
@@ -94,6 +95,7 @@ def test_appends_beside_it_land_and_so_does_it(store: ObjectStore) -> None:
     assert [file.first_offset for file in other.snapshot.files_of(0)] == [10, 15, 20, 25]
 
 
+@pytest.mark.rule("L2")
 def test_what_was_planned_before_another_change_does_not_land(store: ObjectStore) -> None:
     table = filled(store)
     other = TopicTable.open(store, "t", CLOCK)
@@ -126,6 +128,7 @@ def test_what_was_planned_before_another_change_does_not_land(store: ObjectStore
     assert TopicTable.open(store, "t", CLOCK).snapshot.starts[0] == 0
 
 
+@pytest.mark.rule("L2")
 def test_two_moves_and_a_rewrite_from_one_plan(store: ObjectStore) -> None:
     table = filled(store)
     for _ in range(3):

@@ -63,6 +63,7 @@ def kinds_of_commit(disk: LocalStore) -> dict[str, bytes]:
     return kinds
 
 
+@pytest.mark.rule("T21")
 def test_every_cut_of_every_commit_is_known(disk: LocalStore) -> None:
 
     for kind, content in kinds_of_commit(disk).items():
@@ -76,6 +77,7 @@ def test_every_cut_of_every_commit_is_known(disk: LocalStore) -> None:
                 pytest.fail(f"{kind} cut at {length} passed")
 
 
+@pytest.mark.rule("T13")
 def test_a_half_written_last_commit_is_set_aside(disk: LocalStore, tmp_path: Path) -> None:
     table = claimed(disk)
     append(disk, table, {0: 3, 1: 2})
@@ -127,6 +129,7 @@ def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> LocalStore:
     return disk
 
 
+@pytest.mark.rule("T13")
 @pytest.mark.parametrize("hint", ["newer", "older", "short", "empty", "zeros", "absent"])
 @pytest.mark.parametrize("cut", [None, 0, 1, 8, 0.3, 0.9, -1, "zeros", "zeroed page"])
 def test_a_half_written_checkpoint_is_set_aside(
@@ -251,6 +254,7 @@ def test_opening_syncs_the_newest_commits_and_their_files(disk: LocalStore, monk
     assert {str(disk.path(path)) for path in (".", "topics", "topics/t", LOG, "topics/t/partition=0")} <= synced
 
 
+@pytest.mark.rule("T6")
 def test_the_order_of_syncs_of_a_commit(disk: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files and folders before the commit; the entry and its folder after it and before anybody is told."""
     table = claimed(disk)

@@ -118,6 +118,7 @@ def test_every_commit_names_itself_and_asks_nothing_new_of_readers(disk: LocalSt
     assert table.snapshot.properties["delta.deletedFileRetentionDuration"] == period
 
 
+@pytest.mark.rule("T1")
 def test_only_the_owner_appends_and_only_at_the_table_offset(store: ObjectStore) -> None:
     table = claimed(store)
     append(store, table, {0: 10})
@@ -134,6 +135,7 @@ def test_only_the_owner_appends_and_only_at_the_table_offset(store: ObjectStore)
         table.append([file], {0: (10, 15)}, {0: 1}, new_id())
 
 
+@pytest.mark.rule("T2")
 def test_an_older_epoch_is_fenced_although_its_handle_is_stale(store: ObjectStore) -> None:
     old = claimed(store)
     append(store, old, {0: 4})
@@ -163,12 +165,14 @@ def test_a_claim_may_jump_and_records_what_it_jumped(disk: LocalStore) -> None:
         table.claim({0: 4}, new_id(), offsets={0: 5})
 
 
+@pytest.mark.rule("T3")
 def test_a_clean_hand_over_is_recorded(disk: LocalStore) -> None:
     table = claimed(disk)
     assert dict(table.release({0: 1, 1: 1}, new_id()).released) == {0: 1, 1: 1}
     reopened(disk, table)
 
 
+@pytest.mark.rule("T6")
 def test_what_was_not_written_as_said_is_not_committed(store: ObjectStore) -> None:
     table = claimed(store)
     file = written(store, "t", 0, 0, 5)
@@ -215,6 +219,7 @@ class Failing:
         raise OSError("the connection was lost")
 
 
+@pytest.mark.rule("T5")
 def test_a_commit_whose_answer_is_lost_is_found(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table = claimed(store)
     failing = Failing(table._handle.commit, before=False)
@@ -243,6 +248,7 @@ def test_a_commit_that_failed_on_a_disk_did_not_happen(
     assert table.outcome(commit_id, version) == "landed"
 
 
+@pytest.mark.rule("T16")
 @pytest.mark.s3
 def test_a_commit_that_may_be_under_way_to_s3_is_made_again_or_unknown(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -303,6 +309,7 @@ def test_a_log_that_went_back_is_refused(disk: LocalStore, tmp_path: Path) -> No
         stale.refresh()
 
 
+@pytest.mark.rule("T14")
 def test_a_deleted_topic_leaves_nothing_to_its_successor(store: ObjectStore) -> None:
     table = claimed(store, partitions=3)
     append(store, table, {0: 10, 2: 10})
@@ -373,6 +380,7 @@ def test_a_rewrite_changes_files_and_no_record(store: ObjectStore) -> None:
     reopened(store, table)
 
 
+@pytest.mark.rule("T4")
 def test_of_two_rewrites_from_one_snapshot_one_lands(store: ObjectStore) -> None:
     table = claimed(store)
     for _ in range(3):
@@ -444,6 +452,7 @@ def test_a_rewrite_that_would_change_records_is_refused(disk: LocalStore) -> Non
     assert table.refresh().version == version
 
 
+@pytest.mark.rule("T7")
 def test_a_damaged_source_is_not_compacted(disk: LocalStore, tmp_path: Path) -> None:
     table = claimed(disk)
     append(disk, table, {0: 2_000})

@@ -116,6 +116,7 @@ def offsets_of(store: ObjectStore, table: TopicTable, partition: int) -> list[in
     return sorted(found)
 
 
+@pytest.mark.rule("T15")
 @pytest.mark.slow
 def test_appends_rewrites_and_changes_of_many_processes(place: tuple[str, str]) -> None:
     store = open_store(place[0], s3_endpoint=place[1])
@@ -190,6 +191,7 @@ def test_of_racing_owners_the_highest_epoch_stays(place: tuple[str, str]) -> Non
     assert offsets_of(store, table, 0) == list(range(table.snapshot.offsets[0]))
 
 
+@pytest.mark.rule("T15")
 def test_an_append_beside_two_rewrites(tmp_path: Path) -> None:
     store = open_store(tmp_path.as_uri())
     table = claimed(store)

@@ -1,5 +1,6 @@
 """What is due: by bytes, by age, and within a budget of files."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def test_what_is_due_stays_due(loads: list[Load], later: float) -> None:
     assert keys == sorted(keys)
 
 
+@pytest.mark.rule("F1")
 @given(LOADS, st.integers(1, 100_000))
 def test_bytes_pins_and_age_each_suffice(item: Load, active: int) -> None:
     at = due_at(item, active)
@@ -108,6 +110,7 @@ def test_who_waits_for_the_table_is_flushed_early_within_the_budget_of_files() -
     assert due(many, NOW + 0.5) == many
 
 
+@pytest.mark.rule("F1")
 def test_what_its_topic_keeps_back_waits_and_what_is_urgent_does_not() -> None:
     held = load(age=5.0)._replace(held_seconds=NOW + 3)
     beside = load(age=2.0, partition=1)._replace(held_seconds=NOW + 3)
@@ -119,6 +122,7 @@ def test_what_its_topic_keeps_back_waits_and_what_is_urgent_does_not() -> None:
     assert due([held, early], NOW) == [early]
 
 
+@pytest.mark.rule("F5")
 def test_those_that_are_kept_back_do_not_hold_up_who_waits_for_the_table() -> None:
     held = [load(age=5.0, partition=p)._replace(held_seconds=NOW + 99) for p in range(20 * FILES_PER_SECOND_BUDGET)]
     awaited = load(age=AWAITED_SECONDS, partition=-1, awaited=True)
@@ -132,6 +136,7 @@ def test_what_was_kept_back_for_long_enough_takes_the_rest_of_its_topic_along() 
     assert due([late, younger._replace(topic="other")], NOW) == [late]
 
 
+@pytest.mark.rule("F4")
 @given(st.integers(0, 2 * EARLY_BYTES), st.floats(0, 1_000), st.integers(1, 900_000))
 def test_nothing_is_kept_back_for_longer_than_five_minutes_or_flush_ms(nbytes: int, age: float, flush_ms: int) -> None:
     until = held_until(Pace(ready_seconds=NOW + 5_000), nbytes, NOW - age, flush_ms)

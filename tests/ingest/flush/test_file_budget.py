@@ -1,5 +1,6 @@
 """How many files a topic makes: hours of flushes in a moment."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +106,7 @@ def test_a_topic_of_very_many_partitions_waits_for_five_minutes_at_most() -> Non
     assert many.commits < 60
 
 
+@pytest.mark.rule("F3")
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 100)), max_size=50), st.integers(1, 100_000))
 def test_no_burst_of_who_does_not_wait_keeps_the_rest_back_for_longer(
     spent: list[tuple[int, float]], per_hour: int
@@ -122,6 +124,7 @@ def test_limits_of_the_setting() -> None:
     assert FileBudget().pace(9, 0, FLUSH_BYTES, 5.0).ready_seconds == float("inf")
 
 
+@pytest.mark.rule("F7")
 def test_a_crowded_table_gets_larger_files_and_who_waits_for_it_waits_a_little_longer() -> None:
     budget = FileBudget(patience=4.0)
     pace = budget.pace(4, int(PER_HOUR), FLUSH_BYTES, 0.0)
@@ -147,6 +150,7 @@ def snapshot_of(count: int, *, size_bytes: int = 1_000, folder: str = "") -> Tab
     return TableSnapshot.build(1, {names.PROPERTY_PARTITIONS: "4"}, {}, files)
 
 
+@pytest.mark.rule("F6")
 def test_only_small_files_that_were_never_merged_crowd_a_table() -> None:
     assert patience_of(snapshot_of(CROWDED_FILES)) == 1.0
     assert patience_of(snapshot_of(2 * CROWDED_FILES)) == patience(2 * CROWDED_FILES, 4) > 1.0

@@ -41,6 +41,7 @@ def taken_over_after(folder: Path, table: TopicTable, operation: str) -> None:
     setattr(table, operation, overtaken)
 
 
+@pytest.mark.rule("S7", "T19")
 def test_a_topic_that_was_claimed_right_after_a_flush_is_fenced(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_log(tmp_path, Disk()) as (log, topics):
@@ -56,6 +57,7 @@ def test_a_topic_that_was_claimed_right_after_a_flush_is_fenced(tmp_path: Path) 
     asyncio.run(run())
 
 
+@pytest.mark.rule("T19")
 def test_settings_that_were_changed_right_before_a_claim_do_not_hide_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_log(tmp_path, Disk()) as (_, topics):

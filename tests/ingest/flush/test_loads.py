@@ -49,6 +49,7 @@ async def in_table(log: Log, topic: TopicLog, flusher: Flusher) -> None:
         await landed
 
 
+@pytest.mark.rule("F1")
 def test_who_waits_for_the_table_is_answered_and_the_rest_stays(tmp_path: Path) -> None:
     async def test() -> None:
         async with flushing(tmp_path) as (log, topics, flusher):
@@ -65,6 +66,7 @@ def test_who_waits_for_the_table_is_answered_and_the_rest_stays(tmp_path: Path) 
     run(test)
 
 
+@pytest.mark.rule("F2")
 def test_room_in_the_log_comes_before_the_budget_of_files(tmp_path: Path) -> None:
     async def test() -> None:
         async with flushing(tmp_path) as (log, topics, flusher):
@@ -78,6 +80,7 @@ def test_room_in_the_log_comes_before_the_budget_of_files(tmp_path: Path) -> Non
     run(test)
 
 
+@pytest.mark.rule("F2")
 def test_memory_comes_before_the_budget_of_files(tmp_path: Path) -> None:
     async def test() -> None:
         async with flushing(tmp_path) as (log, topics, _):

@@ -62,6 +62,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.rule("P11")
 @settings(max_examples=300, deadline=None)
 @given(STEPS, st.integers(0, 5))
 def test_all_it_covers_can_be_read(steps: list[tuple[str, int]], restored: int) -> None:
@@ -170,6 +171,7 @@ print(taken_bytes() - taken, head.resident_bytes - said)
 """
 
 
+@pytest.mark.rule("P11")
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks the kernel what a process takes")
 @pytest.mark.parametrize(
     ("records", "value_bytes", "batches", "by_producers", "flushed"),

@@ -1,6 +1,7 @@
 """Claimed producer epochs: no producer gets one twice, whatever is forgotten, stored and loaded again."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.rule("E2")
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_no_epoch_is_claimed_twice(steps: list[tuple[object, ...]]) -> None:

@@ -34,6 +34,7 @@ def key(text: str, body: bytes = b"1") -> IdempotencyKey:
     return idempotency_key(text, body)
 
 
+@pytest.mark.rule("E5")
 def test_a_key_is_found_by_the_partition_count_of_its_first_request() -> None:
     known = KnownKeys()
     first = known.find(key("a"), 3, 0)

@@ -207,6 +207,7 @@ def test_increasing_sequences_may_have_gaps_and_what_was_seen_is_dropped() -> No
     assert again.producers == sequencer.producers
 
 
+@pytest.mark.rule("E6")
 def test_who_began_again_after_it_was_forgotten_is_known_by_its_newest_records() -> None:
     """A stored state from before, and the records after it, whose sequences are lower."""
     sequencer = Sequencer()
@@ -231,6 +232,7 @@ def test_sequences_go_on_across_epochs_and_older_ones_are_fenced() -> None:
     assert sequencer.check(batch(0, 3, epoch=3)) == Duplicate(((0, 3),))
 
 
+@pytest.mark.rule("W7")
 def test_a_burst_longer_than_what_is_remembered_is_not_forgotten_by_a_dump() -> None:
     """All of it gathers for one group commit; the crash takes it, and the producer is known from before."""
     sequencer = Sequencer()

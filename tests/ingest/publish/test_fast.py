@@ -306,6 +306,7 @@ def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
     assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 503")
 
 
+@pytest.mark.rule("E4")
 @pytest.mark.parametrize("late", [False, True])
 def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: bool) -> None:
     async def run() -> FakeConnection:

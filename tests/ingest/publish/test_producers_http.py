@@ -45,6 +45,7 @@ def claim(http: Http, topic: str, producer: str, method: str = "POST") -> Any:
 
 
 # --- claims -----------------------------------------------------------------------------------------------
+@pytest.mark.rule("E1")
 def test_a_claim_fences_older_epochs_in_every_partition(http: Http, topic: str) -> None:
     own = {"Silt_Producer_Id": "p"}
     assert claim(http, topic, "p", "GET") == {"producer_id": "p", "producer_epoch": 0, "partitions": []}
@@ -262,6 +263,7 @@ def test_a_key_expires(http: Http) -> None:
     assert values[0] == "one" and values[-1] == "two"
 
 
+@pytest.mark.rule("E5")
 def test_a_key_is_found_after_the_topic_grew(http: Http) -> None:
     topic = f"grown-{uuid.uuid4()}"
     http.create(topic, 1)

@@ -185,6 +185,7 @@ def test_the_byte_is_that_of_the_damaged_message() -> None:
 NESTED = pa.list_(pa.struct([("a", pa.list_(pa.int8()))]))
 
 
+@pytest.mark.rule("B4")
 @pytest.mark.parametrize(
     "type_",
     [
@@ -216,6 +217,7 @@ def test_extensions_are_read_as_what_they_store() -> None:
     assert (listed(body.value, 1), listed(body.key, 1)) == ([b'{"a": 1}'], [bytes(16)])
 
 
+@pytest.mark.rule("B5")
 @pytest.mark.parametrize("lie", [-(2**31), 2**31 - 1, 13])
 def test_views_of_nulls_say_nothing(lie: int) -> None:
     """In a child: where they are read the process ends."""
@@ -241,6 +243,7 @@ def test_dictionaries_of_every_type(type_: pa.DataType) -> None:
     assert listed(body.key, 5) == [b"bb", None, b"aa", None, b"bb"]
 
 
+@pytest.mark.rule("B9")
 def test_what_follows_the_stream_is_not_dropped() -> None:
     whole = stream(of(value=TWO))
     for rest in (whole, b"\0", b"garbage"):
@@ -264,6 +267,7 @@ MANY_VIEWS = pa.Array.from_buffers(pa.binary_view(), 3_000, [None, pa.py_buffer(
 ONE_OF_MANY_VIEWS = pa.DictionaryArray.from_arrays(pa.array([0], pa.int16()), MANY_VIEWS)
 
 
+@pytest.mark.rule("B4", "B6")
 @pytest.mark.parametrize(
     "body",
     [
@@ -401,6 +405,7 @@ def damaged(rng: random.Random, body: bytes) -> bytes:
     return bytes(out)
 
 
+@pytest.mark.rule("B4")
 @pytest.mark.slow
 def test_damaged_streams_never_crash_the_process() -> None:
     """In a child, so that a crash is a failure of this test and not the end of all of them."""

@@ -228,6 +228,7 @@ def test_a_blob(record: Record) -> None:
         assert stored(again(read_batch(found), values)) == found
 
 
+@pytest.mark.rule("B14")
 def test_values_are_read_only_as_deep_as_they_can_be_published() -> None:
     """Where reading as lines or embedded gives a value, publishing it from deeper in the program takes it."""
 

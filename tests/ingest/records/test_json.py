@@ -317,6 +317,7 @@ def test_a_sequence_that_some_records_lack() -> None:
     assert (error.error_code, error.members["index"]) == ("invalid_record", ROWS_MAX)
 
 
+@pytest.mark.rule("B9")
 @pytest.mark.parametrize(
     ("body", "byte"),
     [
@@ -342,6 +343,7 @@ def test_what_is_no_json_is_refused_with_the_byte(body: bytes, byte: int) -> Non
     assert f"byte {byte}" in error.detail
 
 
+@pytest.mark.rule("B7")
 def test_records_are_counted() -> None:
     error = refusal(body_of(*[b'{"value":1}'] * (RECORDS_MAX + 1)))
     assert (error.error_code, error.members["limit"]) == ("request_too_large", RECORDS_MAX)

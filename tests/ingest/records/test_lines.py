@@ -110,6 +110,7 @@ def test_a_line_that_is_no_json_is_named(parse: Any, line: bytes, byte: int, wor
     assert words in error.detail
 
 
+@pytest.mark.rule("B13")
 def test_lines_that_are_only_json_together() -> None:
     """Three lines, three values: and no line of them is one."""
     for parse in (parse_value_lines, parse_record_lines):
@@ -147,6 +148,7 @@ def test_nothing_at_all(body: bytes) -> None:
         assert caught.value.error_code == "invalid_request"
 
 
+@pytest.mark.rule("B7")
 def test_lines_are_counted_before_they_are_made() -> None:
     assert parse_value_lines(b"1\n" * RECORDS_MAX).count == RECORDS_MAX
     for body in (b"1\n" * (RECORDS_MAX + 1), b"\n" * (RECORDS_MAX + 1)):

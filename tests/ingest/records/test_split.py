@@ -140,6 +140,7 @@ def test_a_record_that_is_too_large_is_named_with_the_limit(columns: bool) -> No
     assert refusal(fits, {"max.record.bytes": LIMIT - 1}, 2 * LIMIT).members["limit"] == LIMIT - 1
 
 
+@pytest.mark.rule("B8")
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize(
     ("config", "moves", "words"),
@@ -173,6 +174,7 @@ def test_append_time_and_no_limits(columns: bool) -> None:
     assert [row[0] for row in rows_of(part)] == [0, NOW_US, NOW_US * 10]
 
 
+@pytest.mark.rule("B8")
 @pytest.mark.parametrize("columns", [False, True])
 def test_what_was_stored_before_is_held_to_the_topics_own_limits_alone(columns: bool) -> None:
     times: list[int | None] = [0, NOW_US * 10]

@@ -66,6 +66,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
+@pytest.mark.rule("L1")
 def test_records_are_flushed_first_and_offsets_go_on(tmp_path: Path) -> None:
     async def test() -> None:
         async with node(tmp_path) as one:
@@ -157,6 +158,7 @@ def test_what_cannot_be_done_is_answered(
     run(test)
 
 
+@pytest.mark.rule("L5")
 def test_what_is_known_of_producers_is_beside_the_table_first(tmp_path: Path) -> None:
     async def test() -> None:
         async with node(tmp_path) as one:

@@ -120,6 +120,7 @@ def test_topics_that_cannot_be_changed(http: Http, name: str) -> None:
     refused(http.call("PATCH", f"/v1/topics/{name}", b"{"), 400, "malformed_body")
 
 
+@pytest.mark.rule("C4")
 def test_a_key_compacted_topic_does_not_grow(http: Http, name: str) -> None:
     http.create(name, 2, cleanup_policy="compact")
     both = {"partitions": 3, "config": {"cleanup.policy": "delete"}}
@@ -222,6 +223,7 @@ def test_a_topic_grows(http: Http, name: str) -> None:
     assert history == [{"partitions": 2, "first_offsets": []}, {"partitions": 4, "first_offsets": [1, 2]}]
 
 
+@pytest.mark.rule("C5")
 def test_clients_that_hash_learn_of_it_after_duplicates_are_answered(http: Http, name: str) -> None:
     http.create(name, 2)
     producer = {"Silt_Producer_Id": "p", "Silt_Partition_Count": "2"}
@@ -243,6 +245,7 @@ def test_clients_that_hash_learn_of_it_after_duplicates_are_answered(http: Http,
     assert http.publish(name, {"value": 2, "partition": 2, "sequence": 0}, **producer).json["records"] == [[2, 0]]
 
 
+@pytest.mark.rule("C1")
 def test_a_topic_grows_while_producers_run(http: Http, name: str) -> None:
     """Nothing is lost or doubled, and the history says of every record by which count it was placed."""
     http.create(name, 1, flush_ms=30)

@@ -131,6 +131,7 @@ def test_a_consumer_below_the_log_start_follows_its_reset_policy(
             assert found == ([*range(6, 10)] if reset == "earliest" else [])
 
 
+@pytest.mark.rule("L7")
 def test_what_a_job_moved_is_seen(http: Http, topic: str, small_server: ServerProcess) -> None:
     deleted(http, topic, 1)
     store = open_store(small_server.root)

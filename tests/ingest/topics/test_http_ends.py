@@ -166,6 +166,7 @@ def making() -> Iterator[Http]:
         yield Http(server.url)
 
 
+@pytest.mark.rule("C6")
 @pytest.mark.parametrize(
     ("record", "query", "headers", "status", "code"),
     [

@@ -54,6 +54,7 @@ class Node:
         del self.known[topic.name]
 
 
+@pytest.mark.rule("T2")
 def test_of_two_nodes_that_create_a_topic_at_once_one_has_it(tmp_path: Path) -> None:
     async def run() -> None:
         store = open_store(tmp_path.as_uri())
@@ -129,6 +130,7 @@ def test_publishing_ends_a_creation_as_it_was_begun(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.rule("C2")
 def test_however_often_a_topic_grows_its_owner_knows_its_epoch(tmp_path: Path) -> None:
     """Only so many epochs are remembered: growing takes none."""
 
@@ -143,6 +145,7 @@ def test_however_often_a_topic_grows_its_owner_knows_its_epoch(tmp_path: Path) -
     asyncio.run(run())
 
 
+@pytest.mark.rule("C3")
 def test_a_growth_without_an_answer_holds_publishes_back_until_it_is_known(tmp_path: Path) -> None:
     async def run() -> None:
         node = Node(open_store(tmp_path.as_uri()))

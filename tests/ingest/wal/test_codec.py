@@ -94,6 +94,7 @@ def test_a_payload_in_pieces_is_stored_as_if_it_were_whole(group: list[Frame], r
     assert (b"".join(cut_buffers), cut_length, cut_locations) == (b"".join(buffers), length, locations)
 
 
+@pytest.mark.rule("W1")
 @given(st.lists(frames, min_size=1, max_size=4), st.data())
 @settings(max_examples=300)
 def test_no_changed_bit_goes_unseen(groups: list[list[Frame]], data: st.DataObject) -> None:
@@ -116,6 +117,7 @@ def test_no_changed_bit_goes_unseen(groups: list[list[Frame]], data: st.DataObje
         position = head.end
 
 
+@pytest.mark.rule("W1")
 def test_an_entry_passes_only_in_its_own_segment_place_and_life() -> None:
     _, seed = header()
     frame = Frame(FrameKind.RECORDS, b"t" * 16, 0, 1, 0, 1, b"payload")

@@ -109,6 +109,7 @@ def test_a_flipped_bit_is_named_also_in_the_last_group_before_a_kill(
         flip(segment.path, bit)
 
 
+@pytest.mark.rule("W2")
 def test_damage_is_named_with_topic_partition_offsets_and_a_way_out(copied: Callable[[bool], Path]) -> None:
     folder = copied(True)
     recovery = open_wal(folder).recover()
@@ -130,6 +131,7 @@ def test_damage_is_named_with_topic_partition_offsets_and_a_way_out(copied: Call
         open_wal(folder).recover()
 
 
+@pytest.mark.rule("W2")
 def test_the_last_group_of_a_segment_is_known_synced_before_the_next_one_begins(tmp_path: Path) -> None:
     disk = SimulatedDisk(tmp_path / "running")
     wal = open_wal(disk.folder, disk)
@@ -160,6 +162,7 @@ def test_the_last_group_of_a_segment_is_known_synced_before_the_next_one_begins(
         open_wal(tmp_path / "killed").recover()
 
 
+@pytest.mark.rule("W3")
 def test_a_torn_last_group_is_cut_and_the_log_goes_on(copied: Callable[[bool], Path]) -> None:
     folder = copied(False)
     last = scan(folder, "cluster").segments[-1]
@@ -176,6 +179,7 @@ def test_a_torn_last_group_is_cut_and_the_log_goes_on(copied: Callable[[bool], P
     assert offsets(folder) == list(range(40))
 
 
+@pytest.mark.rule("W3")
 def test_a_last_group_with_a_flipped_bit_is_lost_only_when_that_is_accepted(copied: Callable[[bool], Path]) -> None:
     folder = copied(False)
     last = scan(folder, "cluster").segments[-1]

@@ -162,6 +162,7 @@ def test_acknowledged_frames_survive_any_crash(tmp_path: Path, seed: int) -> Non
     assert lives == 72
 
 
+@pytest.mark.rule("W6")
 def test_a_crash_while_starting_loses_nothing_that_was_found(tmp_path: Path) -> None:
     """The last group is in the page cache only: wherever the power goes during the start or after, it is not lost."""
     rng = random.Random(5)

@@ -168,6 +168,7 @@ def test_log_bytes_is_no_less_than_what_a_submit_takes(tmp_path: Path, sizes: li
     log.wal.close()
 
 
+@pytest.mark.rule("W7")
 def test_every_segment_begins_with_a_state_taken_on_the_submitting_thread(tmp_path: Path) -> None:
     log = Log(tmp_path).start()
     for _ in range(30):
@@ -191,6 +192,7 @@ def test_a_state_that_leaves_no_room_is_refused_before_anything_happens(tmp_path
     log.wal.close()
 
 
+@pytest.mark.rule("W4")
 def test_segments_are_given_up_oldest_first_and_recycled(tmp_path: Path) -> None:
     log = Log(tmp_path).start()
     locations = [log.put(bytes([number]) * 6500, partition=number % 2) for number in range(24)]
@@ -296,6 +298,7 @@ def test_a_changed_bit_under_a_reader_is_named(tmp_path: Path) -> None:
     log.wal.close()
 
 
+@pytest.mark.rule("W9")
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_a_failed_write_or_sync_is_fatal_and_acknowledges_nothing(tmp_path: Path, operation: str) -> None:
     log = Log(tmp_path).start()
@@ -394,6 +397,7 @@ def test_starting_on_a_full_disk_says_so(tmp_path: Path) -> None:
     assert log.files() == []
 
 
+@pytest.mark.rule("W2")
 def test_an_idle_log_marks_its_last_group_as_synced(tmp_path: Path) -> None:
     log = Log(tmp_path, marker_idle_ms=1).start()
     end = log.put(b"x" * 64)

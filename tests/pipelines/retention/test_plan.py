@@ -122,6 +122,7 @@ def snapshots(draw: st.DrawFn) -> TableSnapshot:
 limits = st.one_of(st.just(-1), st.integers(0, 120))
 
 
+@pytest.mark.rule("L3")
 @given(snapshots(), limits, limits, limits)
 def test_every_removed_record_is_expired_and_the_prefix_is_the_longest(
     snapshot: TableSnapshot, period_ms: int, bytes_max: int, records_max: int

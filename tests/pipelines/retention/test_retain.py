@@ -85,6 +85,7 @@ def test_what_has_expired_goes_and_again_there_is_nothing_to_do(place: tuple[Ser
     assert (by_rows.refresh().version, by_time.refresh().version) == versions
 
 
+@pytest.mark.rule("L6")
 def test_in_many_commits_it_comes_to_the_same(
     place: tuple[ServerSettings, ObjectStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_topic_whose_creation_was_cut_short_is_no_failure(local: tuple[ServerS
     assert isinstance(retained(settings, "begun")["begun"].error, UnknownTopic)
 
 
+@pytest.mark.rule("L5")
 def test_rows_that_alone_tell_of_a_producer_stay_until_it_would_be_forgotten(
     local: tuple[ServerSettings, ObjectStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:

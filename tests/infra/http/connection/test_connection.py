@@ -42,6 +42,7 @@ def replies(connection: socket.socket, count: int) -> bytes:
     return got
 
 
+@pytest.mark.rule("B10")
 @pytest.mark.parametrize("protocol", ["h2c", "websocket", "TLS/1.0"])
 @pytest.mark.parametrize("pieces", [1, 2, 5])
 def test_who_could_also_speak_another_protocol_is_understood_in_this_one(
@@ -105,6 +106,7 @@ def chunked(topic: str, value: bytes, behind: str, fields: str = "") -> bytes:
     return head.replace("\n", "\r\n").encode() + value + f"\r\n0\r\n{behind}\r\n".encode()
 
 
+@pytest.mark.rule("B11")
 @pytest.mark.parametrize("pieces", [1, 40])
 @pytest.mark.parametrize("offer", ["", "Connection: Upgrade\nUpgrade: h2c\n"])
 @pytest.mark.parametrize(
@@ -159,6 +161,7 @@ def test_what_follows_a_body_without_end_is_refused(http: Http, topic: str, behi
 
 
 # --- fields that come twice -------------------------------------------------------------------------------
+@pytest.mark.rule("B12")
 @pytest.mark.parametrize("way", ["", "X-Anything: the long way\n"])
 @pytest.mark.parametrize(
     "field",
