@@ -100,6 +100,7 @@ def check_no_debris(store: ObjectStore) -> None:
     assert {name for name in store.folders(topic_path) if name.startswith(names.REWRITE_PREFIX)} <= folders
 
 
+@pytest.mark.rule("J3")
 @pytest.mark.spark
 @pytest.mark.slow
 def test_compaction(spark: Any, disk: SmallDisk, tmp_path: Path) -> None:
@@ -214,6 +215,7 @@ class LostAnswers:
         monkeypatch.setattr(deltalake.transaction, "create_table_with_add_actions", create)
 
 
+@pytest.mark.rule("J4")
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_delta_copy_of_which_nobody_hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
     store = open_store((tmp_path / "lake").as_uri())
@@ -239,6 +241,7 @@ def test_a_place_with_another_delta_table(tmp_path: Path) -> None:
     assert deltalake.DeltaTable(tmp_path / "out").to_pyarrow_table().num_rows == 1
 
 
+@pytest.mark.rule("J5")
 def test_what_a_killed_export_was_writing_goes_with_the_next(tmp_path: Path) -> None:
     store = open_store((tmp_path / "lake").as_uri())
     filled(store)

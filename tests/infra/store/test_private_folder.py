@@ -49,6 +49,7 @@ def test_a_folder_goes_with_its_block(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.rule("J1")
 def test_what_a_killed_process_left_goes_and_what_another_uses_stays(
     others: list[tuple["subprocess.Popen[str]", Path]],
 ) -> None:

@@ -128,6 +128,7 @@ def newest_offsets(store: ObjectStore) -> dict[str, StoredOffset | None]:
     }
 
 
+@pytest.mark.rule("N5", "N7")
 def test_what_was_backed_up_comes_back_as_it_was(world: World) -> None:
     store = world.store("lake")
     writer = filled(store, max_record_bytes=77_777)
@@ -223,6 +224,7 @@ def test_of_old_backups_only_what_newer_ones_need_stays(world: World) -> None:
     assert rows_of(world.store("new")) == rows_of(store)
 
 
+@pytest.mark.rule("J5")
 def test_what_killed_backups_left_goes_with_a_later_one(local: World) -> None:
     filled(local.store("lake"))
     place = local.store("backups")
@@ -267,6 +269,7 @@ def test_a_dry_run_writes_nothing(local: World) -> None:
     assert not Path(local.data_dir / "a place [1]" / "new").exists() and local.store("backups").list("") == before
 
 
+@pytest.mark.rule("N10")
 def test_nothing_that_is_there_is_overwritten(local: World) -> None:
     filled(local.store("lake"), "a")
     filled(local.store("lake"), "b")
@@ -286,6 +289,7 @@ def test_nothing_that_is_there_is_overwritten(local: World) -> None:
         local.restore("lake")
 
 
+@pytest.mark.rule("N6")
 def test_again_it_is_done_already_also_when_it_went_on_since(local: World) -> None:
     filled(local.store("lake"))
     local.backup()
@@ -300,6 +304,7 @@ def test_again_it_is_done_already_also_when_it_went_on_since(local: World) -> No
         local.restore("new")
 
 
+@pytest.mark.rule("N9")
 def test_groups_go_on_where_they_were_and_not_behind_the_end(world: World) -> None:
     store = world.store("lake")
     topic_id = filled(store).table.topic_id
@@ -347,6 +352,7 @@ def test_one_bad_topic_does_not_stop_the_others(local: World) -> None:
         local.restore("other", "bad")
 
 
+@pytest.mark.rule("N8")
 def test_a_damaged_backup_is_named_and_groups_wait_for_all_topics(local: World) -> None:
     store = local.store("lake")
     filled(store, "a")
@@ -366,6 +372,7 @@ def test_a_damaged_backup_is_named_and_groups_wait_for_all_topics(local: World) 
     assert all(one.error is None for one in again.values()) and again["b"].already and not again["a"].already
 
 
+@pytest.mark.rule("N4")
 @pytest.mark.parametrize("change", ["gone", "cut"])
 def test_a_file_that_a_backup_lacks_is_named(local: World, change: str) -> None:
     writer = filled(local.store("lake"), "a")
@@ -449,6 +456,7 @@ def test_a_dry_run_finds_a_flipped_bit(world: World) -> None:
     assert world.restore("back").topics[0].error is None
 
 
+@pytest.mark.rule("N3")
 def test_a_damaged_file_is_not_backed_up(world: World) -> None:
     """Another topic is, and so is the damaged one once its file is whole again."""
     lake = world.store("lake")
@@ -480,6 +488,28 @@ def test_places_that_are_none(local: World) -> None:
         local.backup("absent")
 
 
+@pytest.mark.rule("N1")
+def test_tables_are_looked_at_before_any_file_is_copied_and_groups_first(
+    local: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other topic's name sorts before that of the groups' offsets."""
+    store = local.store("lake")
+    filled(store, "A")
+    commit_offsets(store, {"g/x/0": 1})
+    place = local.store("backups")
+    load, looked = backup_module.load, []
+
+    def noted(looked_in: ObjectStore, topic: str) -> Any:
+        looked.append((topic, len(place.list(names.BACKUP_FILES_FOLDER))))
+        return load(looked_in, topic)
+
+    monkeypatch.setattr(backup_module, "load", noted)
+    assert local.backup().backup_id is not None
+    assert looked == [(names.OFFSETS_TOPIC, 0), ("A", 0)]
+    assert len(place.list(names.BACKUP_FILES_FOLDER)) == 7
+
+
+@pytest.mark.rule("N2")
 def test_state_that_is_replaced_meanwhile(local: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server writes newer objects and retention removes the rows between, just before the table is looked at."""
     store = local.store("lake")
@@ -532,6 +562,7 @@ else:
 """
 
 
+@pytest.mark.rule("N4", "N5", "N6")
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["backup", "restore"])
 def test_killed_anywhere_and_run_again_it_comes_to_the_same(local: World, step: str) -> None:

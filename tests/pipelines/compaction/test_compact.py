@@ -303,6 +303,7 @@ def test_spark_hashes_keys_as_we_do(spark: Any) -> None:
     assert spark.sql("select xxhash64(cast(null as binary))").first()[0] == 42
 
 
+@pytest.mark.rule("H7")
 def test_a_dry_run_and_an_empty_run_start_no_spark(
     topic: TopicWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

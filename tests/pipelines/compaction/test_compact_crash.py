@@ -148,6 +148,7 @@ print([(report.error and report.error.detail, report.files_after) for report in 
 """
 
 
+@pytest.mark.rule("J1", "J2")
 @pytest.mark.slow
 def test_a_jvm_that_dies_is_told_in_a_sentence_and_others_get_another(
     topic: TopicWriter, tmp_path: Path, temporary: Path

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import xxhash
 from prices import DAY_MS, TOPIC, FakeClock, Prices, model, run, table_of
 from record_tables import CLOCK, new_id
 from s3_server import S3Server
@@ -19,7 +20,7 @@ from siltlog.pipelines.compaction import keys_plan as key_compaction_plan
 from siltlog.pipelines.compaction import rewriting
 from siltlog.pipelines.compaction.compact import compact
 from siltlog.pipelines.compaction.keys import compact_keys, keys_plan
-from siltlog.pipelines.compaction.plan import Limits
+from siltlog.pipelines.compaction.plan import Chunk, Limits
 from siltlog.pipelines.spark.session import spark_session
 from siltlog.pipelines.topics import spark_uri
 
@@ -69,6 +70,41 @@ def test_small_chunks_come_to_the_same(spark: Any, store: ObjectStore, monkeypat
     assert topic.rows() == wanted
 
 
+@pytest.mark.rule("K3")
+def test_a_chunk_that_is_overtaken_ends_the_pass(
+    spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first chunk lands, the second is overtaken, and the third is not begun."""
+    topic = Prices(store, partitions=1)
+    chooser = random.Random(6)
+    for _ in range(9):
+        topic.put(*((b"k%d" % chooser.randrange(300), b"v" * 40) for _ in range(130)))
+    run_chunk = key_compaction.run_chunk
+    ran: list[Chunk] = []
+
+    def raced(*arguments: Any) -> Any:
+        ran.append(arguments[3])
+        return None if len(ran) == 2 else run_chunk(*arguments)
+
+    monkeypatch.setattr(key_compaction, "run_chunk", raced)
+    limits = Limits(file_bytes_target=3_000, chunk_bytes_max=9_000, chunk_files_max=4)
+    table = topic.opened()
+    done = compact_keys(spark, store, table, keys_plan(store, TOPIC, table.snapshot, CLOCK), CLOCK, limits)
+    assert (done.chunks, done.raced_chunks, len(ran)) == (1, 1, 2)
+    assert 0 < topic.marks()[0] <= ran[1].files[0].first_offset
+
+
+@pytest.mark.rule("K8")
+def test_two_keys_with_one_hash_both_stay(spark: Any, store: ObjectStore) -> None:
+    one, other = b"carrier/00000001", b"carrier:\x8bm\xc4\xea\xd2\x1bZ\r"
+    assert xxhash.xxh64_intdigest(one, 42) == xxhash.xxh64_intdigest(other, 42), "as Spark hashes them"
+    topic = Prices(store)
+    topic.put((one, b"1"), (other, b"1"), (one, b"2"))
+    topic.put((b"end", b"1"))
+    run(spark, topic)
+    assert topic.kept() == [1, 2, 3]
+
+
 def test_a_topic_that_only_deletes_loses_no_key(spark: Any, store: ObjectStore) -> None:
     topic = Prices(store, cleanup_policy="delete")
     topic.put((b"a", b"1"), (b"a", b"2"))
@@ -77,6 +113,7 @@ def test_a_topic_that_only_deletes_loses_no_key(spark: Any, store: ObjectStore) 
     assert topic.kept() == [0, 1, 2]
 
 
+@pytest.mark.rule("K1")
 def test_the_youngest_are_untouched_and_supersede_nothing(spark: Any, store: ObjectStore) -> None:
     clock = FakeClock()
     topic = Prices(store, min_compaction_lag_ms=60_000)
@@ -92,6 +129,7 @@ def test_the_youngest_are_untouched_and_supersede_nothing(spark: Any, store: Obj
     assert topic.kept() == [2, 4]
 
 
+@pytest.mark.rule("K4")
 def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:
     clock = FakeClock()
     topic = Prices(store, delete_retention_ms=DAY_MS)
@@ -116,6 +154,7 @@ def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:
     assert topic.table.refresh().version == version, "no tombstone is left to wait for"
 
 
+@pytest.mark.rule("K7")
 def test_the_end_stays_though_it_is_a_tombstone(spark: Any, store: ObjectStore) -> None:
     clock = FakeClock()
     topic = Prices(store, delete_retention_ms=0)
@@ -152,6 +191,7 @@ def test_records_below_the_log_start_go_with_their_file(spark: Any, store: Objec
     assert topic.kept() == [2, 4]
 
 
+@pytest.mark.rule("K2")
 def test_rows_that_alone_tell_of_producers_stay(spark: Any, store: ObjectStore) -> None:
     topic = Prices(store)
     topic.put((b"a", b"1"), (b"a", b"2"))
@@ -196,6 +236,7 @@ def test_appends_and_another_compaction_come_between(
     assert topic.kept() == [2, 4]
 
 
+@pytest.mark.rule("K5")
 def test_settings_that_change_meanwhile_keep_the_records(
     spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +254,7 @@ def test_settings_that_change_meanwhile_keep_the_records(
     assert topic.kept() == [0, 1]
 
 
+@pytest.mark.rule("K6")
 def test_what_was_written_wrong_is_not_committed(
     spark: Any, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_expired_tombstones_make_a_partition_due() -> None:
     assert ranges_of(dirty)[0].expired_below == 0
 
 
+@pytest.mark.rule("K1")
 def test_nothing_above_the_horizon_is_looked_through() -> None:
     files = [data_file(0, 0, 10, 1), data_file(0, 10, 10, 1), data_file(0, 20, 10, 1)]
     (found,) = ranges_of(snapshot_of(files), p0=15)
@@ -138,6 +139,7 @@ def kept_ranges(draw: st.DrawFn) -> tuple[list[KeyRange], dict[str, KeptFile]]:
     return ranges, kept
 
 
+@pytest.mark.rule("K3")
 @given(
     kept_ranges(), st.sampled_from([COMPACT, TopicConfig({"cleanup.policy": "compact,delete", "retention.ms": 900})])
 )

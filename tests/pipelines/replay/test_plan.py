@@ -133,6 +133,7 @@ def test_no_two_runs_have_one_producer(one: str, other: str, first: int, second:
     assert names.replay_run_seat(one) != producers[1]
 
 
+@pytest.mark.rule("Y2")
 @given(OFFSETS, st.integers(1, 2000))
 def test_no_request_has_records_of_two_blocks(offsets: list[int], bytes_max: int) -> None:
     blocks = list(in_blocks(_tables(offsets), bytes_max))
@@ -141,6 +142,7 @@ def test_no_request_has_records_of_two_blocks(offsets: list[int], bytes_max: int
         assert len({offset // BLOCK_OFFSETS for offset in block["offset"].to_pylist()}) == 1
 
 
+@pytest.mark.rule("Y2")
 @given(OFFSETS, st.data())
 def test_a_run_that_goes_on_leaves_nothing_out(offsets: list[int], data: st.DataObject) -> None:
     """Killed within any request, of which any part may have landed."""
@@ -182,6 +184,7 @@ def test_headers_tell_where_a_record_was(headers: list[list[tuple[str, bytes | N
             assert found == own + [{"key": name, "value": value} for name, value in zip(ADDED, said, strict=True)]
 
 
+@pytest.mark.rule("Y6")
 @pytest.mark.spark
 def test_a_condition_of_spark_sql(store: ObjectStore, spark: Any) -> None:
     topic = TopicWriter(store, "events")

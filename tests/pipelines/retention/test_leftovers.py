@@ -37,6 +37,7 @@ def beside(folder: Path, *, dry_run: bool = False) -> set[str]:
     return {path for report in reports if report.topic == BESIDE_TOPICS for path in report.paths}
 
 
+@pytest.mark.rule("J5")
 def test_what_nobody_comes_back_to_goes(store: ObjectStore) -> None:
     claimed(store, "events")
     old = 2 * DAY_MS

@@ -188,6 +188,7 @@ def test_superseded_producer_state_goes(store: ObjectStore) -> None:
     assert vacuumed(store) >= {*kept[:-1]}
 
 
+@pytest.mark.rule("J5")
 def test_what_killed_processes_were_writing_goes(store: ObjectStore) -> None:
     claimed(store, TOPIC)
     paths = [

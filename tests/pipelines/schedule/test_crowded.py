@@ -16,6 +16,7 @@ from siltlog.pipelines.schedule.crowded import (
 from siltlog.pipelines.schedule.runs import NICENESS_MAX
 
 
+@pytest.mark.rule("H10")
 @given(st.integers(0, 100_000), st.integers(0, 100_000))
 def test_it_gives_way_the_less_the_more_files_there_are(few: int, more: int) -> None:
     low, high = sorted((few, more))
@@ -49,6 +50,7 @@ def test_a_run_goes_on_while_no_table_is_crowded(now: dict[str, int]) -> None:
     assert not tables.outgrown(now)
 
 
+@pytest.mark.rule("H11")
 def test_a_run_under_way_is_outgrown_once_and_the_next_begins_at_once() -> None:
     tables = CrowdedTables()
     assert tables.began({"t": 400}) == NICENESS_MAX

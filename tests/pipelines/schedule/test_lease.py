@@ -36,6 +36,7 @@ def test_one_has_it_and_another_gets_it_once_it_is_given_back(store: ObjectStore
     assert found is not None and found[1].runner == "b"
 
 
+@pytest.mark.rule("H1")
 def test_from_one_that_is_gone_it_is_taken_after_a_whole_lease_of_silence(store: ObjectStore) -> None:
     clock = MovedClock(0)
     gone, waits = lease(store, clock, "a"), lease(store, clock, "b")
@@ -71,6 +72,7 @@ def test_who_could_not_hear_that_it_wrote_has_it(store: ObjectStore, monkeypatch
     assert one.take() and one.held
 
 
+@pytest.mark.rule("H2")
 def test_a_writer_that_comes_after_many_others_does_not_have_it(store: ObjectStore) -> None:
     """Its number was deleted meanwhile, so it can be written again."""
     clock = MovedClock(0)
@@ -94,6 +96,7 @@ def test_what_cannot_be_read_is_nobodys(store: ObjectStore) -> None:
     assert found is not None and found[0] == 42
 
 
+@pytest.mark.rule("H1")
 def test_of_many_that_want_it_at_once_one_gets_it(store: ObjectStore) -> None:
     clock = MovedClock(0)
     contenders = [lease(store, clock, str(number)) for number in range(8)]
@@ -113,6 +116,7 @@ def test_of_many_that_want_it_at_once_one_gets_it(store: ObjectStore) -> None:
     assert sum(contender.held for contender in contenders) == 1
 
 
+@pytest.mark.rule("H1")
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.sampled_from(["take", "renew", "release", "nothing"]), st.integers(0, 120)),

@@ -99,6 +99,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.mark.rule("H4")
 def test_a_server_runs_its_jobs_and_ends_them_with_itself(
     tmp_path: Path, capsys: Capture, processes_in: Callable[[Path], list[str]]
 ) -> None:
@@ -229,6 +230,7 @@ def test_live_files_are_asked_of_the_server_now_and_then(
     assert schedule.LiveFilesOfServer("http://127.0.0.1:1", SystemClock())() == {}
 
 
+@pytest.mark.rule("H10", "H12")
 def test_a_job_gives_way_and_ends_with_who_began_it(server: ServerProcess, tmp_path: Path) -> None:
     Http(server.url).create("long")
     parent = subprocess.Popen(

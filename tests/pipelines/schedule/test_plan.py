@@ -1,5 +1,6 @@
 """Which runs are due, over a clock that only the test moves."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,7 @@ def test_a_clock_that_was_wrong_keeps_nothing_from_running() -> None:
     assert [run.job for run in due_runs(CRONS, handled, START_US + 5 * MINUTE_US)] == ["compact"]
 
 
+@pytest.mark.rule("H8")
 @given(
     st.lists(
         st.tuples(st.integers(1, 200), st.booleans(), st.booleans()).map(

@@ -1,5 +1,6 @@
 """The runner of a schedule, with real children, a real store, and a clock that only the test moves."""
 
+import os
 import sys
 import threading
 import time
@@ -104,6 +105,7 @@ def states(store: ObjectStore) -> dict[str, JobState]:
     return found[1].jobs
 
 
+@pytest.mark.rule("H3")
 def test_jobs_begin_when_they_are_due_and_no_sooner(rig: Rig, store: ObjectStore) -> None:
     assert 0 < rig.scheduler.step() <= 30
     assert rig.begun == []
@@ -145,6 +147,7 @@ def test_one_that_fails_stops_no_other_and_says_why(rig: Rig) -> None:
     assert rig.outcomes()[1::2] == [("compact", "succeeded"), ("retain", "succeeded"), ("vacuum", "succeeded")]
 
 
+@pytest.mark.rule("H9")
 def test_a_long_job_holds_up_no_quick_one_and_does_not_pile_up(rig: Rig) -> None:
     rig.commands["compact"] = FOR_EVER
     rig.scheduler.step()
@@ -166,6 +169,7 @@ def test_a_long_job_holds_up_no_quick_one_and_does_not_pile_up(rig: Rig) -> None
     assert rig.jobs().count("compact") == 2, "what was missed meanwhile comes to one run"
 
 
+@pytest.mark.rule("H3", "H8")
 def test_what_was_missed_in_a_stop_is_run_once_and_what_was_stopped_is_run_again(store: ObjectStore) -> None:
     clock = MovedClock(START_US)
     first = Rig(store, clock, {"compact": FOR_EVER})
@@ -198,6 +202,7 @@ def test_what_was_missed_in_a_stop_is_run_once_and_what_was_stopped_is_run_again
     assert third.begun == []
 
 
+@pytest.mark.rule("H8")
 def test_what_was_missed_waits_until_a_start_is_over(store: ObjectStore) -> None:
     clock = MovedClock(START_US)
     before = Rig(store, clock, {})
@@ -256,6 +261,7 @@ def test_who_loses_the_right_ends_its_jobs_and_the_next_begins_them_anew(store: 
     assert abandoned.run_id == stopped.run_id, "whoever tells first is believed"
 
 
+@pytest.mark.rule("H4")
 def test_a_run_that_ended_with_its_runner_is_told_by_the_next(store: ObjectStore) -> None:
     clock = MovedClock(START_US)
     killed = Rig(store, clock, {"compact": FOR_EVER}, compact=CRONS["compact"])
@@ -309,6 +315,7 @@ def test_what_nobody_could_be_told_of_is_told_later(store: ObjectStore) -> None:
     assert ("compact", "interrupted") in second.outcomes(), "it goes with the right to run the schedule"
 
 
+@pytest.mark.rule("H5")
 def test_a_table_with_many_files_does_not_wait_for_the_time_of_compaction(rig: Rig) -> None:
     def compactions(files: int, seconds: float = 5) -> int:
         """After so many seconds with so many files in a table."""
@@ -336,6 +343,7 @@ def test_a_table_with_many_files_does_not_wait_for_the_time_of_compaction(rig: R
     assert rig.log.events().count("a job of the schedule is not run") == 1
 
 
+@pytest.mark.rule("H11")
 def test_a_compaction_that_gave_way_too_much_is_begun_anew(rig: Rig) -> None:
     rig.commands["compact"] = FOR_EVER
     rig.files["busy"] = 400
@@ -407,6 +415,7 @@ def test_a_store_that_is_away_is_waited_for(store: ObjectStore, monkeypatch: pyt
     assert sorted(rig.jobs()) == ["compact", "retain"]
 
 
+@pytest.mark.rule("H6")
 def test_on_a_full_disk_vacuum_makes_room(rig: Rig, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The right to run jobs cannot be written there, so nobody would ever get it."""
     rig.commands["compact"] = FOR_EVER
@@ -437,6 +446,22 @@ def test_on_a_full_disk_vacuum_makes_room(rig: Rig, store: ObjectStore, monkeypa
     assert {"compact", "retain"} <= set(rig.jobs()[4:])
 
 
+@pytest.mark.rule("H13")
+def test_a_group_is_killed_while_its_number_is_still_taken(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    killpg, taken = os.killpg, []
+
+    def kill(group: int, number: int) -> None:
+        taken.append(Path(f"/proc/{group}").exists())
+        killpg(group, number)
+
+    monkeypatch.setattr(os, "killpg", kill)
+    ended = threading.Event()
+    JobProcess("quick", ["true"], {}, rig.log, ended.set)
+    assert ended.wait(WAIT_SECONDS)
+    assert taken == [True]
+
+
+@pytest.mark.rule("H13")
 def test_nothing_of_a_job_is_left_and_a_flood_of_lines_is_cut(rig: Rig) -> None:
     """What a job started goes with it, whether it ends by itself or does not listen."""
     leaves = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, file=sys.stderr)"

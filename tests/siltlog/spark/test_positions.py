@@ -36,6 +36,7 @@ positions = st.dictionaries(
 IN_ORDER = Bounds(10, 50, 100)
 
 
+@pytest.mark.rule("Q1")
 @given(positions)
 def test_a_checkpoint_reads_back_and_is_always_written_alike(stands: dict[str, TopicPosition]) -> None:
     text = json.dumps(to_json(stands))
@@ -83,6 +84,7 @@ def test_a_limited_stream_reads_every_offset_once(ends: list[int], count_max: in
     assert sorted(read) == [(number, offset) for number, last in enumerate(ends) for offset in range(last)]
 
 
+@pytest.mark.rule("Q9")
 @given(st.integers(0, 10**9), st.integers(1, 10**6), st.integers(1, 100))
 def test_a_limit_does_not_count_offsets_before_the_first_record(hole: int, count: int, count_max: int) -> None:
     end = {"t": TopicPosition("id", {0: hole + count})}
@@ -94,6 +96,7 @@ def test_a_limit_does_not_count_offsets_before_the_first_record(hole: int, count
 logs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, GAP_OFFSETS * 3), st.integers(1, GAP_OFFSETS)), max_size=4)
 
 
+@pytest.mark.rule("Q9")
 @given(logs, st.integers(0, 2 * OFFSET_JUMP), st.integers(1, 3 * OFFSET_JUMP))
 def test_what_take_overs_jumped_over_is_not_read(runs: list[tuple[int, int, int]], start: int, count: int) -> None:
     """`runs` are the log's offsets: in each stretch between multiples of OFFSET_JUMP those from one on."""
@@ -113,6 +116,7 @@ def test_what_take_overs_jumped_over_is_not_read(runs: list[tuple[int, int, int]
     assert sum(part.end - part.start for part in parts) <= records + 4 * 4 * GAP_OFFSETS
 
 
+@pytest.mark.rule("Q8")
 @given(st.lists(st.integers(1, 40), max_size=20), st.integers(1, 60))
 def test_small_parts_are_read_together(sizes: list[int], records_max: int) -> None:
     parts = [Part(Span("t", "id", number, 5, 5 + size), IN_ORDER, 0) for number, size in enumerate(sizes)]

@@ -70,6 +70,7 @@ def staging(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "staged here [1]"
 
 
+@pytest.mark.rule("Q2", "Q4")
 def test_a_batch_lands_once_and_in_order(http: Http, staging: Path) -> None:
     http.create("spark-once", 1)
     publish(sink_of(http, "spark-once", staging), 0, ["a", "b"], [], ["c"])
@@ -101,6 +102,7 @@ def test_what_killed_writers_left_goes_a_day_later(http: Http, staging: Path) ->
     assert left_in(staging) == [f"published/{2:020d}", "writer"]
 
 
+@pytest.mark.rule("Q3")
 def test_a_batch_from_before_is_refused(http: Http, staging: Path) -> None:
     http.create("spark-back", 1)
     sink = sink_of(http, "spark-back", staging)
@@ -111,6 +113,7 @@ def test_a_batch_from_before_is_refused(http: Http, staging: Path) -> None:
     assert left_in(staging) == [f"published/{5:020d}", "writer"]
 
 
+@pytest.mark.rule("Q3")
 def test_what_was_decided_and_not_published_comes_first(http: Http, staging: Path) -> None:
     http.create("spark-decided", 1)
     sink = sink_of(http, "spark-decided", staging)
@@ -121,6 +124,7 @@ def test_what_was_decided_and_not_published_comes_first(http: Http, staging: Pat
     assert values(http, "spark-decided") == ["a", "b"]
 
 
+@pytest.mark.rule("Q6")
 def test_an_abort_leaves_what_a_batch_is_to_be_ended_with(http: Http, staging: Path) -> None:
     http.create("spark-abort", 1)
     sink = sink_of(http, "spark-abort", staging)
@@ -161,6 +165,7 @@ def test_a_batch_that_was_begun_is_ended_as_it_was(http: Http, staging: Path) ->
     assert values(http, "spark-begun") == ["a", "b", "x" * 2000, "c"]
 
 
+@pytest.mark.rule("Q2")
 def test_a_driver_that_is_killed_while_it_publishes(http: Http, staging: Path) -> None:
     """Its batch is ended by the next with the same records, though the topic grew and the next has others."""
     topic = "spark-killed"
@@ -184,6 +189,7 @@ def test_a_driver_that_is_killed_while_it_publishes(http: Http, staging: Path) -
     assert left_in(staging) == [f"published/{8:020d}", "writer"]
 
 
+@pytest.mark.rule("Q4", "Q5")
 def test_what_the_server_has_forgotten_is_not_published_twice(http: Http, staging: Path) -> None:
     """A batch that was begun, perhaps, longer ago than the topic remembers producers."""
     http.create("spark-forgotten", 1, producer_expiration_ms=60_000)

@@ -84,6 +84,7 @@ class Query:
         return found
 
 
+@pytest.mark.rule("Q8")
 def test_a_batch_reads_the_table_and_the_head(session: Any, server: ServerProcess, admin: Admin) -> None:
     admin.create_topic("batch", 2)
     publish(server, "batch", 0, 300, acks="table")
@@ -137,6 +138,7 @@ def test_a_batch_is_read_by_offsets_and_times(session: Any, server: ServerProces
         reading(session, server, "none").count()
 
 
+@pytest.mark.rule("Q1")
 def test_a_stream_goes_on_where_its_checkpoint_ends(
     session: Any, server: ServerProcess, admin: Admin, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_what_retention_or_a_deletion_took_is_told_or_left_out(
     assert query.take() == list(range(100, 105))
 
 
+@pytest.mark.rule("Q10")
 def test_a_topic_that_is_gone_leaves_the_others(
     session: Any, server: ServerProcess, admin: Admin, tmp_path: Path
 ) -> None:
@@ -245,6 +248,7 @@ def test_a_stream_is_written_once(session: Any, server: ServerProcess, admin: Ad
     assert row.headers[0].key == "was"
 
 
+@pytest.mark.rule("Q11")
 def test_a_batch_is_written(session: Any, server: ServerProcess, admin: Admin) -> None:
     admin.create_topic("written", 2)
     frame = session.range(0, 1000, numPartitions=4).selectExpr(

@@ -416,6 +416,7 @@ def test_a_content_is_known_again_and_another_is_not(tmp_path: Path) -> None:
 # --- chunks ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("I2")
 @given(st.data())
 def test_chunks_are_the_same_however_the_records_came(data: st.DataObject) -> None:
     values = [b"x" * data.draw(st.integers(0, 40)) for _ in range(data.draw(st.integers(0, 60)))]

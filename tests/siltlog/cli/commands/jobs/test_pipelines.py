@@ -18,6 +18,7 @@ from siltlog.infra.client.admin import Admin
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.store.store import open_store
 from siltlog.ingest.library.producer import Producer
+from siltlog.pipelines.compaction import compact as job
 from siltlog.pipelines.spark.session import spark_session
 from siltlog.testing import running_server
 
@@ -66,6 +67,23 @@ def test_a_data_directory_that_is_named_is_meant(
     assert [entry["topic"] for entry in found["vacuumed"]] == ["events"]
     root = f"{data_dir.as_uri()}/lake"
     assert run(["vacuum", "--dry-run", "--topic", "events", "--root", root, "--data-dir", str(tmp_path)]) == 0
+
+
+@pytest.mark.rule("H7")
+@pytest.mark.parametrize(("run_id", "files_min"), [("", 1), ("a-run", 20)], ids=["by hand", "by the schedule"])
+def test_only_a_run_of_the_schedule_waits_for_files(
+    run_id: str, files_min: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def compacted(*_: object, **options: object) -> list[object]:
+        asked.append(options["files_min"])
+        return []
+
+    monkeypatch.setattr(job, "compact_topics", compacted)
+    monkeypatch.setenv(names.ENV_RUN_ID, run_id)
+    assert run(["compact", "--root", tmp_path.as_uri()]) == 0
+    assert asked == [files_min]
 
 
 @pytest.mark.parametrize("command", ["compact", "vacuum"])

@@ -132,6 +132,7 @@ def test_what_went_out_comes_back(
     assert stored(http, narrow, 0)[-8:] == stored(http, topic, 0)
 
 
+@pytest.mark.rule("Y9")
 def test_a_plain_delta_copy(http: Http, topic: str, tmp_path: Path, capsys: Capture) -> None:
     to = tmp_path / "a copy [1]"
     for records in (2 * len(RECORDS), 0):
@@ -174,6 +175,7 @@ def test_the_last_records_and_those_of_the_last_hours(http: Http, topic: str, tm
     assert "other records" in done(capsys, *command, "36501d", status=1)["detail"]
 
 
+@pytest.mark.rule("Y8", "Y10")
 def test_killed_in_the_middle_and_run_again(
     http: Http, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +363,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.rule("Y11")
 @pytest.mark.parametrize("form", ["ndjson", "csv", "parquet"])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS)

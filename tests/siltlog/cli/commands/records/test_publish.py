@@ -117,6 +117,7 @@ def test_a_file_is_published_once_and_again_when_that_is_said(
     assert f"{ROWS} records of {events} had been published by an earlier run" in capsys.readouterr().err
 
 
+@pytest.mark.rule("I1")
 @pytest.mark.parametrize("keys", [["--key-from", "/user/name"], []], ids=["keyed", "keyless"])
 def test_killed_in_the_middle_and_run_again(
     server: ServerProcess, http: Http, topic: str, events: Path, keys: list[str], capsys: Capture
@@ -142,6 +143,7 @@ def test_parquet_goes_on_too(server: ServerProcess, http: Http, topic: str, tmp_
     assert_once_and_in_order(http, topic)
 
 
+@pytest.mark.rule("I3", "I4")
 def test_a_topic_that_grew_meanwhile(
     server: ServerProcess, http: Http, topic: str, events: Path, capsys: Capture
 ) -> None:
@@ -172,6 +174,7 @@ def test_the_server_is_killed_meanwhile(tmp_path: Path, events: Path) -> None:
         assert_once_and_in_order(http, "events")
 
 
+@pytest.mark.rule("I5")
 def test_of_two_that_run_at_once_one_is_told(
     server: ServerProcess, http: Http, topic: str, events: Path, capsys: Capture
 ) -> None:

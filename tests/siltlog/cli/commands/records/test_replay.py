@@ -154,6 +154,7 @@ def http_root(http: Http) -> str:
     return uri.removeprefix("file://").removesuffix("/topics/flights")
 
 
+@pytest.mark.rule("Y3", "Y4")
 def test_who_goes_on_with_a_run_fences_who_is_still_at_it_also_when_the_target_grew(
     http: Http, flights: str, topic: str, capsys: Capture
 ) -> None:
@@ -165,6 +166,7 @@ def test_who_goes_on_with_a_run_fences_who_is_still_at_it_also_when_the_target_g
     assert_once(http, flights, topic)
 
 
+@pytest.mark.rule("Y4")
 def test_who_has_the_run_goes_on_when_one_that_lost_it_takes_a_partition_once_more(
     http: Http, flights: str, topic: str
 ) -> None:
@@ -192,6 +194,7 @@ def test_what_a_deleted_topic_had(http: Http, topic: str, capsys: Capture) -> No
     assert [record["value"] for record in http.read(into, 1, "values=text")] == ["precious"]
 
 
+@pytest.mark.rule("Y1")
 def test_into_itself_ends_where_it_ended(http: Http, topic: str, capsys: Capture) -> None:
     for number in range(3):
         http.publish(topic, {"value": f"v{number}", "partition": number % 2, "headers": {"own": "1"}})
@@ -287,6 +290,7 @@ def test_a_record_that_is_refused_is_named_and_the_run_goes_on_once_it_may(
     assert [len(record["value"]) for record in http.read(into, 1, "values=text")] == [1, 500, 1]
 
 
+@pytest.mark.rule("Y5", "Y7")
 def test_a_run_that_stopped_too_long_ago_is_not_guessed_at(
     http: Http, topic: str, flights: str, capsys: Capture
 ) -> None:
