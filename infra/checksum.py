@@ -13,7 +13,7 @@ def crc32c(data: pa.Buffer | bytes, start: int = 0) -> int:
 
 
 def crc32c_in_pieces(data: pa.Buffer) -> int:
-    """As `crc32c`, and other threads run between the pieces."""
+    """Gives the same as `crc32c`, and lets other threads run between the pieces."""
     crc = 0
     for first in range(0, data.size, _PIECE_BYTES):
         crc = crc32c(data.slice(first, min(_PIECE_BYTES, data.size - first)), crc)
@@ -21,7 +21,7 @@ def crc32c_in_pieces(data: pa.Buffer) -> int:
 
 
 def crc32c_of(source: pa.NativeFile, piece_bytes: int) -> int:
-    """Of all that `source` has from its position on, with `piece_bytes` of it in memory at a time."""
+    """Gives the CRC32C of `source` from its position to its end, with `piece_bytes` of it in memory at a time."""
     crc = 0
     while (piece := source.read_buffer(piece_bytes)).size:
         crc = crc32c(piece, crc)

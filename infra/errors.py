@@ -207,7 +207,7 @@ def problem(
 
 
 def of_the_record(error: SiltlogError) -> str:
-    """What is wrong with a record that was refused, without its index: that counts the records of a request, which is
+    """Says what is wrong with a refused record, without its index. The index counts the records of a request, which is
     not what somebody counts who has sent them one by one, or in a file."""
     head = f"record {error.members.get('index')}"
     rest = error.detail.removeprefix(head)
@@ -217,7 +217,7 @@ def of_the_record(error: SiltlogError) -> str:
 
 
 def on_one_line(error: BaseException) -> str:
-    """What a foreign error says, as part of a sentence of ours: Arrow's come in several lines."""
+    """Puts a foreign error's text on one line, as part of a sentence of ours: Arrow's come in several lines."""
     return " ".join(str(error).split()).rstrip(".")
 
 

@@ -5,7 +5,7 @@ import re
 from siltlog.infra.errors import SiltlogError, problem
 
 INTEGER_MAX = 2**53 - 1
-"""What every JSON parser reads exactly (RFC 8259, section 6)."""
+"""The largest integer that every JSON parser reads exactly (RFC 8259, section 6)."""
 PARTITION_MAX = 2**31 - 1
 EPOCH_MAX = 2**31 - 1
 _DIGITS_MAX = 20

@@ -12,7 +12,7 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
 _REGION = re.compile(r"(?!-)(?![0-9]+$)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
 _HOST = re.compile(r"((?!-)[A-Za-z0-9-]{1,63}(?<!-)\.)*(?!-)[A-Za-z0-9-]{1,63}(?<!-)\.?", re.ASCII)
-"""What the AWS SDK takes for one: no '_'."""
+"""A host as the AWS SDK takes it: without '_'."""
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s@]+", re.ASCII)
 
 
@@ -24,7 +24,7 @@ class RootParts(NamedTuple):
 
 
 def root_parts(uri: str) -> RootParts:
-    """Of `file:///path` or `s3://bucket/prefix`."""
+    """Splits `file:///path` or `s3://bucket/prefix`."""
     parts = _split(uri)
     if parts.query or parts.fragment:
         raise ValueError(f"{uri!r} is not a location: a '?' in it is written %3F, and a '#' %23")

@@ -25,7 +25,7 @@ def name_problem(name: str) -> str | None:
 
 
 TOPIC_PATTERN = re.compile(rf"{NAME_PATTERN.pattern}(?:{re.escape(DEAD_LETTER_SUFFIX)}){{0,2}}")
-"""What a topic that is there may be called: dead letters have the longest of names, and their suffix."""
+"""Any name an existing topic may have: topics of dead letters have the longest, with their suffix."""
 
 
 def readable_topic_problem(name: str) -> str | None:
@@ -43,7 +43,7 @@ def idempotent_producer(key_hash: str, body_hash: str, partitions: int) -> str:
 
 
 def dead_letter_producer(group: str, topic_id: str, partition: int, line: int) -> str:
-    """Who copies what a group gives up in a partition; its sequences are offsets there.
+    """Names the producer that copies what a group gives up in a partition; its sequences are offsets there.
 
     When the group goes back and gives up what lies before, the next in `line` does.
     """
@@ -56,12 +56,15 @@ def replay_prefix(replay_id: str) -> str:
 
 
 def replay_producer(replay_id: str, chosen: str, topic_id: str, partition: int) -> str:
-    """Who brings dead letters of a partition back; its sequences are their offsets. `chosen` says which were asked."""
+    """Names the producer that brings a partition's dead letters back; its sequences are their offsets.
+
+    `chosen` says which were asked for.
+    """
     return f"{replay_prefix(replay_id)}{chosen}/{topic_id}/{partition}"
 
 
 def replay_run_producer(run: str, partition: int) -> str:
-    """Who publishes what a run of `silt replay` reads from a partition; its sequences are the offsets there."""
+    """Names the producer of what a run of `silt replay` reads from a partition; its sequences are the offsets there."""
     return f"replay-{run}-{partition}"
 
 
@@ -94,7 +97,7 @@ JOBS_TOPIC = "_jobs"
 
 
 def job_producer(run_id: str) -> str:
-    """Who publishes a run to JOBS_TOPIC, so that it is there once however often it is told."""
+    """Names the producer that publishes a run to JOBS_TOPIC, so that it is there once however often it is told."""
     return f"run:{run_id}"
 
 
@@ -104,7 +107,7 @@ def offset_key(group: str, topic_id: str, partition: int) -> bytes:
 
 
 def dead_letter_topic(topic: str) -> str:
-    """Of the records of `topic` that were given up on."""
+    """Names the topic of the records of `topic` that were given up on."""
     return topic + DEAD_LETTER_SUFFIX
 
 
@@ -127,7 +130,7 @@ WAL_SPARE_SUFFIX = ".spare"
 
 STRANDED_SUFFIX = ".arrow"
 STRANDED_NOTE_SUFFIX = ".published"
-"""Of a file beside stranded records: to which topic they are being published, or were."""
+"""The file beside stranded records that says to which topic they are being published, or were."""
 
 
 def stranded_file(topic: str, topic_id: str, partition: int, epoch: int, first_offset: int) -> str:
@@ -144,7 +147,7 @@ TOPICS_FOLDER = "topics"
 CLUSTER_FOLDER = "cluster"
 CLUSTER_ID_OBJECT = "cluster/id"
 CLAIMED_OBJECT = "cluster/claimed"
-"""Which start of a server claimed partitions last: other servers look at it."""
+"""The object that says which start of a server claimed partitions last: other servers look at it."""
 STAGING_FOLDER = "staging"
 """Batches that Spark writers have still to publish: a folder for each writer."""
 STAGED_FILES = "files"
@@ -153,7 +156,7 @@ SCHEDULE_FOLDER = "cluster/schedule"
 PRIVATE_FOLDER = "cluster/private"
 """Folders of running processes, on a local root only."""
 REPLAY_FOLDER = "cluster/replay"
-"""What runs of `silt replay` are to do, and how far they are."""
+"""The folder that says what runs of `silt replay` are to do, and how far they are."""
 PARTITION_COLUMN = "partition"
 REWRITE_PREFIX = "rewrite-"
 STATE_FOLDER = "_state"
@@ -231,7 +234,7 @@ def backup_begun(backup_id: str) -> str:
 
 
 def backup_topic(backup_id: str, topic: str) -> str:
-    """What a topic's table was: properties, app transactions, the list of its files."""
+    """Names the object that says what a topic's table was: properties, app transactions, the list of its files."""
     return f"{BACKUPS_FOLDER}/{backup_id}/topics/{topic}.json"
 
 
@@ -347,7 +350,7 @@ MEDIA_ARROW = "application/vnd.apache.arrow.stream"
 MEDIA_PROBLEM = "application/problem+json"
 MEDIA_EVENTS = "text/event-stream"
 SUBPROTOCOL = "silt.v1"
-"""What is spoken over a WebSocket."""
+"""The protocol spoken over a WebSocket."""
 ARROW_METADATA_KEY = "silt"
 """Schema metadata of an Arrow reply to POST /v1/fetch: JSON of its `partitions`."""
 
@@ -432,10 +435,10 @@ ENV_RUN_ID = "SILT_RUN_ID"
 ENV_S3_ENDPOINT = "SILT_S3_ENDPOINT"
 ENV_S3_REGION = "SILT_S3_REGION"
 ENV_OF_CLIENTS = (ENV_URL, ENV_S3_ENDPOINT, ENV_S3_REGION, ENV_RUN_ID)
-"""What a client reads; a server has one for each setting, and ENV_CONFIG."""
+"""The variables that a client reads; a server has one for each setting, and ENV_CONFIG."""
 CONFIG_FILE = "siltlog.toml"
 DEFAULT_URL = "http://127.0.0.1:7070"
 SERVER_LOG_FILE = "server.log"
-"""What a server that was started as a child process wrote to its standard error, in its data directory."""
+"""The standard error of a server that was started as a child process, in its data directory."""
 DEMO_MARKER_FILE = "made-by-silt-demo"
 """Tells the demo that it may empty the data directory it is in."""

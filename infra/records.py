@@ -1,4 +1,4 @@
-"""Where a partition begins and ends."""
+"""Values that all rooms share: a partition's bounds, offsets counted from its end, a record to publish."""
 
 from typing import NamedTuple
 

@@ -4,7 +4,7 @@ import msgspec
 
 
 class StoredOffset(msgspec.Struct, frozen=True):
-    """As JSON; members may be added. The record's key is `names.offset_key`.
+    """An offset as it is stored, in JSON; members may be added. The record's key is `names.offset_key`.
 
     Of two for the same key the higher version wins.
     """

@@ -18,7 +18,7 @@ from siltlog.infra.store.store import COPY_BYTES, open_store
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """That the records of a file are being published, or have been."""
+    """Says that the records of a file are being published, or have been."""
 
     topic: str
     begun_at: str
@@ -28,7 +28,7 @@ class Publishing:
 @dataclass(frozen=True, slots=True)
 class StrandedFile:
     folder: Path
-    """That of stranded records."""
+    """The folder of stranded records."""
     name: str
     """Within it."""
     topic: str
@@ -67,7 +67,7 @@ class StrandedFile:
 
 
 def stranded_files(folder: Path) -> list[StrandedFile]:
-    """Those in the folder of stranded records, by topic, partition and first offset."""
+    """Lists the files in the folder of stranded records, by topic, partition and first offset."""
     found = []
     for path in folder.glob(f"*/*/*{names.STRANDED_SUFFIX}"):
         topic, topic_id, name = path.relative_to(folder).parts

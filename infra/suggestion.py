@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 NEAR = 0.65
-"""Of 1: how alike two names are, at least. `ULR` and `URL` are by 0.67, `USER` and `URL` by 0.57."""
+"""How alike two names must be, from 0 to 1. `ULR` and `URL` have 0.67, `USER` and `URL` 0.57."""
 
 
 def alike(word: str, known: Iterable[str]) -> str | None:

@@ -49,7 +49,7 @@ def logger(level: str, log_format: Literal["console", "json"]) -> Logger:
 
 
 class Metrics:
-    """What `GET /metrics` shows. Every name is in `names`."""
+    """The metrics that `GET /metrics` shows. Every name is in `names`."""
 
     content_type = CONTENT_TYPE_LATEST
 

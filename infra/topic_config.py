@@ -65,7 +65,7 @@ class ConfigValue(NamedTuple):
 
 
 class TopicConfig:
-    """What holds for one topic: its own settings over the server's over the defaults. Read-only."""
+    """The settings that hold for one topic: its own over the server's over the defaults. Read-only."""
 
     def __init__(self, own: Mapping[str, Value], server: Mapping[str, Value] | None = None) -> None:
         """Raises Refused `invalid_config` when a name or value of `own` is not valid."""

@@ -56,7 +56,7 @@ def size_bytes(text: str) -> int:
 
 
 def unit_kind(name: str) -> Literal["duration", "size"] | None:
-    """What the name of a setting says it is in: `flush.ms`, `wal_bytes_max`."""
+    """Tells the unit that the name of a setting says: `flush.ms`, `wal_bytes_max`."""
     words = re.split(r"[._]", name)
     if words[-1] == "ms":
         return "duration"

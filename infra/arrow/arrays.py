@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 BINARY_BYTES_MAX = 2**31 - 1
-"""What one binary array can hold."""
+"""The bytes that one binary array can hold."""
 
 
 def binary_array(values: Sequence[bytes | None]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: the same number in the server, the clients and Spark.
+"""Tells which partition a key belongs to: the same number in the server, the clients and Spark.
 
 `pmod(xxhash64(key), n)` of Spark SQL is XXH64 with seed 42, read as a signed 64-bit integer, modulo n
 (mathematical, never negative).

@@ -1,4 +1,4 @@
-"""What Arrow's writer makes, as a list of buffers: the bodies of large columns are kept by reference, not copied."""
+"""Gives the output of Arrow's writer as a list of buffers: the bodies of large columns are not copied."""
 
 from typing import TypeAlias
 

@@ -127,7 +127,7 @@ class Admin:
         return self._run(calls.jobs(job, limit))
 
     def schedule(self) -> Document:
-        """Who runs the schedule, and when each job runs next."""
+        """Says who runs the schedule, and when each job runs next."""
         return self._run(calls.schedule())
 
     def cluster(self) -> Document:

@@ -1,4 +1,4 @@
-"""What the server answers to a publish and to the claim of a producer."""
+"""The server's answers to a publish and to the claim of a producer."""
 
 import msgspec
 

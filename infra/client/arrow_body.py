@@ -41,7 +41,7 @@ IGNORED = frozenset(("topic", "offset", "producer_id", "producer_epoch", "sequen
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which partition each of n rows goes to and in which order they are sent.
+    """Says which partition each of n rows goes to, and in which order they are sent.
 
     `partition` (shape (n,), in the rows' own order) is None when all go to `single`. `order` gives the rows sorted by
     partition, rows of one partition in their own order; `rank` (own order) is a row's place within its partition.

@@ -128,7 +128,7 @@ class AsyncAdmin:
         return await self._run(calls.jobs(job, limit))
 
     async def schedule(self) -> Document:
-        """Who runs the schedule, and when each job runs next."""
+        """Says who runs the schedule, and when each job runs next."""
         return await self._run(calls.schedule())
 
     async def cluster(self) -> Document:

@@ -157,7 +157,7 @@ class AsyncCaller:
             return False
 
     async def run(self, call: Call[T]) -> T:
-        """What a call returns; its requests are made with their retries."""
+        """Makes the requests of a call, with their retries, and gives its result."""
         try:
             request = next(call)
             while True:

@@ -1,4 +1,4 @@
-"""What a client asks a server for, without IO: each call yields its requests, is sent the replies, returns the result.
+"""A client's calls to a server, without IO: each yields its requests, is sent the replies, returns the result.
 
 `Caller.run` and `AsyncCaller.run` drive one. A call that is told of a refusal gets the SiltlogError thrown in.
 """

@@ -20,7 +20,7 @@ READ_AHEAD = 4
 class Chunk(NamedTuple):
     table: pa.Table
     position: int
-    """Of the input when it was read."""
+    """The position of the input when the chunk was read."""
 
 
 def chunked(runs: Iterator[pa.Table]) -> Iterator[pa.Table]:

@@ -117,7 +117,7 @@ def error_of(response: Response) -> SiltlogError | None:
 
 
 def _foreign_problem(response: Response) -> dict[str, Any]:
-    """What a reply means that no Siltlog server wrote, such as a proxy's page."""
+    """The error for a reply that no Siltlog server wrote, such as a proxy's page."""
     detail = f"the server answered {response.status} without saying why; is the URL that of a Siltlog server?"
     if response.status in (429, 503):
         return {"error_code": "overloaded", "detail": detail}
@@ -197,7 +197,7 @@ class Pause(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came of a `Send`, and when (monotonic seconds)."""
+    """The outcome of a `Send`, and when it came (monotonic seconds)."""
 
     result: Response | ConnectionFailed
     now: float

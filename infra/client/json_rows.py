@@ -69,7 +69,7 @@ def _member(column: pa.Array) -> pa.Array:
 
 
 def _scalar_text(column: pa.Array) -> pa.Array | None:
-    """What a number, boolean or time looks like; None for other types."""
+    """Writes numbers, booleans or times as text; gives None for other types."""
     kind = column.type
     if pa.types.is_null(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.string())
@@ -128,7 +128,7 @@ def pointer_parts(key_from: str) -> list[str]:
 
 
 def texts_of(values: Sequence[bytes], parts: Sequence[str]) -> Iterator[str]:
-    """What each JSON value holds at `parts`: of a string its text, of a number or boolean its JSON text as it stands.
+    """Reads what each JSON value holds at `parts`: a string's text, a number's or boolean's JSON text as it stands.
 
     Raises ValueError that says why at the first value that is no JSON or has no such member.
     """

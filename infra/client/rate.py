@@ -8,7 +8,7 @@ REQUESTS_PER_SECOND = 10
 """The records of a second are spread over so many requests."""
 RECORDS_MAX = 1_000_000
 CATCH_UP_S = 1.0
-"""What was not published of so long is made up for; after a longer stall the rest is not."""
+"""Records missed during a stall of up to this long are made up for; those of a longer stall are not."""
 
 
 class Pace:
@@ -24,7 +24,7 @@ class Pace:
 
     @property
     def records_max(self) -> int:
-        """Of one request."""
+        """The most records that one request may have."""
         return RECORDS_MAX if self._rate is None else max(1, int(self._rate / REQUESTS_PER_SECOND))
 
     def due_s(self, records: int) -> float:

@@ -1,4 +1,4 @@
-"""What a publisher and a reader hold: topic-partitions, acknowledgements, and how Python values become bytes."""
+"""The values that a publisher and a reader hold: topic-partitions, acknowledgements, and Python values as bytes."""
 
 import json
 import operator
@@ -47,7 +47,7 @@ class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionMetadata(msgspec.Struct, frozen=True, gc=False):
-    """What of one request landed in one partition: offsets are inclusive, None where the server forgot them."""
+    """The part of a request that landed in one partition: offsets are inclusive, None where the server forgot them."""
 
     topic: str
     partition: int

@@ -26,7 +26,7 @@ from siltlog.infra.topic_config import PARTITIONS_MAX
 
 COUNT_BITS = 14
 COUNT_MASK = (1 << COUNT_BITS) - 1
-"""Of a sequence: the partition count. What is above them is the record's number. Stored, so never to be changed."""
+"""The low bits of a sequence: the partition count. Above them is the record's number. Stored, never to be changed."""
 RETRY_MS = 120_000
 """How long a server may be away before publishing fails."""
 NO_COUNT = 2**31 - 1
@@ -58,7 +58,7 @@ class Options:
 
 @dataclass(slots=True)
 class Landed:
-    """What this run published to one partition; offsets are None where the server no longer knew them."""
+    """Counts what this run published to one partition; offsets are None where the server no longer knew them."""
 
     partition: int
     first_offset: int | None = None
@@ -155,7 +155,7 @@ class Publication:
             return count
 
     def _count_when_made(self) -> int | None:
-        """Of a topic that publishing will make, where the server does that; None where it does not.
+        """The partition count of a topic that publishing will make; None where the server makes none.
 
         It is told when a record comes with a count that no topic has, which publishes nothing.
         """
@@ -176,7 +176,7 @@ class Publication:
             self._resumed = Resumed(highest >> COUNT_BITS, highest & COUNT_MASK, last)
 
     def _placed(self, chunk: pa.Table, first: int, count: int, keyless: int) -> pa.Table:
-        """What is to be sent of a chunk: its records with partition and sequence, without those that have arrived."""
+        """Gives the records of a chunk that have not arrived yet, with partition and sequence."""
         placement = place(chunk, count, keyless % count)
         partition = placement.partition
         if partition is None:

@@ -83,7 +83,7 @@ class _OneWrite(HTTPConnection):
     """Sends a small body with its head: two pieces would wake the server twice."""
 
     _held: bytes | None = None
-    """What is not sent yet; None when all goes out as it comes."""
+    """The bytes not sent yet; None when all goes out as it comes."""
 
     def request(self, method: str, url: str, body: Any = None, headers: Any = None, **options: Any) -> None:
         self._held = b"" if body else None
@@ -176,7 +176,7 @@ class Caller:
                 answer = Reply(failed, self._clock.monotonic())
 
     def run(self, call: Call[T]) -> T:
-        """What a call returns; its requests are made with their retries."""
+        """Makes the requests of a call, with their retries, and gives its result."""
         try:
             request = next(call)
             while True:

@@ -1,4 +1,4 @@
-"""What answers of several rooms hold, as Structs: they are what the OpenAPI document says of them. Open: members may
+"""Structs that the answers of several rooms hold. The OpenAPI document is made from them. Open: members may
 be added within `/v1`."""
 
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ class Problem(msgspec.Struct):
 
 
 class Bounds(msgspec.Struct):
-    """Of one partition."""
+    """The offsets between which one partition has records."""
 
     log_start_offset: Annotated[Whole, Meta(description="The lowest offset that retention has left")]
     table_offset: Annotated[Whole, Meta(description="Everything below it is in the Delta table")]

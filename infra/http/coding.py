@@ -34,7 +34,7 @@ _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZST
 
 
 class _Decoder(Protocol):
-    """Of one gzip member or zstd frame; what `zlib` and `compression.zstd` have in common."""
+    """Decodes one gzip member or zstd frame; has what `zlib` and `compression.zstd` have in common."""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
@@ -74,7 +74,7 @@ class Inflater:
         self._threads = ThreadPoolExecutor(THREADS, "inflate")
 
     async def inflated(self, body: bytes, coding: str, bytes_max: int) -> bytes:
-        """As the function `inflated`."""
+        """Does the same as the function `inflated`."""
         if len(body) <= INLINE_BYTES_MAX:
             inline_max = min(bytes_max, INLINE_INFLATED_BYTES_MAX)
             try:
@@ -87,7 +87,7 @@ class Inflater:
 
 
 def inflated(body: bytes, coding: str, bytes_max: int) -> bytes:
-    """What `body` stands for: all its gzip members or zstd frames, at most `bytes_max` bytes.
+    """Inflates all gzip members or zstd frames of `body`, to at most `bytes_max` bytes.
 
     Raises Refused: `request_too_large` as soon as it is known to be, `malformed_body` that names the byte.
     """

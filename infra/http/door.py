@@ -1,4 +1,4 @@
-"""What every HTTP request passes: its id, who may call, and errors that become problem documents."""
+"""The door that every HTTP request passes: it gives an id, checks the caller, and makes errors problem documents."""
 
 import ipaddress
 import itertools
@@ -33,7 +33,7 @@ _ALWAYS = ("/healthz", "/readyz", "/metrics")
 
 
 class Caller(NamedTuple):
-    """What a request says of where it comes from. `origin` is the page's that a browser sends it for."""
+    """Where a request says it comes from. `origin` is that of the page that a browser sends it for."""
 
     host: bytes
     scheme: str = "http"
@@ -157,7 +157,7 @@ class Door:
         return f"{self._prefix}-{next(self._counter):x}"
 
     def known(self, host: bytes) -> Grant | None:
-        """What `admit` said before of a caller that names this `Host` and no origin; None when nothing yet, or no."""
+        """The grant of a caller with this `Host` and no origin, where `admit` has allowed it before; else None."""
         return _PLAIN if self._known.get(host) else None
 
     def admit(self, caller: Caller) -> Grant:
@@ -213,7 +213,7 @@ class Door:
         )
 
     def refusal(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
-        """What a request that ended with `error` is told; counted."""
+        """Counts a request that ended with `error`, and gives what it is told."""
         refusal = self._translated(error, method, path, request_id)
         self.refused[refusal.error_code] = self.refused.get(refusal.error_code, 0) + 1
         return refusal

@@ -29,7 +29,7 @@ class DrainRate:
         return min(max(int(nbytes / rate * 1000), RETRY_MS_MIN), RETRY_MS_MAX)
 
     def _fade(self, now_seconds: float) -> None:
-        """What lies before the window counts in proportion, so that a rate neither jumps nor lives for ever."""
+        """Counts what lies before the window in proportion, so that a rate neither jumps nor lives for ever."""
         age = now_seconds - self._since
         if age > 2 * WINDOW_SECONDS:
             kept = WINDOW_SECONDS / age if age < 4 * WINDOW_SECONDS else 0.0

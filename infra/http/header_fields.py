@@ -26,7 +26,7 @@ _NAMED = (
     names.HEADER_TIMESTAMPS,
 )
 SINGLE = {name.lower().encode(): name for name in _NAMED}
-"""Of each a request has one."""
+"""A request may have each of these only once."""
 LISTS = frozenset((b"accept", b"accept-encoding", b"access-control-request-headers", b"content-encoding"))
 """Several of one name mean what one with all their values does (RFC 9110, section 5.3)."""
 _HOST = b"host"

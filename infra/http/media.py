@@ -1,4 +1,4 @@
-"""Which of the offered media types or codings a request accepts (RFC 9110, sections 12.4.2, 12.5.1 and 12.5.3)."""
+"""Chooses the media type or coding that a request accepts (RFC 9110, sections 12.4.2, 12.5.1 and 12.5.3)."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def chosen_coding(accept_encoding: str, offered: Sequence[str]) -> str | None:
 
 
 def _quality(accepted: Sequence[tuple[str, float]], names: Sequence[str]) -> float:
-    """Of the most specific of `names` that is listed; 0 when none is."""
+    """The quality of the most specific of `names` that is listed; 0 when none is."""
     by_name = dict(accepted)
     return next((by_name[name] for name in names if name in by_name), 0.0)
 

@@ -1,7 +1,7 @@
-"""The memory of all requests together that the server has not finished with: bounded, whoever sends them.
+"""Bounds the memory of all requests that the server has not finished with, whoever sends them.
 
-Counted are bodies while they arrive and inflate, records that wait for their sync, and replies until their client has
-taken them. Who would go past the bound is refused at once (503 `overloaded`), never kept waiting.
+It counts bodies while they arrive and inflate, records that wait for their sync, and replies until their client has
+taken them. A request that would go past the bound is refused at once (503 `overloaded`), never kept waiting.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ SMALL_BYTES = 64 * 1024
 LARGE_SHARE = 0.75
 """Requests above SMALL_BYTES may fill this part of the room: the rest is for small ones."""
 STALL_SECONDS = 1.0
-"""Once there is no room, who holds some and does not move for so long is ended (`on_full`)."""
+"""Once there is no room, a request that holds some and does not move for so long is ended (`on_full`)."""
 RETRY_MS_MAX = 1_500
 """By then there is room, one way or the other."""
 
@@ -50,11 +50,11 @@ class InFlight:
         self.used_bytes += nbytes
 
     def leave(self, nbytes: int) -> None:
-        """What `admit` counted is done with."""
+        """Gives back what `admit` counted."""
         self.used_bytes -= nbytes
 
     def room(self) -> int:
-        """What a large request may still take."""
+        """The bytes that a large request may still take."""
         return max(self._large_bytes_max - self.used_bytes, 0)
 
     def let_go(self) -> None:
@@ -70,7 +70,7 @@ class InFlight:
         self.used_bytes += nbytes
 
     def done(self, nbytes: int) -> None:
-        """What `add` counted is finished."""
+        """Gives back what `add` counted."""
         self.used_bytes -= nbytes
         self._drained.left(nbytes, self._clock.monotonic())
 

@@ -33,11 +33,11 @@ class Need:
 
 
 Access = Need | Literal["anybody", "any_caller", "filtered", "in_body"]
-"""What a caller must be allowed to do.
+"""The right that a caller must have.
 
-`anybody`: also who did not say who he is. `any_caller`: whoever said it. `filtered`: the answer has only what the
-caller may see. `in_body`: what is named in the body decides, so the handler asks. Nobody is refused yet: who reaches
-the server may do everything.
+`anybody`: also one who did not say who he is. `any_caller`: one who did. `filtered`: the answer has only what the
+caller may see. `in_body`: what is named in the body decides, so the handler asks. Nobody is refused yet: whoever
+reaches the server may do everything.
 """
 ANYBODY: Access = "anybody"
 ANY_CALLER: Access = "any_caller"

@@ -1,4 +1,7 @@
-"""What every HTTP handler of the server shares: parameters, bodies, replies."""
+"""The parts that all HTTP handlers share: bodies read within limits of size and time, JSON decoded, replies made.
+
+JSON that does not fit is refused with the values or fields that would be allowed there.
+"""
 
 import asyncio
 import math
@@ -18,6 +21,19 @@ from siltlog.infra.http.coding import CODINGS, Inflater, request_coding
 from siltlog.infra.http.memory import STALL_SECONDS, InFlight
 from siltlog.infra.limits import malformed_json, too_large
 
+T = TypeVar("T")
+
+BODY_TIMEOUT_MS = 30_000
+BODY_LOOK_SECONDS = 0.05
+PROGRESS_BYTES = 64 * 1024
+"""A body that brings less in STALL_SECONDS is given up once others are refused for want of room."""
+BODIES = "bodies"
+"""Where a request's state has the reader of its body."""
+_JSON = msgspec.json.Encoder()
+_NO_STORE = {"Cache-Control": "no-store"}
+EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}
+"""Headers of a stream of events: a proxy that kept events until it has many would make them late."""
+JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[")
 
@@ -67,21 +83,6 @@ def _values(kind: inspect.Type | None) -> Iterator[str]:
             yield from map(str, one.values)
 
 
-T = TypeVar("T")
-
-BODY_TIMEOUT_MS = 30_000
-BODY_LOOK_SECONDS = 0.05
-PROGRESS_BYTES = 64 * 1024
-"""A body that brings less in STALL_SECONDS is given up once others are refused for want of room."""
-BODIES = "bodies"
-"""Where a request's state has the reader of its body."""
-_JSON = msgspec.json.Encoder()
-_NO_STORE = {"Cache-Control": "no-store"}
-EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}
-"""Of a stream of events: a proxy that kept them until it has many would make them late."""
-JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
-
-
 class JsonReply:
     """`json_reply` as a bare ASGI application, without what the hot path can spare."""
 
@@ -105,7 +106,7 @@ def problem_reply(error: SiltlogError, request_id: str | None) -> Response:
 
 
 def retry_later(error: SiltlogError) -> Response:
-    """What an `EventSource` is told that may come back: it gives up for good on anything but 200."""
+    """Tells an `EventSource` to come back later, with status 200: on any other it gives up for good."""
     body = retry_field(error.retry_after_ms or 0) + b"\n"
     return Response(body, 200, EVENTS_HEADERS, names.MEDIA_EVENTS)
 
@@ -144,7 +145,7 @@ class BodyReader:
         self._in_flight = in_flight
         self._ends: dict[asyncio.Task[Any], float] = {}
         self._progress: dict[asyncio.Task[Any], float] = {}
-        """Of bodies in several parts: when the last PROGRESS_BYTES of each had come."""
+        """When the last PROGRESS_BYTES of each body in several parts had come."""
         self._given_up: dict[asyncio.Task[Any], SiltlogError] = {}
         self._refusal: SiltlogError | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -160,7 +161,7 @@ class BodyReader:
             self._give_up(task, refusal)
 
     def done(self) -> None:
-        """What the current request read is no longer needed, or counted elsewhere."""
+        """Stops counting what the current request read: it is no longer needed, or counted elsewhere."""
         if self._in_flight is not None:
             self._in_flight.let_go()
 

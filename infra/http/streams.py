@@ -23,7 +23,7 @@ STREAM = "stream"
 
 
 class Stream:
-    """What one stream is told. `ended`: the server wants it to end, or there is nobody left to send to."""
+    """One stream's signals. `ended`: the server wants it to end, or there is nobody left to send to."""
 
     def __init__(self, streams: "Streams", kind: Kind) -> None:
         self.kind = kind

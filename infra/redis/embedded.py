@@ -226,7 +226,7 @@ class EmbeddedValkey:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     def _pid(self) -> int | None:
-        """Of the Valkey that runs, by its own word; of the one started here when it does not answer."""
+        """The process id that the running Valkey gives; that of the process started here when it does not answer."""
         try:
             return int(self._ask("INFO", "server")["process_id"])
         except redis.RedisError:

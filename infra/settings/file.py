@@ -17,7 +17,7 @@ HEAD = f"""\
 
 
 def settings_file() -> str:
-    """As TOML, in the order of `ServerSettings`, the schedule as a table at the end."""
+    """Writes settings as TOML, in the order of `ServerSettings`, the schedule as a table at the end."""
     plain, times = [HEAD], ["# [schedule]\n"]
     for name, field in ServerSettings.model_fields.items():
         if name == SCHEDULE:

@@ -67,7 +67,7 @@ class ServerSettings(BaseSettings):
     advertise_url: str = ""
     """The URL by which clients reach it, where that is not the address it listens on."""
     acks: Literal["none", "wal", "table"] = "wal"
-    """What an acknowledgement means unless a topic says otherwise: on disk, or in the table."""
+    """The meaning of an acknowledgement unless a topic says otherwise: on disk, or in the table."""
     flush_ms: Millis = Field(1_000, ge=1)
     """How long a record may wait for its table."""
     flush_bytes: Bytes = Field(16 * MIB, ge=1)
@@ -308,7 +308,7 @@ def environment_with(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_password(text: str) -> str:
-    """What is shown is copied into bug reports: `redis://user:password@host` keeps its password to itself."""
+    """Hides the password of `redis://user:password@host`: what is shown is copied into bug reports."""
     return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", text)
 
 

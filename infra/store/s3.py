@@ -228,7 +228,7 @@ class S3Store:
         """There are no folders."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """What S3 has answered for is durable."""
+        """Does nothing: an object that S3 has acknowledged is durable."""
 
     def open(self, path: str) -> pa.NativeFile:
         size = self.size(path)

@@ -1,4 +1,4 @@
-"""What S3 does not allow: known in what boto3, deltalake and Spark say, told with the permission that is missing."""
+"""Knows S3's refusals in the errors of boto3, deltalake and Spark, and names the permission that is missing."""
 
 import re
 from typing import Any
@@ -43,7 +43,7 @@ def denied(operation: str, place: str, reason: str, **members: Any) -> SiltlogEr
 
 
 def missing_permission(text: str, place: str, **members: Any) -> SiltlogError:
-    """Of what deltalake or Spark say, which names the request's method, and its object's address."""
+    """Finds the missing permission in an error of deltalake or Spark, which names the request's method and address."""
     asked = _REQUEST.search(text)
     if asked is None:
         # Hadoop names what it was at, and mostly the object.

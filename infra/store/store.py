@@ -11,7 +11,7 @@ from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import root_parts
 
 COPY_BYTES = 8 * 1024 * 1024
-"""What is in memory at once of an object that is copied."""
+"""The bytes of a copied object that are in memory at once."""
 REQUESTS_AT_ONCE = 8
 PROGRESS_FILES = 100
 
@@ -56,7 +56,7 @@ class ObjectStore(Protocol):
         """The full URI of `path`; `scheme="s3a"` for Spark, which knows S3 by that name (no effect on a local root)."""
 
     def storage_options(self) -> dict[str, str]:
-        """What deltalake needs to reach the store; empty locally."""
+        """Options that deltalake needs to reach the store; empty locally."""
 
     def get(self, path: str) -> bytes:
         """Raises FileNotFoundError when absent."""
@@ -65,7 +65,7 @@ class ObjectStore(Protocol):
         """Writes the whole object; seen whole or not at all. Locally not durable before `sync`."""
 
     def put_from(self, path: str, source: ByteStream) -> None:
-        """As `put` of all that `source` has from its position on, without all of it in memory at once.
+        """Puts all that `source` has from its position on, without all of it in memory at once.
 
         Nothing is written where `source` raises an error, which passes.
         """
@@ -86,13 +86,13 @@ class ObjectStore(Protocol):
         """Every object below the folder `prefix`, in the order of their paths."""
 
     def unfinished(self, prefix: str) -> builtins.list[ObjectInfo]:
-        """What is being written below the folder `prefix`, and what a process that was killed left of its writing.
+        """Lists what is being written below the folder `prefix`, and what a killed process left of its writing.
 
         `delete` ends it.
         """
 
     def clock_ms(self) -> int:
-        """What time it is by the clock that `modified_ms` goes by, which may be another machine's."""
+        """Reads the clock that `modified_ms` goes by, which may be another machine's."""
 
     def folders(self, prefix: str) -> builtins.list[str]:
         """The names (not paths) of the direct sub-folders of `prefix`, sorted."""

@@ -17,7 +17,7 @@ class _Asked(NamedTuple):
     at_seconds: float
     """On the monotonic clock."""
     failure: str = ""
-    """What became of it, where that is known; another question may be under way."""
+    """The error that it ended with, where that is known; another question may be under way."""
     ended: bool = False
 
 

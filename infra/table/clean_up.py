@@ -84,7 +84,7 @@ def remove_strays(store: ObjectStore, topic: str) -> set[int]:
 
 
 def _files(store: ObjectStore, topic: str) -> list[_LogFile]:
-    """Those of the log that belong to a version, in no order."""
+    """Lists the files of the log that belong to a version, in no order."""
     found = []
     for info in store.list(log_folder(topic)):
         name = _VERSIONED.match(info.path.rpartition("/")[2])

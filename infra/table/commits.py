@@ -1,12 +1,8 @@
-"""What one process knows of a table's log, and the two ways in which a commit becomes part of it.
+"""The log of one table: what one process knows of it, how commits become part of it, when a checkpoint is due.
 
-Delta compares names of app transactions, never their numbers, and its retries would append behind a new owner. So a
-commit may only become the version after the snapshot it was checked on (compare-and-set); one that lost that race is
-checked again on the next snapshot. A rewrite alone is made on a handle at its plan's version: whatever changed
-the same partitions in between refuses it.
-
-That a name of the log was free says nothing where the log was cleaned meanwhile, so no commit counts before it was read
-again as a part of the log (`log_clean_up`).
+Delta compares names of app transactions, never their numbers. So a commit may only become the version after the
+snapshot it was checked on; one that lost that race is checked again. Only a rewrite is made at its plan's version.
+Each commit is read again as a part of the log before it counts, because the log may have been cleaned meanwhile.
 """
 
 import math
@@ -45,13 +41,21 @@ from siltlog.infra.table.snapshot import TRUE, TableSnapshot
 NEWEST = 30
 """A reader that has just looked up the newest one must still find it."""
 SPARSE_VERSIONS = 1_000
-"""Of older ones the first of so many versions stays: reading an old version never replays more entries."""
+"""Older checkpoints stay, one in so many versions: reading an old version never replays more entries."""
 COMMITS_MIN = 20
 """A checkpoint costs more than so few commits are slowed down by each other, unless their entries are large."""
 LARGE_BYTES = 4 * 1024 * 1024
 COMMITS_MAX = SPARSE_VERSIONS
 SECONDS_MAX = 6 * 3_600.0
 """The log is cleaned up to a checkpoint, so a topic that gets a little has one now and then, too."""
+Outcome = Literal["landed", "not_landed", "past", "unknown"]
+"""The first three are for good: "past" is a commit of which the log, cleaned since, does not tell any more whether it
+landed. It cannot land now; the table's own numbers say what came of it."""
+CLEAN_UP_S = 1_800.0
+COMMIT_ATTEMPTS_MAX = 20
+"""Races that one commit may lose before it is given up for now."""
+_REMOTE_ATTEMPTS_MAX = 3
+_BACKOFF_S = 0.2
 
 
 def checkpoint_is_due(commits: int, entry_bytes: int, seconds: float, checkpoint_bytes: int) -> bool:
@@ -71,7 +75,7 @@ def checkpoint_is_due(commits: int, entry_bytes: int, seconds: float, checkpoint
 
 
 class Checkpoints:
-    """Those of one writer; what it wrote before it was restarted goes with the log entries of its time."""
+    """The checkpoints of one writer; those from before a restart go with the log entries of their time."""
 
     def __init__(self) -> None:
         self._newest: deque[int] = deque()
@@ -89,16 +93,6 @@ class Checkpoints:
         return gone
 
 
-Outcome = Literal["landed", "not_landed", "past", "unknown"]
-"""The first three are for good: "past" is a commit of which the log, cleaned since, does not tell any more whether it
-landed. It cannot land now; the table's own numbers say what came of it."""
-CLEAN_UP_S = 1_800.0
-COMMIT_ATTEMPTS_MAX = 20
-"""Races that one commit may lose before it is given up for now."""
-_REMOTE_ATTEMPTS_MAX = 3
-_BACKOFF_S = 0.2
-
-
 class TableLog:
     """A topic's log and its newest known snapshot. Used by one thread at a time; `snapshot` may be read by any."""
 
@@ -113,7 +107,7 @@ class TableLog:
         self._checkpoint_bytes = loaded.checkpoint_bytes
         self._checkpoint_s = clock.monotonic()
         self._entry_bytes = _bytes_of(loaded.entries)
-        """Of the log after the newest checkpoint."""
+        """The bytes of the log after the newest checkpoint."""
         self._checkpoints = Checkpoints()
         self._clean_again_s = -math.inf
 
@@ -123,7 +117,7 @@ class TableLog:
         return self.snapshot
 
     def _advance(self) -> Sequence[Entry]:
-        """As `refresh`; the newest entries, at least those that were committed since unless the log was cleaned."""
+        """Does what `refresh` does, and gives the newest entries: all committed since, unless the log was cleaned."""
         try:
             self._handle.update()
         except Exception as error:
@@ -285,7 +279,7 @@ class TableLog:
             return "unknown"
 
     def _told(self, commit_id: str, after_version: int) -> Outcome:
-        """What the log says of it now; an error when an entry that may be it cannot be read."""
+        """Looks for the commit in the log as it is now; raises when an entry that may be it cannot be read."""
         if self.refresh().version < after_version:
             raise damaged(self.topic, log_folder(self.topic), f"it ends below version {after_version}")
         versions = range(after_version + 1, self.snapshot.version + 1)

@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 ROW_GROUP_ROWS_MAX = 128 * 1024
 ROW_GROUP_BYTES_MAX = 16 * MIB
 FOOTER_GUESS_BYTES = 32 * 1024
-"""What one read takes of a file's end, in which a footer nearly always is."""
+"""One read takes so much of a file's end; a footer nearly always lies in it."""
 _FOOTER_TAIL_BYTES = 8
 _RECORD_OVERHEAD_BYTES = 64
 """Counted for each record beside its key and value, when row groups are bounded by bytes."""
@@ -38,7 +38,7 @@ _RECORD_OVERHEAD_BYTES = 64
 US_PER_MS = 1000
 TIMESTAMP_MIN_US = parse_us("0001-01-01T00:00:00Z")
 TIMESTAMP_MAX_US = parse_us("9999-12-31T23:59:59.999Z")
-"""What statistics can say of a time; a file with a record outside is kept without them."""
+"""The latest time that statistics can hold; a file with a record outside is kept without them."""
 
 REQUIRED_COLUMNS = ("offset", "timestamp")
 STATISTICS_COLUMNS = ["offset", "timestamp"]
@@ -310,7 +310,7 @@ def _column_chunk(group: Any, name: str) -> Any:
 
 
 def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: int) -> DataFile:
-    """What the footer of a file that another writer wrote says of it; `path` is relative to the topic's path.
+    """Describes a file of another writer by its footer; `path` is relative to the topic's path.
 
     Raises CorruptData when it is missing, damaged, or has no statistics of offset and timestamp.
     """

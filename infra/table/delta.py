@@ -1,4 +1,7 @@
-"""deltalake as this project uses it: handles, and the commits that go into a topic's log. It decides nothing."""
+"""Everything that this project asks of deltalake: it opens handles, makes commits, and translates errors.
+
+On a local disk a handle reads a window of the log. What is committed is decided elsewhere.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +42,8 @@ _REASON_CHARS_MAX = 200
 _TREE = re.compile(r"\x1b\[[0-9;]*m|↳")
 COMPARE_AND_SET = 0
 """Retries of a commit that may only become the version after its handle's."""
+Make = Callable[[DeltaTable], None]
+"""Commits, once and without retries, on the handle that it is given."""
 
 
 def open_handle(store: ObjectStore, topic: str, version: int | None = None, *, uri: str | None = None) -> DeltaTable:
@@ -55,12 +60,12 @@ def open_handle(store: ObjectStore, topic: str, version: int | None = None, *, u
 
 
 def translated(store: ObjectStore, topic: str, error: Exception) -> SiltlogError:
-    """What an error of deltalake means to a caller: on a disk the log is damaged or full, remotely it may pass."""
+    """Translates an error of deltalake: on a disk the log is damaged or full, remotely it may pass."""
     return foreign_error(error, f"the log at {store.uri(log_folder(topic))}", topic=topic)
 
 
 def foreign_error(error: Exception, place: str, **members: Any) -> SiltlogError:
-    """What deltalake says of `place`, which is a tree, in colours, as a sentence."""
+    """Puts an error of deltalake about `place`, which is a coloured tree of lines, into a sentence."""
     text = str(error)
     if says_full(text):
         return problem("disk_full", f"no space is left for {place}; free space on its disk", **members)
@@ -178,10 +183,6 @@ def live_paths(handle: DeltaTable) -> set[str]:
 
 def _uri(store: ObjectStore, topic: str) -> str:
     return store.uri(names.topic_path(topic))
-
-
-Make = Callable[[DeltaTable], None]
-"""Commits, once and without retries, on the handle that it is given."""
 
 
 class TableHandle:

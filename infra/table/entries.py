@@ -138,7 +138,7 @@ def read_entry(store: ObjectStore, topic: str, version: int) -> Entry:
 
 
 def read_entries(store: ObjectStore, topic: str, versions: range) -> list[Entry]:
-    """As `read_entry` of each, some at a time: on S3 each is a request."""
+    """Reads each entry as `read_entry` does, some at a time: on S3 each is a request."""
     if len(versions) < REQUESTS_AT_ONCE:
         return [read_entry(store, topic, version) for version in versions]
     paths = [entry_path(topic, version) for version in versions]
@@ -222,7 +222,7 @@ def _data_file(topic: str, entry: str, add: _Add) -> DataFile:
 
 
 def last_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
-    """What `_last_checkpoint` names; None when it is absent. Raises Torn when it is cut short."""
+    """The checkpoint that `_last_checkpoint` names; None when it is absent. Raises Torn when it is cut short."""
     path = last_checkpoint_path(topic)
     try:
         content = store.get(path)
@@ -267,8 +267,10 @@ def goes_on(store: ObjectStore, topic: str, version: int) -> bool:
 
 
 def standing_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
-    """What `_last_checkpoint` names, or the newest where the log after that one was cleaned: whoever slept while it
-    wrote a checkpoint has then named an old one. Raises Torn when the hint is cut short."""
+    """The checkpoint that `_last_checkpoint` names, or the newest where the log after that one was cleaned.
+
+    A process that slept while it wrote a checkpoint has then named an old one. Raises Torn when the hint is cut short.
+    """
     hinted = last_checkpoint(store, topic)
     if hinted is not None and cleaned_below(store, topic) > hinted.version + 1:
         return newest_checkpoint(store, topic)
@@ -287,7 +289,7 @@ def newest_checkpoint(store: ObjectStore, topic: str, version_max: int | None = 
 
 
 class State(NamedTuple):
-    """What the log says of the table at one version."""
+    """The table at one version, as the log tells it."""
 
     transactions: dict[str, int]
     files: dict[str, DataFile]
@@ -296,7 +298,7 @@ class State(NamedTuple):
     """-1 when there is no checkpoint."""
     checkpoint_bytes: int
     entries: list[Entry]
-    """Those after the checkpoint."""
+    """The entries after the checkpoint."""
 
 
 def replay(store: ObjectStore, topic: str, version: int) -> State:

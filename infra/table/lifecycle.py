@@ -1,4 +1,4 @@
-"""What a topic's table is given when its topic begins, grows and ends."""
+"""Properties and app transactions of a table when its topic begins, grows, ends, or is restored from a backup."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ def restore_table(
 
 
 def released_transactions(transactions: Mapping[str, int]) -> dict[str, int]:
-    """As they were, but that nobody owns a partition any more."""
+    """The transactions as they were, except that nobody owns a partition any more."""
     epoch_prefix = names.txn_epoch(0).removesuffix("0")
     released = {
         names.txn_released(int(name.removeprefix(epoch_prefix))): epoch

@@ -27,7 +27,7 @@ class StartMove:
 
     @property
     def rows(self) -> int:
-        """Of its files, those that were below the log start before included."""
+        """The rows of its files, including those that were below the log start before."""
         return sum(file.rows for file in self.files)
 
     @property

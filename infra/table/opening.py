@@ -1,4 +1,4 @@
-"""What a power cut can leave of a table on a local disk, and how it is opened all the same.
+"""Opens a table at its newest or an older version, and mends first what a power cut left of it on a local disk.
 
 The last files of a log may be empty, cut short or full of zeros: they were not synced, so nobody was told that they are
 there. They are moved beside the log, never deleted.
@@ -35,6 +35,7 @@ from siltlog.infra.table.entries import (
 )
 from siltlog.infra.table.snapshot import TableSnapshot
 
+_ATTEMPTS_MAX = 3
 TORN_ENTRIES_MAX = 3
 """A half-written entry may have this many at and after it: each process has at most one that is not synced."""
 
@@ -136,9 +137,6 @@ def _whole(store: LocalStore, checkpoint: Checkpoint) -> bool:
     return True
 
 
-_ATTEMPTS_MAX = 3
-
-
 class Loaded(NamedTuple):
     handle: TableHandle
     snapshot: TableSnapshot
@@ -146,7 +144,7 @@ class Loaded(NamedTuple):
     """-1 when there is no checkpoint."""
     checkpoint_bytes: int
     entries: Sequence[Entry]
-    """Those after the checkpoint."""
+    """The entries after the checkpoint."""
 
 
 def load(store: ObjectStore, topic: str) -> Loaded:
@@ -179,7 +177,7 @@ def load(store: ObjectStore, topic: str) -> Loaded:
 
 
 def snapshot_at(store: ObjectStore, topic: str, version: int) -> TableSnapshot:
-    """What the table held at an older version. Raises UnknownTopic; `invalid_request` where the log no longer tells."""
+    """Reads the table at an older version. Raises UnknownTopic; `invalid_request` where the log no longer tells."""
     newest = load(store, topic).snapshot
     if version == newest.version:
         return newest
@@ -202,7 +200,7 @@ def snapshot_at(store: ObjectStore, topic: str, version: int) -> TableSnapshot:
 
 
 def recover(store: LocalStore, topic: str) -> Loaded:
-    """What a power cut can have left of a table on a disk is put right, or named, before it is trusted.
+    """Puts right, or names, what a power cut can have left of a table on a disk, before it is trusted.
 
     A half-written end of the log is set aside; the newest entries and their files are synced and checked.
     """

@@ -7,7 +7,7 @@ from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 
 OBJECTS_KEPT = 2
-"""Of each partition, the newest so many."""
+"""So many of each partition's newest objects are kept."""
 
 
 def covered_offsets(store: ObjectStore, topic: str, topic_id: str, offsets: Mapping[int, int]) -> dict[int, int]:
@@ -25,7 +25,7 @@ def covered_offsets(store: ObjectStore, topic: str, topic_id: str, offsets: Mapp
 
 
 def superseded_objects(listed: Iterable[ObjectInfo], topic: str, snapshot: TableSnapshot) -> Iterator[ObjectInfo]:
-    """Those among `listed` of a topic that was deleted, and those older than what a server would read.
+    """Gives those of `listed` that belong to a deleted topic, or are older than what a server would read.
 
     What lies above the table offset belongs to a table that was rolled back, and may be put back: it stays.
     """

@@ -1,4 +1,4 @@
-"""What a topic table holds at one version. Immutable: a new version is a new snapshot."""
+"""A topic table at one version. Immutable: a new version is a new snapshot."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _INTERVAL = re.compile(r"interval (\d+) (second|hour)s?", re.IGNORECASE)
 
 
 def interval(period_ms: int) -> str:
-    """As Delta writes periods; part of a second counts as one."""
+    """Writes a period as Delta does; part of a second counts as one."""
     hours, rest = divmod(period_ms, HOUR_MS)
     return f"interval {hours} hours" if rest == 0 else f"interval {-(-period_ms // 1_000)} seconds"
 

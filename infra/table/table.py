@@ -41,7 +41,7 @@ from siltlog.infra.topic_config import TopicConfig
 
 
 class TopicTable(TableLog):
-    """What may be done to a topic's table, each as one commit. Used by one thread at a time; `snapshot` by any."""
+    """All that may be done to a topic's table, each as one commit. One thread at a time uses it; `snapshot`, any."""
 
     @classmethod
     def create(

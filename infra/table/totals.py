@@ -28,7 +28,7 @@ def check_cover(files: Sequence[DataFile], bounds: Mapping[int, tuple[int, int]]
 
 
 class Totals(NamedTuple):
-    """Of the offsets of one partition."""
+    """Totals of the offsets of one partition."""
 
     rows: int
     lowest: int
@@ -52,10 +52,10 @@ class Kept(NamedTuple):
 
     rows: int
     total: int
-    """Of their offsets."""
+    """The sum of their offsets."""
     keyless: int
     unique_below: int
-    """Of the records of a key below this offset no more than one stays."""
+    """Below this offset no more than one record of each key stays."""
 
 
 def check_kept(store: ObjectStore, topic: str, outputs: Sequence[DataFile], kept: Mapping[int, Kept]) -> None:

@@ -60,7 +60,7 @@ class LogWindow:
             version += 1
 
     def versions(self) -> list[int]:
-        """Those that the log has an entry of, in no order."""
+        """Lists the versions that the log has an entry of, in no order."""
         log = self._store.path(log_folder(self._topic))
         found = (_ENTRY.fullmatch(path.name) for path in log.iterdir())
         return [int(entry[1]) for entry in found if entry]

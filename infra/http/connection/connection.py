@@ -19,8 +19,8 @@ from siltlog.infra.http.requests import encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Of a request's line and header fields together, and of what there is in a chunked body before its next bytes, or
-behind its last."""
+"""The most that a request's line and header fields take together, and also the most that a chunked body has before its
+next bytes or behind its last."""
 PIPELINE_MAX = 128
 """Requests of a connection that may wait for the answer to an earlier one; with more it ends after these."""
 EXCESS_MAX = 128
@@ -32,7 +32,7 @@ TAKEN_BYTES = 64 * 1024
 
 
 class Served(NamedTuple):
-    """What all connections share."""
+    """The parts that all connections share."""
 
     crowd: Crowd
     door: Door
@@ -40,7 +40,7 @@ class Served(NamedTuple):
 
 
 class Connection(HttpToolsProtocol):
-    """What is read is asked for in one order: is it the WebSocket's, does the fast path take it, or uvicorn's way.
+    """Offers what it reads in one order: to the WebSocket, to the fast path, and to uvicorn's way.
 
     `app`, `cycle`, `flow`, `headers`, `parser`, `pipeline`, `scope`, `url`, ... are uvicorn's.
     """

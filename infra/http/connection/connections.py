@@ -47,7 +47,7 @@ class Connections:
         in_flight.on_full.append(self._press)
 
     def protocol(self, **kwargs: Any) -> Connection:
-        """What uvicorn makes of each connection."""
+        """Makes the protocol of one connection; uvicorn calls it for each."""
         return Connection(self._served, **kwargs)
 
     async def watch(self) -> None:
@@ -71,7 +71,7 @@ class Connections:
             connection.transport.abort()
 
     def end_streams(self) -> None:
-        """Those of clients that do not take even the end of a stream are cut off in a moment."""
+        """Cuts off, in a moment, the clients that do not take even the end of a stream."""
         asyncio.get_running_loop().call_later(STREAM_END_SECONDS, self._cut_streams)
 
     def _cut_streams(self) -> None:

@@ -26,7 +26,7 @@ class NoFastPath:
 
 
 class Offer:
-    """What a connection offers to a fast path: what came of a request is kept until it is known who answers it.
+    """A request as a connection offers it to a fast path; its bytes are kept until it is known who answers it.
 
     A request that comes in pieces, or whose body does not suit, goes the long way after all: `replay` gives it back.
     """

@@ -21,10 +21,10 @@ from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.requests import encode_json
 
 MESSAGE_BYTES_MAX = 64 * 1024
-"""Of a message to the server; what it sends has the limits of reads."""
+"""The largest message to the server; those it sends have the limits of reads."""
 MESSAGES_WAITING_MAX = 16
 SLICE_BYTES = 16 * 1024
-"""What came is looked at piece by piece, until enough messages wait."""
+"""Received bytes are looked at in pieces of this size, until enough messages wait."""
 REASON_BYTES_MAX = 120
 DONE, AWAY, REFUSED, TOO_LARGE, TOO_SLOW = 1000, 1001, 1008, 1009, 1013
 """Close codes: done, the server goes away, refused, the message is too large, come again later."""
@@ -237,7 +237,7 @@ class _Frames(ServerProtocol):
         self._owner = owner
 
     def fail(self, code: int, reason: str = "") -> None:
-        """What was wrong is said as a problem first."""
+        """Says what was wrong as a problem, then closes."""
         if self.state is State.OPEN and code != 1006:
             self.send_text(problem_message(_failure(code, reason), self._owner.request_id))
         super().fail(code, reason)
@@ -262,7 +262,7 @@ def _failure(code: int, reason: str) -> SiltlogError:
 
 
 def _chosen(_: ServerProtocol, offered: Iterable[Subprotocol]) -> Subprotocol | None:
-    """Who names none is taken for one that speaks this one."""
+    """Chooses the subprotocol; a client that names none is taken to speak this one."""
     names_offered = list(offered)
     if not names_offered:
         return None
