@@ -1,4 +1,8 @@
-"""Consumer groups on this node: the embedded Valkey, or the Redis that the settings name, and the groups in it."""
+"""Joins the parts of this room on a node: `Coordination` builds the groups and the Redis they live in, `Push` the
+streams.
+
+Redis is the embedded Valkey, or the one that the settings name.
+"""
 
 import asyncio
 import contextlib
@@ -63,7 +67,8 @@ class Coordination:
         return GroupsHttp(self.groups, self._log, fetcher, self._clock, limits)
 
     def dead_letters(self, fetcher: Fetcher, system: SystemLog, metrics: Metrics) -> DeadLetters:
-        """What gives up records for the groups; counted in `metrics`."""
+        """Builds the part that gives up records for the groups, and counts its attempts and dead letters in
+        `metrics`."""
         dead_letters = DeadLetters(self.groups, fetcher, system, self._clock)
         metrics.totals(
             names.METRIC_ATTEMPTS, "Attempts at records that were counted", "topic", dead_letters.attempts.items

@@ -1,4 +1,7 @@
-"""What reading needs of the log. The ingest side satisfies it structurally; the front door passes it in."""
+"""The log as the consumer side sees it: views of topics and partitions to read, and a log of the system to append to.
+
+The ingest side satisfies these protocols structurally; the server passes its log in.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

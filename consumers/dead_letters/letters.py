@@ -135,7 +135,8 @@ class DeadLetters:
         return Buried(topic.name, key.partition, known if duplicate else offset, found.attempts, duplicate)
 
     def _producer(self, topic: TopicView, group: str, key: Key, offset: int) -> tuple[str, int | None]:
-        """Who copies the record at `offset`, and where the copy is when it was made before."""
+        """Gives the producer id that copies the record at `offset`, and the offset of the copy where it was made
+        before."""
         start = topic.partitions[key.partition].bounds().log_start_offset
         for line in count():
             producer_id = names.dead_letter_producer(group, key.topic_id, key.partition, line)

@@ -1,4 +1,5 @@
-"""What is said about a record that was given up: headers behind its own, so that they can be taken off again."""
+"""A dead letter: a record that was given up, with headers about it behind its own, so that they can be taken off
+again."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -85,11 +86,12 @@ def dead_letter(record: Stored, failure: Failure) -> NewRecord:
 class Origin(NamedTuple):
     partition: int
     record: NewRecord
-    """As it was before it was given up: without what was said about it, and of its own time."""
+    """The record before it was given up, without the headers about it and without a time."""
 
 
 def said_of(headers: Headers) -> dict[str, str | int] | None:
-    """What is said about a dead letter, by the names without `silt.`; None where its headers do not end with that."""
+    """Reads the headers about a dead letter, by their names without `silt.`; None where its headers do not end with
+    them."""
     added = headers[-len(ADDED) :]
     if tuple(name for name, _ in added) != ADDED:
         return None

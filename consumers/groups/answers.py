@@ -1,4 +1,4 @@
-"""What is told of groups and their members."""
+"""Answers about groups and their members, as JSON."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Who holds which partition: sticky, balanced, and pure.
+"""Assigns partitions to members: sticky, balanced, and pure.
 
 A partition stays where it is unless its member is gone, no longer subscribes to the topic, or holds at least two more
 than another subscriber. So a member that leaves moves only its own partitions, and one that joins takes only its share.

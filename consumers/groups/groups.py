@@ -82,7 +82,7 @@ class Groups:
 
     @property
     def counts(self) -> GroupCounts:
-        """What happened here since the start."""
+        """Counts of events on this server since its start."""
         return self._runner.counts
 
     def members(self) -> Sequence[int]:
@@ -90,7 +90,7 @@ class Groups:
         return self._runner.members()
 
     def degraded(self) -> list[str]:
-        """What does not work as it should, for people."""
+        """Lists what does not work as it should, in words for people."""
         if self._upkeep is None or not self._upkeep.problem:
             return []
         return [f"groups: what they commit is not kept beside Redis for now: {self._upkeep.problem}"]
@@ -191,7 +191,7 @@ class Groups:
     async def attempt(
         self, group: str, request: AttemptRequest, *, count: bool, suspect_max: int | None = None
     ) -> Attempted:
-        """What is known of handling a record, counting one more attempt with `count`; never of one that was committed.
+        """Tells the attempts at a record, and counts one more with `count`, but never at one that was committed.
 
         With `suspect_max` the record may have ended a former holder, and is about to be handled: it is counted while
         it has fewer attempts, the one by which it ended a consumer among them.

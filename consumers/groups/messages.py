@@ -1,4 +1,4 @@
-"""What the calls of a group take."""
+"""Requests to a group, checked when they are decoded, and its results: a membership, attempts, the state of a group."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
     wait_ms: Whole = 0
 
     def fields(self) -> dict[str, Any]:
-        """Those that were sent, as the scripts keep them."""
+        """Returns the fields that were sent, in the form that the scripts keep."""
         topics = None if self.topics is None else ",".join(sorted(set(self.topics)))
         every = {
             "topics": topics,
@@ -128,7 +128,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a member is told. `assignment` None: unchanged since the generation it sent."""
+    """The answer to a member. `assignment` None: unchanged since the generation it sent."""
 
     generation: int
     assignment: list[Position] | None
@@ -136,7 +136,8 @@ class Membership:
     """Something that was revoked is still the member's: it has to let go."""
     session_timeout_ms: int
     delivered: Mapping[Key, int] = field(default_factory=dict)
-    """Of the assignment: up to where records were handed out, where that is beyond the committed offset."""
+    """The end of the records that were handed out, of each assigned partition where it is beyond the committed
+    offset."""
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -148,7 +149,7 @@ class Membership:
 
 
 class Attempted(NamedTuple):
-    """What is known of handling one record."""
+    """The attempts at one record, and whether it was given up."""
 
     key: Key
     attempts: int

@@ -1,4 +1,5 @@
-"""Runs the transitions of groups: wakes who waits for them, and lets time pass in groups that nobody calls."""
+"""Runs the transitions of groups and counts them, wakes those who wait, and ends sessions in groups that nobody
+calls."""
 
 import asyncio
 import math
@@ -18,6 +19,18 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.telemetry import Logger
+
+TICK_S = 0.25
+"""How late a session may end, and how long a change of topics goes unnoticed."""
+CHECK_S = 1.0
+"""How often changes that other servers made are looked for, in groups with waiters."""
+SCAN_S = 30.0
+"""How often groups that this server has not met are looked for."""
+SCAN_PAGE = 1_000
+RESTORES_MAX = 4
+"""How often one call puts back what Redis loses at once again."""
+
+T = TypeVar("T")
 
 
 class GroupCounts:
@@ -41,21 +54,8 @@ class GroupCounts:
                 self.commits["fenced"] += 1
 
 
-TICK_S = 0.25
-"""How late a session may end, and how long a change of topics goes unnoticed."""
-CHECK_S = 1.0
-"""How often changes that other servers made are looked for, in groups with waiters."""
-SCAN_S = 30.0
-"""How often groups that this server has not met are looked for."""
-SCAN_PAGE = 1_000
-RESTORES_MAX = 4
-"""How often one call puts back what Redis loses at once again."""
-
-T = TypeVar("T")
-
-
 class _Known:
-    """What this server remembers of a group."""
+    """A group as this server remembers it."""
 
     def __init__(self, planner: GroupPlanner) -> None:
         self.planner = planner
@@ -202,8 +202,11 @@ class GroupRunner:
         await self._each((self._scan, self._keep_up, self._follow_topics, self._follow_others), lambda step: step())
 
     async def _each(self, things: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
-        """What fails for one group is raised once all others had their turn. In a cluster that may be its node's being
-        away; where there is one Redis only, nobody has to be asked after it did not answer."""
+        """Acts on each; a failure of one is raised once all others had their turn.
+
+        In a Redis cluster perhaps only the node of one group is away. A single Redis that did not answer is not asked
+        again.
+        """
         failure: SiltlogError | None = None
         for thing in list(things):
             try:

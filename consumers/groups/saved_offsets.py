@@ -1,4 +1,7 @@
-"""What `_offsets` says: per group and partition the last offset that was saved there. No IO."""
+"""Offsets saved in the topic `_offsets`: `OffsetTable` keeps the last one of each group and partition, without IO.
+
+`OffsetLog` reads the topic into the table, and appends to it.
+"""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +21,17 @@ from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.records import NewRecord
 from siltlog.infra.stored_offset import StoredOffset
 from siltlog.infra.topic_config import Value
+
+CONFIG: Mapping[str, Value] = {
+    "cleanup.policy": "compact",
+    # What is durable is read after a restart, whatever the server's own acks are.
+    "acks": "wal",
+    # What is not in the table is in the write-ahead log: a commit for every snapshot would only make small files.
+    "flush.ms": 30_000,
+}
+APPEND_RECORDS_MAX = 2_000
+READ_RECORDS = 100_000
+READ_BYTES = 32 * 1024 * 1024
 
 
 class SavedOffset(NamedTuple):
@@ -117,18 +131,6 @@ def _last_rows(keys: pa.Array) -> npt.NDArray[np.int64]:
     last = np.full(int(codes.max()) + 1 if len(codes) else 0, -1, np.int64)
     np.maximum.at(last, codes, np.arange(len(codes)))
     return np.sort(last)
-
-
-CONFIG: Mapping[str, Value] = {
-    "cleanup.policy": "compact",
-    # What is durable is read after a restart, whatever the server's own acks are.
-    "acks": "wal",
-    # What is not in the table is in the write-ahead log: a commit for every snapshot would only make small files.
-    "flush.ms": 30_000,
-}
-APPEND_RECORDS_MAX = 2_000
-READ_RECORDS = 100_000
-READ_BYTES = 32 * 1024 * 1024
 
 
 class OffsetLog:

@@ -25,7 +25,7 @@ TRANSITIONS = (
 _FOLDER = Path(__file__).parent / "lua"
 
 Reply = dict[str, Any]
-"""What a script answers: its own members and those that `finish` of the prelude adds."""
+"""The answer of a script: its own members and those that `finish` of the prelude adds."""
 
 
 class Key(NamedTuple):
@@ -39,7 +39,7 @@ class Key(NamedTuple):
         return f"{self.topic}/{self.topic_id}/{self.partition}"
 
     def topic_text(self) -> str:
-        """As the scripts name the topic."""
+        """Names the topic as the scripts do."""
         return f"{self.topic}/{self.topic_id}"
 
     @classmethod

@@ -37,18 +37,18 @@ class OffsetSnapshots:
         self._unsaved: set[str] = set()
         """Groups with offsets that `_offsets` is yet to have."""
         self._urgent: set[str] = set()
-        """Those that somebody waits for."""
+        """Groups whose save somebody waits for."""
         self._asked = 0
         self._answered = 0
         self._signature: object = None
-        """Of the topics there were when offsets in deleted ones were last looked for."""
+        """Signature of the topics at the last search for offsets in deleted ones."""
 
     def note(self, group: str) -> None:
         """Some of its offsets are to be saved with the next snapshot."""
         self._unsaved.add(group)
 
     def known(self, group: str) -> list[SavedOffset]:
-        """What was saved of the group, in topics that are there."""
+        """Lists the saved offsets of the group in topics that still exist."""
         return [entry for entry in self._offsets.table.of(group) if self._topics.has(entry.key)]
 
     async def save(self) -> None:

@@ -1,4 +1,4 @@
-"""What a group's subscriptions mean in the log: topics, partitions, bounds."""
+"""Finds in the log what a group subscribes to: topics, partitions, bounds."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -88,7 +88,8 @@ class GroupTopics:
         return topic is not None and topic.topic_id != key.topic_id
 
     def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
-        """As the scripts name them, each once; what is not there (any more) cannot be held."""
+        """Names the partitions as the scripts do, each once, without those that do not exist (any more) and cannot be
+        held."""
         named = {(at.topic, at.partition) for at in partitions}
         topics = {name: self._find(name) for name, _ in named}
         return [

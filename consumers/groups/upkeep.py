@@ -1,4 +1,4 @@
-"""What is done for the offsets of groups while nobody calls: read, saved, restored, expired."""
+"""Keeps the offsets of groups while nobody calls: reads, saves, restores and expires them, and measures their lag."""
 
 import asyncio
 from bisect import bisect_right
@@ -17,9 +17,21 @@ from siltlog.infra.errors import SiltlogError, Unavailable
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.telemetry import Logger
 
+SCAN_S = 30.0
+"""How often groups are looked for that another server left unsaved, are in no topic any more, or are unused."""
+SCAN_PAGE = 1_000
+LAG_S = 10.0
+LAGS_MAX = 5_000
+"""Partitions of groups whose lag is shown: each is two lines of every scrape."""
+LAGS_AT_ONCE = 200
+FOR_EVER = -1
+
 
 async def lag_of(topic: TopicView, view: PartitionView, offset: int, now_us: int) -> Lag:
-    """Of a reader whose next offset is `offset`. A record in the table is as old as the oldest of its file."""
+    """Measures the lag of a reader whose next offset is `offset`; `now_us` is in microseconds.
+
+    A record in the table counts as old as the oldest record of its file.
+    """
     bounds = view.bounds()
     at = max(offset, bounds.log_start_offset)
     if at >= bounds.high_watermark:
@@ -37,16 +49,6 @@ async def _timestamp_us(topic: TopicView, view: PartitionView, offset: int, end:
     files = topic.snapshot.files_of(view.partition)
     index = max(bisect_right(files, offset, key=lambda file: file.first_offset) - 1, 0)
     return files[index].min_timestamp_us if files else None
-
-
-SCAN_S = 30.0
-"""How often groups are looked for that another server left unsaved, are in no topic any more, or are unused."""
-SCAN_PAGE = 1_000
-LAG_S = 10.0
-LAGS_MAX = 5_000
-"""Partitions of groups whose lag is shown: each is two lines of every scrape."""
-LAGS_AT_ONCE = 200
-FOR_EVER = -1
 
 
 class OffsetUpkeep:

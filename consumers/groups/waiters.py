@@ -1,4 +1,4 @@
-"""Who waits for a change of a group: nothing runs for a waiter until there is one."""
+"""Waits for a change of a group; nothing runs for a waiter until there is one."""
 
 import asyncio
 import math
@@ -17,7 +17,7 @@ class Waiter:
         self._event = asyncio.Event()
 
     def told(self, generation: int) -> None:
-        """What changed up to `generation` is no news any more."""
+        """Notes that the member was told of every change up to `generation`."""
         self._told = generation
         if self._changed <= generation:
             self._event.clear()

@@ -129,7 +129,8 @@ class AsyncConsumer:
             return [record for run in await self._take(max_records, timeout_ms) for record in records_in(run)]
 
     async def poll_arrow(self, max_records: int = FETCH_RECORDS_MAX, timeout_ms: int = 1_000) -> pa.Table:
-        """As `poll`, with the columns topic, partition, offset, timestamp, key, value, headers."""
+        """Polls as `poll` does, and returns a table with the columns topic, partition, offset, timestamp, key, value,
+        headers."""
         async with self._my_turn():
             tables = [run.rows for run in await self._take(max_records, timeout_ms)]
             return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
@@ -158,7 +159,8 @@ class AsyncConsumer:
         backoff_ms_max: int = 30_000,
         workers: int = 1,
     ) -> None:
-        """As `Consumer.run`; what `handle` returns is awaited, and `workers` are how many run at a time.
+        """Does what `Consumer.run` does; an awaitable that `handle` returns is awaited, and `workers` handlers run at
+        once.
 
         Where this is cancelled the handlers that run are too, and what is done is committed.
         """

@@ -15,7 +15,7 @@ from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.clock import Clock
 
 AsyncHandle = Callable[[ConsumerRecord], object]
-"""What it returns is awaited where it can be."""
+"""A handler of one record; an awaitable that it returns is awaited."""
 
 
 class AsyncHandlerRun:
@@ -35,7 +35,7 @@ class AsyncHandlerRun:
         self._cancelled = False
 
     async def run(self) -> None:
-        """As `HandlerRun.run`. Where it is cancelled its handlers are too, and what is done is committed."""
+        """Does what `HandlerRun.run` does. Cancelling it cancels its handlers too, and commits what is done."""
         watcher = Watcher(None, self._revoked, self._lost)
         self._inbox.ask()
         self._inbox.done_is_said = True
@@ -103,7 +103,8 @@ class AsyncHandlerRun:
         self._tasks.notify()
 
     def _say_alive(self) -> None:
-        """As a poll does, unless a handler is at work for so long that others are to have its partition."""
+        """Shows the group, as a poll does, that this member is alive, unless a handler has taken so long that its
+        partition has to go to others."""
         member = self._inbox.member
         assert member is not None
         alive_at = self._handling.alive_at()
@@ -128,7 +129,7 @@ class AsyncHandlerRun:
             await asyncio.wait(self._at_work, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
     async def _end(self) -> None:
-        """What runs is waited for; then what is done is committed, and the rest handed back."""
+        """Waits for the running handlers, commits what is done, and hands the rest back."""
         await self._tasks.let_attending_end()
         await self._await(self._handling.stop(), math.inf)
         await self._tasks.run(self._handling.release(sorted(self._inbox.positions.states)))

@@ -14,7 +14,7 @@ FETCH_WAIT_MS = 500
 MERGE_MS = 50
 """A second fetch of a source ends so long before the first one, so that they become one again."""
 FETCHES_MAX = 2
-"""Of one source at a time; the second is for partitions that came while the first one waits."""
+"""Fetches of one source under way at once; the second is for partitions that came while the first one waits."""
 STALE_MAX = 2
 """Besides these so many that nobody waits for any more: all they asked for was moved meanwhile."""
 FETCH_RECORDS_MAX = 100_000

@@ -1,4 +1,4 @@
-"""`Consumer.run`: every record through a handler, in the calling thread or by workers."""
+"""`Consumer.run`: puts every record through a handler, in the calling thread or in `Workers`, which are threads."""
 
 import math
 import queue
@@ -15,6 +15,8 @@ from siltlog.infra.clock import Clock
 
 Handle = Callable[[ConsumerRecord], object]
 Finished = Callable[[Lane, BaseException | None], None]
+HAND_OVER_SHARE = 0.8
+"""How long a handler is waited for whose partition has to move, as a share of the rebalance timeout."""
 
 
 class Workers:
@@ -34,17 +36,13 @@ class Workers:
         self._lanes.put(lane)
 
     def stop(self) -> None:
-        """What is under way ends by itself."""
+        """Tells the threads to end; a handler that runs ends by itself."""
         for _ in range(self._count):
             self._lanes.put(None)
 
     def _work(self) -> None:
         while (lane := self._lanes.get()) is not None:
             self._finished(lane, work(lane, self._handle, self._clock, bool))
-
-
-HAND_OVER_SHARE = 0.8
-"""Of the rebalance timeout: for so long a handler is waited for whose partition is to move."""
 
 
 class HandlerRun:
@@ -129,7 +127,8 @@ class HandlerRun:
         return self._inbox.has_news
 
     def _say_alive(self) -> None:
-        """As a poll does, unless a handler is at work for so long that others are to have its partition."""
+        """Shows the group, as a poll does, that this member is alive, unless a handler has taken so long that its
+        partition has to go to others."""
         member = self._inbox.member
         assert member is not None
         alive_at = self._handling.alive_at()
@@ -150,6 +149,6 @@ class HandlerRun:
         self._threads.wait_for(lambda: not self._handling.at_work(lanes), seconds)
 
     def _end(self) -> None:
-        """What runs is waited for; then what is done is committed, and the rest handed back."""
+        """Waits for the running handlers, commits what is done, and hands the rest back."""
         self._await(self._handling.stop(), math.inf)
         self._threads.run(self._handling.release(sorted(self._inbox.positions.states)))

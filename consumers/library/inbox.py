@@ -1,4 +1,4 @@
-"""What both consumers are made of: records on their way from the log to who asks for them. No IO.
+"""The core of both consumers: it brings records from the log to the caller who asks for them. No IO.
 
 What needs a server or the user's callbacks is a `Program`: it yields a `Request` or a `Tell`, is sent what came of it,
 and goes on. Between two records the consumer has `attend` run to its end: partitions come and go, answers are taken,
@@ -51,7 +51,7 @@ _log = logging.getLogger("siltlog.consumer")
 
 
 class Watcher(NamedTuple):
-    """Who is told of partitions that came, are about to go, and are gone already."""
+    """Callbacks that are told of partitions that came, are about to go, and are gone already."""
 
     assigned: OnPartitions | None
     revoked: OnPartitions | None
@@ -86,7 +86,7 @@ class Inbox:
         self._put_off_commit()
 
     def arrive(self, flight: Flight, answer: Answer) -> None:
-        """What came of a fetch; taken by the next `attend`."""
+        """Takes the answer to a fetch; the next `attend` acts on it."""
         self._flights.arrive(flight, answer)
 
     @property
@@ -113,7 +113,7 @@ class Inbox:
             )
 
     def settle(self) -> Program[None]:
-        """As `attend`, for who needs to know its partitions; a group has given none while not `assigned`."""
+        """Attends for a caller who needs to know its partitions; a group has given none while not `assigned`."""
         if not self._begun:
             yield from self._place_assigned()
         if not self.assigned:
@@ -244,7 +244,7 @@ class Inbox:
             self.assigned = True
 
     def _tell_what_is_due(self, member: GroupMember) -> Program[None]:
-        """What an assignment entails; where it was cut short the next `attend` goes on."""
+        """Tells of partitions that came with an assignment; where this is cut short, the next `attend` goes on."""
         beat = member.release()
         if beat is not None:
             try:
@@ -275,7 +275,7 @@ class Inbox:
         self.assigned = self._begun = True
 
     def _learn_topics(self) -> Program[None]:
-        """Which topic a name stands for now: a fetch must not go on in a successor of the same name."""
+        """Asks which topic a name stands for now, so that no fetch goes on in a successor of the same name."""
         while self._unlearned:
             topic = min(self._unlearned)
             self._topics.forget(topic)
@@ -297,7 +297,7 @@ class Inbox:
             self.positions.mark_done()
 
     def take(self, max_records: int) -> list[Run]:
-        """What is there, as records that are handed out with this."""
+        """Hands out up to `max_records` of the fetched records."""
         taken: list[Run] = []
         while max_records > 0 and (run := self.positions.take(max_records)) is not None:
             self.positions.handed_out(run)
@@ -329,7 +329,7 @@ class Inbox:
         return chunk
 
     def rest_of_chunk(self) -> Iterator[ConsumerRecord]:
-        """What `chunk_on` and `hand_out` give, record by record, for as long as nothing else is due; but for the last.
+        """Yields record by record what `chunk_on` and `hand_out` give, while nothing else is due, but not the last one.
 
         A generator with everything at hand: this is what an iteration does a million times.
         """
@@ -380,13 +380,14 @@ class Inbox:
         return finished
 
     def finish(self, at: TopicPartition, offset: int) -> None:
-        """What lies below `offset` is done (`done_is_said`); a partition that went meanwhile is left alone."""
+        """Notes that everything below `offset` is done (`done_is_said`); leaves alone a partition that went
+        meanwhile."""
         state = self.positions.states.get(at)
         if state is not None:
             state.done = offset
 
     def commit_asked(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None) -> Program[None]:
-        """What was handed out; or up to and including a record; or the offsets to read next."""
+        """Commits what was handed out (None), up to and including a record, or the offsets to read next."""
         states = self.positions.states
         if what is None:
             offsets = self.positions.uncommitted(handed_out=True)
@@ -443,7 +444,8 @@ class Inbox:
         retry_timeout_ms: int | None = None,
         delivered: Mapping[TopicPartition, int] | None = None,
     ) -> Program[None]:
-        """As `commit`, without the partitions of topics that were deleted: the others are not to wait for these."""
+        """Commits, as `commit` does, but leaves out partitions of deleted topics: the others must not wait for
+        these."""
         left = dict(offsets)
         while True:
             try:
@@ -459,7 +461,7 @@ class Inbox:
                 return
 
     def _commit_done(self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int) -> Program[None]:
-        """What fails is tried again at the next occasion; at worst records are delivered again."""
+        """Commits what is done. A failure is tried again at the next occasion; at worst records are delivered again."""
         try:
             yield from self.commit_what_is_there(offsets, retry_timeout_ms)
         except SiltlogError as error:
@@ -505,7 +507,7 @@ class Inbox:
                 self.seek(state, to(*found[at.partition]))
 
     def lag(self) -> Program[dict[TopicPartition, Lag]]:
-        """Of every assigned partition."""
+        """Computes the lag of every assigned partition."""
         self._give_back_chunk()
         return lag_of(self.positions, self._topics, self.options.sees, self._clock)
 
@@ -521,7 +523,7 @@ class Inbox:
 
 
 def _partitions_of(error: Fenced) -> list[TopicPartition]:
-    """Which ones the group says are not the member's; none where it is no member any more."""
+    """Lists the partitions that the group says are not the member's; none where it is no member any more."""
     return [TopicPartition(one["topic"], one["partition"]) for one in error.members.get("partitions", ())]
 
 

@@ -16,7 +16,7 @@ REPLY_BYTES_MAX = 16 * 1024 * 1024
 def lag_of(
     positions: Positions, topics: TopicBounds, isolation: Isolation, clock: Clock
 ) -> Program[dict[TopicPartition, Lag]]:
-    """Of every assigned partition."""
+    """Computes the lag of every assigned partition."""
     behind: dict[TopicPartition, int] = {}
     for topic in sorted({at.topic for at in positions.states}):
         found = yield from topics.ask(topic)

@@ -14,12 +14,14 @@ LOOK_S = 0.002
 """How often it is asked, between two records, whether there is something else to do."""
 
 Step = Literal["begin", "ready", "failed", "bury"]
-"""What is next for a lane: the group is told of it; the handler; the failure is counted; the record is given up."""
+"""A lane's next step: tell the group of it; run the handler; count the failure; give up the record."""
 
 
 class Lane:
-    """What a worker changes is `index`, `attempts`, `counted` and `started`; all else is changed while none is `busy`
-    with it."""
+    """A run of records of one partition, handled in order.
+
+    A worker changes `index`, `attempts`, `counted` and `started`; all else changes only while the lane is not `busy`.
+    """
 
     __slots__ = (
         *(
@@ -46,7 +48,7 @@ class Lane:
         self.records = records_of(self.at.topic, self.at.partition, run.rows)
         self.after = after
         self.index = 0
-        """Of the record that is next, or being handled."""
+        """Index of the record that is next, or being handled."""
         self.step: Step = "begin"
         self.busy = False
         self.single = False
@@ -63,7 +65,7 @@ class Lane:
         self.rests_until = 0.0
         self.troubled_since: float | None = None
         self.holds_back = False
-        """What comes behind the run waits in the buffer, and nothing more is fetched."""
+        """Records behind the run wait in the buffer, and no more are fetched."""
 
     @property
     def finished(self) -> bool:
@@ -87,7 +89,7 @@ class Lane:
         self.index += 1
 
     def rest(self) -> Run:
-        """What was not handled, as it was taken."""
+        """Returns the records that were not handled, in the form in which they were taken."""
         nbytes = self.run.nbytes * (len(self.records) - self.index) // len(self.records)
         return self.run._replace(rows=self.run.rows.slice(self.index), nbytes=nbytes)
 

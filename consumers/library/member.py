@@ -1,4 +1,4 @@
-"""A member of a group as the Python library is one: what to tell the group next, and what its answers mean. No IO.
+"""A member of a group in the Python library: decides what to tell the group next, and reads its answers. No IO.
 
 Heartbeats go on beside the consumer, and only listen: what they are told waits here until the consumer takes it, so
 that partitions come and go only between two records. Both sides hold one lock while they use this.
@@ -17,19 +17,17 @@ from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 
 _log = logging.getLogger("siltlog.consumer")
-
-
-def warn_of_retries(error: SiltlogError) -> None:
-    """Of what failed twice in a row: whoever polls meanwhile gets nothing, and is to know why."""
-    _log.warning("%s; trying on", error)
-
-
 WAIT_MS_MAX = 10_000
 WAITS_PER_SESSION = 3
 GRACE_MS = 5_000
 LEAVE_TIMEOUT_MS = 2_000
 FENCED_BY_INSTANCE = "instance_id"
-"""As `fenced_by` of a refusal: another process runs under this member's instance id."""
+"""Value of `fenced_by` in a refusal: another process runs under this member's instance id."""
+
+
+def warn_of_retries(error: SiltlogError) -> None:
+    """Warns of a call that failed twice in a row: a poll meanwhile returns nothing, and its caller should know why."""
+    _log.warning("%s; trying on", error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class News:
-    """What the group has told since it was last asked."""
+    """News of the group since the consumer last took it."""
 
     lost: bool = False
     assignment: dict[TopicPartition, Place] | None = None
@@ -81,7 +79,7 @@ class Identity:
     generation: int = 0
     """The last that was heard."""
     taken: int = 0
-    """Of what the consumer took: it answers for partitions as they were given then, and not for what came since."""
+    """The generation that the consumer took: it answers for partitions as they were given then, not for later ones."""
     asked: bool = False
     """Whether the group may have heard of it: also a join that is refused can have been noted."""
     joined: bool = False
@@ -147,7 +145,7 @@ class GroupMember:
         return 0.0 if since is None or self._identity.joined else now - since
 
     def take(self) -> News:
-        """What has come; the consumer acts on it now."""
+        """Hands the news to the consumer, which acts on it now."""
         news, self._news = self._news, News()
         self.has_news = self._replaced is not None
         if self._replaced is not None:
@@ -166,7 +164,7 @@ class GroupMember:
         self.polled = now
 
     def next_step(self, now: float) -> Beat | Goodbye | Rest | None:
-        """What to do next; None: nothing any more."""
+        """Decides what to do next; None: nothing any more."""
         if self._ended:
             return None
         if self._left or self._replaced is not None:

@@ -1,4 +1,4 @@
-"""How a consumer reads: its arguments, checked once, the same for both consumers."""
+"""The arguments of a consumer and the handler of a run, checked once, alike for both consumers."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ OnPartitions = Callable[[list[TopicPartition]], Any]
 
 TIMEOUT_MS_MIN = 100
 TIMEOUT_MS_MAX = 3_600_000
-"""What a server takes as the timeouts of a member."""
+"""The longest timeout of a member that a server takes."""
 BUFFER_BYTES_MIN = 64 * 1024
 
 
@@ -108,7 +108,7 @@ class ConsumerOptions:
 
     @property
     def sees(self) -> Isolation:
-        """Who reads nothing but the table sees nothing but the table."""
+        """The isolation that holds: a consumer that reads only the table sees only the table."""
         return "table" if self.read == "table" else self.isolation
 
     @property

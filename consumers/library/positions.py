@@ -1,4 +1,5 @@
-"""Where a consumer is in its partitions, and the records it has fetched and not handed out. No IO, no clock."""
+"""Where a consumer is in its partitions, the rows it has fetched, and the chunk of records it hands out. No IO, no
+clock."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,8 @@ CHUNKS_MAX = 4
 """Rows in more pieces are joined before they are split: each split would go through all pieces."""
 Marks = Mapping[TopicPartition, int]
 """Offsets at which reading ends; partitions that are absent are not read."""
+CHUNK_RECORDS = 500
+"""How many records an iteration makes of Arrow rows at a time."""
 
 
 class PartitionState:
@@ -38,11 +41,11 @@ class PartitionState:
         self.committed: int | None = offset
         """None while it is not known: a commit whose answer was lost may have changed it."""
         self.bounds: Bounds | None = None
-        """As last seen."""
+        """The bounds that were last seen."""
         self.delivered = delivered
         """Below it records were handed out to a former member that did not commit them; None: it ended cleanly."""
         self.topic_id = topic_id
-        """Which topic of that name the offsets are of, where a group said so."""
+        """The id of the topic that the offsets belong to, where a group named it."""
         self.runs = 0
         """How many of them are buffered."""
         self.rests_until = 0.0
@@ -87,7 +90,7 @@ class Positions:
     def __init__(self) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.buffered_bytes = 0
-        """Of what is fetched and not handed out."""
+        """Bytes of the records that are fetched and not handed out."""
         self._runs: deque[Run] = deque()
 
     def assign(
@@ -177,7 +180,7 @@ class Positions:
         return taken
 
     def give_back(self, run: Run) -> None:
-        """What was taken last and not handed out."""
+        """Takes back the run that was taken last and not handed out."""
         if self.states.get(run.state.at) is run.state:
             self._runs.appendleft(run)
             run.state.runs += 1
@@ -188,7 +191,7 @@ class Positions:
         run.state.position = run.after if run.state.runs else run.state.asked
 
     def next_timestamp_us(self, state: PartitionState) -> int | None:
-        """Of the next record to hand out; None where it is not buffered."""
+        """Returns the timestamp of the next record to hand out; None where it is not buffered."""
         return next((timestamp_us(run.rows) for run in self._runs if run.state is state), None)
 
     def forget_paused(self) -> None:
@@ -212,7 +215,7 @@ class Positions:
             state.done = state.position
 
     def uncommitted(self, *, handed_out: bool = False) -> dict[TopicPartition, int]:
-        """What is done, or all that was handed out, and not committed."""
+        """Returns the offsets to commit: up to what is done, or with `handed_out` up to all that was handed out."""
         found = {}
         for at, state in self.states.items():
             offset = state.position if handed_out else state.done
@@ -231,7 +234,7 @@ class Positions:
 
 
 def timestamp_us(rows: pa.Table) -> int:
-    """Of the first row."""
+    """Returns the timestamp of the first row, in microseconds."""
     value: int = rows["timestamp"][0].value
     return value
 
@@ -266,10 +269,6 @@ def _below(run: Run, marks: Marks | None) -> int:
     return count
 
 
-CHUNK_RECORDS = 500
-"""How many records an iteration makes of Arrow rows at a time."""
-
-
 class Chunk:
     __slots__ = ("_positions", "_run", "left", "next", "records", "state")
 
@@ -292,7 +291,7 @@ class Chunk:
         return record
 
     def give_back(self) -> None:
-        """What was not handed out."""
+        """Gives back the records that were not handed out."""
         if self.left:
             rows = self._run.rows.slice(self.next)
             nbytes = self._run.nbytes * self.left // len(self.records)

@@ -1,4 +1,4 @@
-"""What goes on without IO: it yields what it needs, is sent what came of that, and goes on."""
+"""Programs, which do no IO: a program yields what it needs, is sent what came of that, and goes on."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar

@@ -60,7 +60,7 @@ class ConsumerTasks:
             raise problem("invalid_request", "this AsyncConsumer belongs to another event loop; make one in each loop")
 
     async def run(self, program: Program[T]) -> T:
-        """What the program returns. Its requests are made and its callbacks called, and awaited, here."""
+        """Runs the program and returns its result; makes its requests, and calls and awaits its callbacks."""
         try:
             step = program.send(None)
         except StopIteration as done:
@@ -82,7 +82,7 @@ class ConsumerTasks:
         await self._end_attending()
 
     async def let_attending_end(self) -> None:
-        """What a cancelled call left behind; who closes does not care how it ends."""
+        """Waits for what a cancelled call left running; a failure of it is only logged."""
         task = self._attending
         if task is not None and not self.is_attending:
             await asyncio.wait([task])
@@ -151,7 +151,7 @@ class ConsumerTasks:
             await self._await_change(self._inbox.wait_until(deadline))
 
     def notify(self) -> None:
-        """Whoever waits looks again."""
+        """Has every waiting call look again."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

@@ -42,7 +42,7 @@ class ConsumerThreads:
         self._busy = 0
 
     def run(self, program: Program[T]) -> T:
-        """What the program returns. Its requests are made and its callbacks called here."""
+        """Runs the program and returns its result; makes its requests and calls its callbacks."""
         answer: Any = None
         raised: BaseException | None = None
         while True:

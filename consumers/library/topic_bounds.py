@@ -1,4 +1,4 @@
-"""What a server says of topics: their ids, and where their partitions begin and end."""
+"""Asks the server for the ids of topics, and where their partitions begin and end."""
 
 from siltlog.consumers.library.program import Program
 from siltlog.consumers.library.sources.server import Isolation
@@ -13,14 +13,15 @@ class TopicBounds:
         self._ids: dict[str, str] = {}
 
     def topic_id(self, topic: str) -> str | None:
-        """Which topic the name stood for when it was first asked about, or since it was forgotten."""
+        """Returns the id of the topic that the name stood for when it was first asked about, or since it was
+        forgotten."""
         return self._ids.get(topic)
 
     def forget(self, topic: str) -> None:
         self._ids.pop(topic, None)
 
     def ask(self, topic: str, timestamp: TimeLike | None = None) -> Program[dict[int, tuple[Bounds, int]]]:
-        """Of every partition the bounds and, with `timestamp`, the lowest offset at or after it."""
+        """Asks for the bounds of every partition and, with `timestamp`, the lowest offset at or after it."""
         reply = yield from calls.offsets(topic, timestamp)
         if "topic_id" in reply:
             self._ids.setdefault(topic, reply["topic_id"])

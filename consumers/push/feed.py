@@ -1,4 +1,4 @@
-"""What a stream is fed with: records of some partitions from given offsets on, as they come.
+"""Feeds a stream with records of some partitions from given offsets on, as they come, through a filter.
 
 The log is its only buffer: a feed reads when its stream can take more, and a stream that takes nothing holds nothing.
 """
@@ -15,6 +15,13 @@ from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, PartitionFet
 from siltlog.consumers.reading.reader import Isolation, visible_end
 from siltlog.consumers.view import LogView, PartitionView
 from siltlog.infra.errors import SiltlogError
+
+READ_RECORDS_MAX = 500
+READ_BYTES_MAX = 256 * 1024
+"""The most bytes of one read; a single record may be larger."""
+SCAN_RECORDS_MAX = 10_000
+SCAN_BYTES_MAX = 512 * 1024
+"""The most bytes of one read where a filter looks for some among many; less where it finds more than is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +51,9 @@ class RecordFilter:
         return self.contains is None or (value is not None and self.contains in value)
 
 
-READ_RECORDS_MAX = 500
-READ_BYTES_MAX = 256 * 1024
-"""At once; one record may be larger."""
-SCAN_RECORDS_MAX = 10_000
-SCAN_BYTES_MAX = 512 * 1024
-"""At once where a filter looks for some among many; fewer where it finds more than is taken."""
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of one partition the wanted records, RECORD_SCHEMA, in order."""
+    """The wanted records of one partition, RECORD_SCHEMA, in order."""
 
     key: Key
     batches: list[pa.RecordBatch]

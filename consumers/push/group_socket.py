@@ -39,7 +39,7 @@ RETRY_MS = 1_000
 
 
 class Nacks(Protocol):
-    """Who counts attempts and keeps dead letters."""
+    """The part that counts attempts and keeps dead letters."""
 
     async def nack(self, group: str, request: DeadLetterRequest, attempts_max: int) -> "Nacked": ...
 
@@ -73,7 +73,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Who joins which group, as what."""
+    """A member that joins a group, with the settings it gave."""
 
     group: str
     member: str
@@ -109,7 +109,7 @@ class GroupSocket(Session):
         self._nacks = nacks
         self._generation = 0
         self._revoked: dict[Key, int] = {}
-        """What the member was told to let go of, and has not yet."""
+        """Partitions that the member was told to let go of, and has not yet."""
         self._since: dict[tuple[str, int], int] = {}
         """The generation that the last `assigned` named, by topic and partition."""
         self._waiter: Waiter
@@ -248,7 +248,7 @@ class GroupSocket(Session):
             self._is_due = True
 
     def _check_given(self, offsets: Sequence[SaidOffset | SaidRecord]) -> None:
-        """Of an assignment that has ended nothing is taken: the partition may be that of another topic by now."""
+        """Refuses messages about an assignment that has ended: the partition may be that of another topic by now."""
         late = [
             {"topic": at.topic, "partition": at.partition}
             for at in offsets

@@ -1,4 +1,4 @@
-"""What is said over a WebSocket: JSON texts, each with a `type` (subprotocol `silt.v1`)."""
+"""The messages of a WebSocket: JSON texts, each with a `type` (subprotocol `silt.v1`)."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -25,7 +25,7 @@ class Credit(msgspec.Struct, tag="credit", forbid_unknown_fields=True):
 
 class SaidOffset(CommittedOffset):
     generation: Whole | None = None
-    """As `assigned` gave it: what is said of an earlier assignment of the partition is refused."""
+    """The generation that `assigned` gave; a message about an earlier assignment of the partition is refused."""
 
 
 class SaidRecord(PolledOffset):
@@ -56,7 +56,7 @@ _JSON = msgspec.json.Encoder()
 
 
 def said(message: bytes, *, in_group: bool) -> Said:
-    """What the client said; without a group it has only credit to give.
+    """Decodes a message of the client; without a group it has only credit to give.
 
     Raises Refused `malformed_body` or `invalid_request`.
     """

@@ -117,11 +117,11 @@ class Session(abc.ABC):
         return records_message(found, self._values, cursor=cursor)
 
     async def step(self) -> None:
-        """Between messages."""
+        """Is called between messages."""
         return
 
     def survives(self, error: SiltlogError) -> bool:
-        """What could not be read is dealt with, and reading goes on."""
+        """Tells whether the session dealt with an error of reading, so that reading goes on."""
         return False
 
     def cursor(self) -> str | None:
@@ -129,17 +129,17 @@ class Session(abc.ABC):
         return None
 
     def credited(self) -> None:
-        """There is credit."""
+        """Is called when credit came."""
         return
 
     def beat(self) -> None:
-        """As often as the client is pinged."""
+        """Is called each time the client is pinged."""
         return
 
     def farewell(self) -> None:
-        """Before the server goes away."""
+        """Is called before the server goes away."""
         return
 
     async def heard(self, message: Commit | Nack | Release) -> None:
-        """What is said in groups alone."""
+        """Takes a message that only a member of a group sends."""
         return

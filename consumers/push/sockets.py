@@ -1,4 +1,4 @@
-"""WebSockets: their routes, and the answer that opens one."""
+"""WebSockets: their routes, the answer that opens one, and the session that reads a topic without a group."""
 
 import uuid
 from collections.abc import Callable
@@ -46,6 +46,16 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams
 from siltlog.infra.telemetry import Logger
 
+ATTEMPTS_MAX = 5
+ATTEMPTS_MAX_MAX = 1_000
+RESETS: tuple[ResetPolicy, ...] = ("earliest", "latest", "error")
+GROUP_PARAMETERS = (
+    *("topics", "member", "max_attempts", "values"),
+    *("client_id", "instance_id", "auto_offset_reset", "session_timeout_ms", "rebalance_timeout_ms"),
+)
+
+_SOCKET = Reply(f"A WebSocket, subprotocol `{names.SUBPROTOCOL}`: JSON texts, each with a `type`.")
+
 
 class TopicSocket(Session):
     in_group = False
@@ -85,18 +95,6 @@ class TopicSocket(Session):
 
     def _tell(self) -> None:
         self.socket.send(records_message((), self._values, cursor=self.cursor()))
-
-
-ATTEMPTS_MAX = 5
-ATTEMPTS_MAX_MAX = 1_000
-RESETS: tuple[ResetPolicy, ...] = ("earliest", "latest", "error")
-GROUP_PARAMETERS = (
-    *("topics", "member", "max_attempts", "values"),
-    *("client_id", "instance_id", "auto_offset_reset", "session_timeout_ms", "rebalance_timeout_ms"),
-)
-
-
-_SOCKET = Reply(f"A WebSocket, subprotocol `{names.SUBPROTOCOL}`: JSON texts, each with a `type`.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A topic from some place on, for as long as somebody listens: which partitions, from where, and which records."""
+"""Tails of a topic: their parameters (partitions, beginning, filter), and the cursor from which a client comes back."""
 
 import base64
 import binascii
@@ -33,6 +33,33 @@ assert TOPIC_PARTITIONS_MAX <= 1 << 7 * _STEP_BYTES_MAX, "the steps of a cursor 
 assert (1 + _ID_BYTES + 2 + PARTITIONS_MAX * (_STEP_BYTES_MAX + _OFFSET_BYTES_MAX) + _CRC_BYTES) * 4 / 3 < (
     CURSOR_CHARS_MAX
 ), "a cursor of the most partitions fits"
+
+PLACES = ("earliest", "latest")
+VALUES_PARAMETER = in_query(
+    "values",
+    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
+    choice(*VALUES, default="text"),
+)
+TAIL_PARAMETERS = (
+    in_query(
+        "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
+    ),
+    in_query("offset", "Where to begin.", choice(*PLACES, default="latest")),
+    in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
+    in_query(
+        "cursor", "Instead of `offset`: where an earlier stream was. It may repeat its last records, and skips none."
+    ),
+    in_query("key", "Only records with this key."),
+    in_query("contains", "Only records whose value contains this text."),
+    VALUES_PARAMETER,
+    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
+    TOPIC_ID,
+)
+TAIL_ERRORS = (
+    *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
+    *("topic_unavailable", "store_denied", "shutting_down"),
+)
+PARAMETERS = tuple(one.name for one in TAIL_PARAMETERS)
 
 
 class Cursor(NamedTuple):
@@ -116,37 +143,9 @@ def _damaged() -> SiltlogError:
     )
 
 
-PLACES = ("earliest", "latest")
-VALUES_PARAMETER = in_query(
-    "values",
-    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
-    choice(*VALUES, default="text"),
-)
-TAIL_PARAMETERS = (
-    in_query(
-        "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
-    ),
-    in_query("offset", "Where to begin.", choice(*PLACES, default="latest")),
-    in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
-    in_query(
-        "cursor", "Instead of `offset`: where an earlier stream was. It may repeat its last records, and skips none."
-    ),
-    in_query("key", "Only records with this key."),
-    in_query("contains", "Only records whose value contains this text."),
-    VALUES_PARAMETER,
-    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
-    TOPIC_ID,
-)
-TAIL_ERRORS = (
-    *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
-    *("topic_unavailable", "store_denied", "shutting_down"),
-)
-PARAMETERS = tuple(one.name for one in TAIL_PARAMETERS)
-
-
 @dataclass(frozen=True, slots=True)
 class TailRequest:
-    """What was asked for; `offsets` are where each partition begins. `every`: those to come are read as well."""
+    """A request to tail; `offsets` are where each partition begins. `every`: partitions to come are read as well."""
 
     topic: TopicView
     offsets: Mapping[int, int]

@@ -1,4 +1,4 @@
-"""What reads are answered, as JSON."""
+"""Answers to reads, as JSON."""
 
 from typing import Annotated, Any
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from siltlog.infra.http.memory import SMALL_BYTES, InFlight
 
 RECORD_BYTES = 20
-"""What a record counts beside its key, value and headers: its partition, offset and timestamp."""
+"""Bytes that a record counts beside its key, value and headers, for its partition, offset and timestamp."""
 
 REPLY_COPIES = 2
 """Records of a reply are in memory as they were read, and as they are sent."""
@@ -43,13 +43,13 @@ def _value_ends(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 class Budget:
-    """What is left for one reply, and what is left of it for the partition that is being read.
+    """The records and bytes left for one reply, and how many of them the partition that is being read may take.
 
     The first record of a reply is always taken, whatever it weighs: a reader must be able to go on.
     """
 
     def __init__(self, max_records: int, max_bytes: int, in_flight: InFlight | None = None) -> None:
-        """What is taken is counted in `in_flight` too: where that is nearly full, a reply has less in it."""
+        """Counts what is taken in `in_flight` too: where that is nearly full, a reply has less in it."""
         self._in_flight = in_flight
         self.records_left = max_records
         self.bytes_left = max_bytes

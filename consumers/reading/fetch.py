@@ -41,7 +41,7 @@ class FetchPosition:
 
 @dataclass(slots=True)
 class PartitionFetch:
-    """What a fetch found in one partition. `bounds` is None where the partition could not be found."""
+    """The result of a fetch in one partition. `bounds` is None where the partition could not be found."""
 
     position: FetchPosition
     next_offset: int
@@ -167,7 +167,8 @@ class Fetcher:
                 wait.close()
 
     def _first_of(self, count: int) -> int:
-        """Which partition a fetch begins with: each as often as any other, also among every second or third fetch."""
+        """Chooses the partition that a fetch begins with: each as often as any other, also among every second or third
+        fetch."""
         self._turn = (self._turn + GOLDEN_RATIO) % 1
         return int(self._turn * count)
 
@@ -207,7 +208,7 @@ class Fetcher:
         part.batches += read.batches
 
     def _tell_bounds(self, part: PartitionFetch) -> None:
-        """Of a partition that was not read: what others have may be all that a fetch takes."""
+        """Fills in the bounds of a partition that was not read: what others have may be all that a fetch takes."""
         if part.bounds is None and part.error is None:
             try:
                 topic, view = self._find(part)

@@ -1,4 +1,4 @@
-"""Which files of a table hold a partition's records, for consumers that read them by themselves.
+"""Lists the files of a table that hold a partition's records, for consumers that read them by themselves.
 
 A list is of one snapshot. What is in a file never changes, and a file that compaction or retention took out of it
 stays there for longer than anybody uses a list; who finds one gone asks again from where they are.

@@ -72,7 +72,7 @@ _RECORDS_QUERY = (
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """What a read may ask for; above it is cut, not refused. `request_bytes` bounds the body of a fetch."""
+    """The most that a read may ask for; more is cut, not refused. `request_bytes` bounds the body of a fetch."""
 
     wait_ms: int = 30_000
     records: int = 1_000_000

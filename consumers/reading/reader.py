@@ -46,7 +46,7 @@ class Reader:
     async def read(
         self, topic: TopicView, view: PartitionView, offset: int, budget: Budget, share: Share, isolation: Isolation
     ) -> PartitionRead:
-        """What fits into the budget from `offset` on, as far as the isolation shows.
+        """Reads from `offset` on what fits into the budget, as far as the isolation shows.
 
         Raises OffsetOutOfRange outside [log start, high watermark], CorruptData where stored bytes are damaged or no
         source covers an offset (once nothing before that is left to give), Unavailable where the table cannot be read.

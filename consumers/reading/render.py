@@ -1,4 +1,4 @@
-"""Records as JSON and NDJSON. What is written here can be published again and gives the same bytes."""
+"""Renders records as JSON and NDJSON, their timestamps as text. Publishing the output again gives the same bytes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -22,6 +22,22 @@ _DAYS_MAX = 40_000
 
 _FOUR_DIGIT_YEARS_US = (-62_135_596_800 * _MICROS, 253_402_300_800 * _MICROS)
 _Bytes = npt.NDArray[np.uint8]
+Values = Literal["text", "json", "base64"]
+VALUES: tuple[Values, ...] = ("text", "json", "base64")
+
+BRACKETS_MAX = 400
+"""A value with more of `[` and `{` might be nested too deeply to be read inside of a reply; it is looked at again."""
+
+_NESTING = 32
+"""Levels kept in reserve: a program that parses the value again may be so many calls deeper than this module is."""
+_EMBEDDED_FIRST = frozenset(b"{[-0123456789tf")
+_EMBEDDED_LAST = frozenset(b"}]0123456789e")
+_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
+_ENCODER = msgspec.json.Encoder()
+_NO_HEADERS: list["Header"] = []
+
+Text = str | None | UnsetType
+"""UNSET: the bytes are no UTF-8 text, the member with `_base64` has them."""
 
 
 def timestamp_texts(timestamps: pa.Array) -> pa.Array:
@@ -65,24 +81,6 @@ def _times_of_day() -> _Bytes:
 @cache
 def _thousands() -> _Bytes:
     return _rows(np.array([f"{n:03d}" for n in range(1000)]), 3)
-
-
-Values = Literal["text", "json", "base64"]
-VALUES: tuple[Values, ...] = ("text", "json", "base64")
-
-BRACKETS_MAX = 400
-"""A value with more of `[` and `{` might be nested too deeply to be read inside of a reply; it is looked at again."""
-
-_NESTING = 32
-"""Who reads or publishes it again may be so many calls deeper than this module is."""
-_EMBEDDED_FIRST = frozenset(b"{[-0123456789tf")
-_EMBEDDED_LAST = frozenset(b"}]0123456789e")
-_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
-_ENCODER = msgspec.json.Encoder()
-_NO_HEADERS: list["Header"] = []
-
-Text = str | None | UnsetType
-"""UNSET: the bytes are no UTF-8 text, the member with `_base64` has them."""
 
 
 class Header(msgspec.Struct, gc=False):

@@ -1,4 +1,7 @@
-"""Decoded row groups of data files: read on a few threads, each once for all who wait, kept up to a bound of bytes."""
+"""Decoded row groups of data files: read on a few threads, each once for all who wait, kept up to a bound of bytes.
+
+`CheckedFiles` refuses a list of files in which two hold the same offset, and checks each list once.
+"""
 
 import asyncio
 from bisect import bisect_right
@@ -27,6 +30,10 @@ T = TypeVar("T")
 CACHE_BYTES_MAX = 128 * 1024 * 1024
 READS_MAX = 4
 """Reads of tables that run at once; others wait."""
+CHECKED_MAX = 10_000
+"""For so many partitions it is remembered which list of files was checked; then all are forgotten."""
+_Key = tuple[str, str]
+"""Topic and path of a file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +60,6 @@ class RowGroup:
 
     def is_past_middle(self, offset: int) -> bool:
         return 2 * (offset - self.first_offset) > self.next_offset - self.first_offset
-
-
-_Key = tuple[str, str]
-"""Topic and path of a file."""
 
 
 class RowGroups:
@@ -159,10 +162,6 @@ def _load(store: ObjectStore, topic: str, file: DataFile, offset: int) -> RowGro
     first, last = int(offsets[0]), int(offsets[-1])
     ends = record_ends(batch)
     return RowGroup(min(first, offset), last + 1, batch, offsets, ends, batch.get_total_buffer_size() + ends.nbytes)
-
-
-CHECKED_MAX = 10_000
-"""For so many partitions it is remembered which list of files was checked; then all are forgotten."""
 
 
 class CheckedFiles:

@@ -1,4 +1,5 @@
-"""One data file read whole, a row group at a time: is it what the log says, and what do its records say?"""
+"""Reads one data file whole, a row group at a time, and compares its bytes, pages and records with what the log
+says."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

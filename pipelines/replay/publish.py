@@ -1,4 +1,5 @@
-"""Publishing what was read of one partition: in order, once, and on from where a run that was killed stopped.
+"""Publishes the records of one partition, with headers that name their origin: in order, once, and after a kill from
+where the run stopped.
 
 The sequence of a record is the offset it was read at, and one request is under way at a time.
 """
@@ -29,6 +30,10 @@ ADDED = (
     names.RECORD_HEADER_REPLAY_OFFSET,
     names.RECORD_HEADER_REPLAY_TIMESTAMP,
 )
+
+REQUEST_BYTES = 4 * 1024 * 1024
+"""Records are gathered to so much, if their block has as many."""
+COLUMNS = ("key", "value", "timestamp")
 
 
 def with_origin(records: pa.Table, run: str, topic: str) -> pa.Array:
@@ -69,11 +74,6 @@ def _origins(records: pa.Table, run: str, topic: str) -> list[pa.Array]:
         pc.binary_join_element_wise(pc.replace_substring(times, " ", "T", max_replacements=1), "Z", ""),
     ]
     return [pa.array([run.encode(), topic.encode()], pa.binary()), *(text.cast(pa.binary()) for text in texts)]
-
-
-REQUEST_BYTES = 4 * 1024 * 1024
-"""Records are gathered to so much, if their block has as many."""
-COLUMNS = ("key", "value", "timestamp")
 
 
 class Stopped(Exception):

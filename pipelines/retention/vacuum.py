@@ -1,4 +1,5 @@
-"""Vacuum: removes the files of a topic that no snapshot of its period names, and what crashes left that is older.
+"""Vacuum: removes the files of one topic, or of all, that no snapshot of the period names, and older leftovers of
+crashes.
 
 It needs no Spark. What a running flush or rewrite has written and not yet committed looks like an orphan; only its age
 tells them apart, so the period must exceed the longest job and the longest outage together.
@@ -40,6 +41,9 @@ assert PERIOD_MS_MIN <= PERIOD_MS_MAX
 assert JOB_MS_MAX <= REMOVED_FILES_MS_MIN, "a job reads the files of the version it began with"
 assert REMOVED_FILES_MS_MAX <= RETENTION_MS, "which file was removed when is in the log"
 _ENTRY = re.compile(r"(\d{20})\.json")
+Progress = Callable[[str, int, int], None]
+"""Called with the topic, the files deleted and the files to delete."""
+BESIDE_TOPICS = ""
 
 
 def check_period(retention_ms: int) -> None:
@@ -133,11 +137,6 @@ def _removed(
         for (_, modified_ms), paths in zip(found, pool.map(removes, found), strict=True):
             (young if modified_ms >= times_ms[1] else old).update(paths)
     return young, old - young
-
-
-Progress = Callable[[str, int, int], None]
-"""Called with the topic, the files deleted and the files to delete."""
-BESIDE_TOPICS = ""
 
 
 @dataclass(slots=True)

@@ -1,8 +1,4 @@
-"""The server's process does without pandas, though it may be installed.
-
-pyarrow imports it at the first conversion between Arrow and Python, to see whether it is given something of it. That is
-in the middle of the first publish, takes a second in which nobody gets an answer, and 40 MB for good.
-"""
+"""Settings of the server's process: pandas hidden from it, freed memory kept for reuse, and its limit of open files."""
 
 import ctypes
 import os
@@ -14,6 +10,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _NAME = "pandas"
+MIB = 1024 * 1024
+PURGE_DELAY_MS = 1000
+TRIM_BYTES = 128 * MIB
+MMAP_BYTES = 32 * MIB
+"""The largest value that glibc takes."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+RESERVE = 256
+"""Descriptors kept for data files, the object store, Redis and libraries."""
 
 
 class _Hidden(MetaPathFinder):
@@ -26,16 +30,12 @@ class _Hidden(MetaPathFinder):
 
 
 def hide_pandas() -> None:
-    """Importing it fails from here on as where it is not installed, unless it was imported before."""
+    """Makes every later import of pandas fail as where it is not installed, unless it was imported before.
+
+    pyarrow imports pandas at the first conversion between Arrow and Python to look for its objects.
+    That is in the middle of the first publish: nobody gets an answer for a second, and 40 MB stay taken for good.
+    """
     sys.meta_path.insert(0, _Hidden())
-
-
-MIB = 1024 * 1024
-PURGE_DELAY_MS = 1000
-TRIM_BYTES = 128 * MIB
-MMAP_BYTES = 32 * MIB
-"""The most that glibc takes."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> None:
@@ -45,10 +45,6 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
         mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
-
-
-RESERVE = 256
-"""For data files, the object store, Redis, libraries."""
 
 
 def raise_file_limit() -> int:

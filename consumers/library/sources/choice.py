@@ -1,4 +1,7 @@
-"""`read="auto"`: partitions that are far behind are read from their tables' files, all others from the server."""
+"""The choice of a source: `read="auto"` reads the files of tables where a partition is far behind, and else the server.
+
+`TableReading` makes the sources of each `read`, and opens tables only when they are first read.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -40,8 +43,10 @@ RETRY_S = 60.0
 PAUSE_S = 1.0
 
 _HEARD = (OffsetOutOfRange, UnknownTopic)
-"""What the server says of the position, not what became of the files."""
+"""Errors that tell of the position, as the server sees it, and not of the files."""
 _log = logging.getLogger("siltlog.consumer")
+Read = Literal["auto", "server", "table"]
+READS: tuple[Read, ...] = ("auto", "server", "table")
 
 
 class FarBehind:
@@ -66,7 +71,7 @@ class FarBehind:
         return TABLE if far else SERVER
 
     def read(self, plan: FetchPlan) -> list[Fetched]:
-        """What the table gives at once; nothing where that is nothing, or fails."""
+        """Reads what the table gives at once; returns nothing where there is nothing, or where it fails."""
         try:
             found = list(self._table.read(replace(plan, wait_ms=0)))
         except SiltlogError as error:
@@ -85,10 +90,6 @@ class FarBehind:
         level = logging.DEBUG if isinstance(error, ConfigError) else logging.INFO
         _log.log(level, "reading from the server, not from the table: %s", error)
         self._not_before = self._clock.monotonic() + RETRY_S
-
-
-Read = Literal["auto", "server", "table"]
-READS: tuple[Read, ...] = ("auto", "server", "table")
 
 
 class TableReading:

@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What to read, in any order and share of the limits; an answer may wait `wait_ms` for a first record."""
+    """A plan of what to read, in any order and share of the limits; an answer may wait `wait_ms` for a first record."""
 
     source: str
     wanted: tuple[Wanted, ...]
@@ -58,7 +58,7 @@ class FetchPlan:
 
 
 class Fetched(NamedTuple):
-    """What one partition has from the wanted offset up to `next_offset`; rows (FETCH_SCHEMA) or None for no record.
+    """The records of one partition from the wanted offset up to `next_offset`; rows (FETCH_SCHEMA), None for no record.
 
     With an `error` the partition could not be read; `bounds` are told where they are known.
     """

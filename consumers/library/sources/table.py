@@ -54,7 +54,8 @@ class TableSource:
         self._closed = False
 
     def read(self, plan: FetchPlan) -> list[Fetched]:
-        """What comes next of some partitions of the plan; nothing when the tables hold no more for the plan's wait.
+        """Reads what comes next of some partitions of the plan; nothing when the tables hold no more for the plan's
+        wait.
 
         Reads on where the last call ended, with what was read ahead, when that is asked for; else begins anew.
         A problem of one partition is in its part. Raises ConfigError where the tables cannot be reached from here, and
@@ -99,7 +100,8 @@ class TableSource:
         return [scan for at, scan in self._scans.items() if at in asked]
 
     def _forget(self, others: Sequence["_Scan"], now: float) -> None:
-        """Of partitions that are not asked for now, such as paused ones, what was read ahead is kept for a while."""
+        """Lets go of what was read ahead of partitions that are not asked for now, such as paused ones, after a
+        while."""
         for scan in others:
             if now - scan.asked_at > LIST_S_MAX:
                 del self._scans[scan.at]
@@ -108,7 +110,7 @@ class TableSource:
             scan.begin_anew()
 
     def _turn(self, scans: Sequence["_Scan"]) -> list["_Scan"]:
-        """Those to be read from now, the ones begun before the others."""
+        """Picks the scans to read from now, the ones begun before the others."""
         begun = [scan for scan in scans if scan.lanes]
         others = [scan for scan in scans if scan.open and not scan.lanes]
         return [*begun, *others][:SCANS_MAX]
@@ -268,7 +270,7 @@ class _Scan:
         self.listed_to = part.next_offset
 
     def hand_out(self, table: pa.Table, records_max: int, bytes_max: int) -> pa.Table:
-        """As much of `table`, which comes next, as the limits allow, at least a row; the rest is kept."""
+        """Hands out as much of `table`, which comes next, as the limits allow, at least a row, and keeps the rest."""
         count = table.num_rows
         if table.nbytes > bytes_max:
             count = max(count * bytes_max // table.nbytes, 1)
@@ -278,7 +280,7 @@ class _Scan:
         return table.slice(0, count)
 
     def refused(self) -> Fetched:
-        """What the server said instead of a list."""
+        """Returns the problem that the server told instead of a list."""
         error = self.error
         self.begin_anew()
         return Fetched(self.at, self.position, None, self.bounds, error)
