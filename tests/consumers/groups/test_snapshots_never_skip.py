@@ -139,6 +139,7 @@ async def history(url: str, log: FakeLog, seed: int) -> None:
                 await story.step()
 
 
+@pytest.mark.rule("O1", "O2", "O4")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_is_skipped(valkey_url: str, tmp_path: Path, seed: int) -> None:
     run(history(valkey_url, log_with(tmp_path, RECORDS, t=PARTITIONS), seed))

@@ -336,3 +336,33 @@ def test_every_record_is_handled_or_given_up_alone(seed: int) -> None:
     assert poison - model.gone <= set(model.dead) <= poison
     assert all(seen[place] <= MAX_ATTEMPTS for place, kind in kinds.items() if kind == "kills")
     assert all(seen[place] >= MAX_ATTEMPTS - CRASHES_MAX for place in model.dead if kinds[place] == "fails")
+
+
+class Calm(random.Random):
+    """Nothing fails, nothing moves, and workers do their work; what is drawn lies in the middle."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+@pytest.mark.rule("D1", "D3")
+def test_the_group_is_told_far_ahead_and_a_partition_let_go_in_order_leaves_no_suspects() -> None:
+    rng = Calm()
+    model = Model(rng)
+    model.joined()
+    life = Life(model, rng, ManualClock(), {})
+    every = {(partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS)}
+    tells = 0
+    for _ in range(STEPS_MAX):
+        before = list(model.delivered)
+        life.step()
+        tells += before != model.delivered
+        for partition, offset in model.settled:
+            assert offset < max(model.delivered[partition], model.committed[partition])
+        if model.settled == every and life.handling.idle:
+            break
+    assert model.settled == every
+    assert tells <= PARTITIONS, "once for each partition, however many runs its records come in"
+    assert min(model.delivered) > RECORDS
+    life.drive(life.handling.release(sorted(life.inbox.positions.states)))
+    assert (model.committed, model.delivered) == ([RECORDS] * PARTITIONS, [0] * PARTITIONS)

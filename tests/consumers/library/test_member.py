@@ -8,7 +8,7 @@ import pytest
 
 from siltlog.consumers.library.member import Beat, Goodbye, GroupMember, MemberOptions, Place, Rest
 from siltlog.infra.client.record import TopicPartition
-from siltlog.infra.errors import Fenced, Unavailable, problem
+from siltlog.infra.errors import Fenced, SiltlogError, Unavailable, problem
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -129,3 +129,15 @@ def test_only_who_is_no_static_member_says_goodbye() -> None:
         assert (member.end() is not None) is says
         assert member.next_step(0.0) is None and member.end() is None
     assert new().end() is None
+
+
+@pytest.mark.rule("M13")
+@pytest.mark.parametrize(
+    "error", [problem("invalid_request", "no"), Unavailable("away")], ids=["refused", "unanswered"]
+)
+def test_who_asked_to_join_says_goodbye_whatever_it_was_told(error: SiltlogError) -> None:
+    member = new()
+    member.heard(beat_of(member), error, 0.0, 0.5)
+    goodbye = member.end()
+    assert goodbye is not None
+    assert goodbye.method == "DELETE"

@@ -179,6 +179,14 @@ def test_what_was_read_ahead_is_given_next(rig: Rig) -> None:
     assert rig.read(wanted(0, 60)) == []
 
 
+@pytest.mark.rule("R4")
+def test_a_gap_at_the_end_of_a_list_is_passed(rig: Rig) -> None:
+    view = rig.fill(0, 3)
+    view.rewrite(rig.topic.snapshot.files_of(0), without=[28, 29], vacuum=True)
+    (found,) = rig.read(wanted(0))
+    assert (offsets(found), found.next_offset) == ([*range(28)], 30)
+
+
 def test_a_seek_begins_anew(rig: Rig) -> None:
     rig.fill(0, 3)
     rig.read(wanted(0), records_max=5)
