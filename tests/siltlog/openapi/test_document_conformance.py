@@ -11,7 +11,7 @@ import pytest
 from conformance_hooks import ANSWERS, EMPTIED_TOPIC, MOVED_GROUP, PARTITIONS_MAX, TOPIC, UNUSED_GROUP
 from http_rig import Http
 
-from siltlog.openapi.document import OPERATIONS
+from siltlog.server.api import OPERATIONS
 from siltlog.testing import running_server
 
 SEED = 7
