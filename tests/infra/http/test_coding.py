@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from bombs import zstd_bomb
@@ -64,6 +65,19 @@ def test_a_large_body_on_a_thread(coding: str) -> None:
         asyncio.run(inflater.inflated(body, coding, len(content) - 1))
     # Small as it is sent, and yet too much for the event loop.
     assert asyncio.run(inflater.inflated(COMPRESS[coding](bytes(MIB)), coding, MIB)) == bytes(MIB)
+
+
+@pytest.mark.rule("B3")
+def test_inflating_leaves_the_threads_of_others_alone() -> None:
+    async def run() -> None:
+        shared = ThreadPoolExecutor(1)
+        shared.shutdown()
+        asyncio.get_running_loop().set_default_executor(shared)
+        with pytest.raises(RuntimeError):
+            await asyncio.to_thread(bytes)
+        assert await Inflater().inflated(gzip.compress(bytes(MIB)), "gzip", MIB) == bytes(MIB)
+
+    asyncio.run(run())
 
 
 @pytest.mark.rule("B1")

@@ -38,7 +38,7 @@ def shown(disk: LocalStore) -> set[str]:
     return {path.name for path in disk.private_folder().glob("*/_delta_log/*")}
 
 
-@pytest.mark.rule("T8")
+@pytest.mark.rule("T8", "T10")
 def test_a_commit_looks_at_the_newest_checkpoint_and_what_follows_it_only(disk: LocalStore) -> None:
     table = claimed(disk)
     while table.snapshot.version < COMMITS_MIN + 2:

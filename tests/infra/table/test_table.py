@@ -11,6 +11,7 @@ from record_tables import CLOCK, append, claimed, created, new_id, records, writ
 from s3_server import S3Server
 
 from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import (
     ConfigError,
     CorruptData,
@@ -25,9 +26,9 @@ from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table import commits as table_log
 from siltlog.infra.table import delta as table_commit
 from siltlog.infra.table import table as table_module
-from siltlog.infra.table.commits import COMMITS_MIN
+from siltlog.infra.table.commits import CLEAN_UP_S, COMMITS_MIN
 from siltlog.infra.table.data_file import data_file_from_footer, write_data_file
-from siltlog.infra.table.entries import RETENTION_MS, read_entry
+from siltlog.infra.table.entries import RETENTION_MS, cleaned_below, read_entry
 from siltlog.infra.table.table import TopicTable, topic_names
 from siltlog.infra.topic_config import TopicConfig
 
@@ -480,19 +481,48 @@ def test_files_of_another_writer_are_committed_by_their_footers(disk: LocalStore
     assert [row["offset"] for row in rows(disk, "t")] == list(range(10))
 
 
+@pytest.mark.rule("T10")
 def test_a_checkpoint_is_made_when_due_and_the_log_cleaned_after(store: ObjectStore) -> None:
     table, other = claimed(store), TopicTable.open(store, "t", CLOCK)
+
+    def checkpoints() -> int:
+        return sum(info.path.endswith(".checkpoint.parquet") for info in store.list("topics/t/_delta_log"))
+
     while table.snapshot.version < COMMITS_MIN + 5:
+        before = checkpoints()
         append(store, table, {0: 1})
+        assert checkpoints() == before, "no commit makes one"
         table.maintain()
-    checkpoints = [info.path for info in store.list("topics/t/_delta_log") if info.path.endswith(".checkpoint.parquet")]
-    assert len(checkpoints) == 1
+    assert checkpoints() == 1
     assert other.refresh() == table.snapshot
     reopened(store, table)
     append(store, table, {0: 1})
     other.refresh()
     append(store, other, {0: 1})
     reopened(store, table)
+
+
+@pytest.mark.rule("T12")
+def test_the_log_is_cleaned_every_half_hour_at_most(disk: LocalStore) -> None:
+    class Tomorrow(SystemClock):
+        passed_s = 0.0
+
+        def now_us(self) -> int:
+            return super().now_us() + 2 * RETENTION_MS * 1000
+
+        def monotonic(self) -> float:
+            return self.passed_s
+
+    claimed(disk)
+    clock = Tomorrow()
+    table = TopicTable.open(disk, "t", clock)
+    marks = []
+    for clock.passed_s in (0.0, CLEAN_UP_S - 1, CLEAN_UP_S):
+        for _ in range(COMMITS_MIN):
+            append(disk, table, {0: 1})
+        table.maintain()
+        marks.append(cleaned_below(disk, "t"))
+    assert 0 < marks[0] == marks[1] < marks[2]
 
 
 def test_entries_past_their_period_go_and_stale_handles_go_on(disk: LocalStore, tmp_path: Path) -> None:

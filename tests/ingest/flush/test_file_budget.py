@@ -135,6 +135,7 @@ def test_a_crowded_table_gets_larger_files_and_who_waits_for_it_waits_a_little_l
     assert due_at(awaited._replace(flush_ms=300), 1) == 0.3, "never longer than flush.ms"
 
 
+@pytest.mark.rule("F7")
 @given(st.integers(0, 50_000), st.integers(0, 50_000), st.integers(1, 10_000))
 def test_patience_grows_with_the_files(few: int, more: int, partitions: int) -> None:
     low, high = sorted((few, more))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from http_rig import NO_REDIS, Http
 
 from siltlog.infra.clock import SystemClock
@@ -24,6 +25,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.rule("F3")
 def test_a_topic_makes_no_more_files_than_it_may(tmp_path: Path) -> None:
     with running_server(data_dir=tmp_path / "data", redis_url=NO_REDIS, flush_ms=1, schedule="off") as server:
         http = Http(server.url)

@@ -57,6 +57,7 @@ def test_table_offsets_of_an_older_version_are_not_relied_on() -> None:
     assert recovered(None) == WalState(version=VERSION)
 
 
+@pytest.mark.rule("W8")
 @pytest.mark.parametrize(
     "event",
     [
@@ -72,6 +73,7 @@ def test_events_are_told_apart(event: Event) -> None:
     assert decode_event(encode(event)) == event
 
 
+@pytest.mark.rule("W8")
 def test_claims_are_remembered_also_of_topics_it_did_not_know() -> None:
     found = state()
     apply(found, Claiming("id", "t", 3))
@@ -82,6 +84,7 @@ def test_claims_are_remembered_also_of_topics_it_did_not_know() -> None:
     assert found.topics["id"].epochs == list(range(4, 4 + EPOCHS_REMEMBERED))
 
 
+@pytest.mark.rule("W8")
 def test_claims_of_producers_and_what_was_inherited() -> None:
     found = state()
     for event in (ProducerClaimed("id", "p", 1, 5), ProducerClaimed("id", "q", 1, 6), ProducerClaimed("id", "p", 2, 7)):
@@ -102,6 +105,7 @@ def test_a_state_of_before_there_were_claims_is_read() -> None:
     assert topic.partitions[3].producers == STATE.topics["id"].partitions[3].producers
 
 
+@pytest.mark.rule("W8")
 def test_flushes_move_the_table_and_never_the_end_back() -> None:
     found = state()
     apply(found, Flushing("id", "c", 7))
@@ -114,6 +118,7 @@ def test_flushes_move_the_table_and_never_the_end_back() -> None:
     assert topic.partitions[3].producers == STATE.topics["id"].partitions[3].producers
 
 
+@pytest.mark.rule("W8")
 def test_what_was_deleted_is_forgotten() -> None:
     found = state()
     for event in (Deleted("id"), Deleted("id"), Flushed("id", 9, {}), Flushing("id", "c", 9)):

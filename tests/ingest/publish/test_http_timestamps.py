@@ -64,6 +64,7 @@ def sent(http: Http, topic: str, form: str, timestamp: int | str, **headers: str
 FORMS = ("json", "json many", "lines", "arrow", "arrow many", "blob")
 
 
+@pytest.mark.rule("B8")
 @pytest.mark.parametrize("form", FORMS)
 def test_seconds_are_refused_and_what_allows_old_times_is_named(http: Http, form: str) -> None:
     topic = made(http)

@@ -91,3 +91,22 @@ def test_what_is_written_is_there(
     wanted = write_at_random(disk, fd, path, random.Random(seed))
     assert path.read_bytes() == wanted
     assert not disk._direct
+
+
+@pytest.mark.rule("W5")
+def test_writes_go_past_the_page_cache_where_they_can(tmp_path: Path) -> None:
+    disk, path = Disk(), tmp_path / "segment"
+    fd = disk.create(path, FILE_BYTES)
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_DIRECT))
+    except OSError:
+        pytest.skip("this file system takes no writes past the page cache")
+    numbers, written, position = random.Random(1), b"", 0
+    for size in (1, BLOCK_BYTES - 1, 5, 3 * BLOCK_BYTES + 7, 60_000):
+        part = numbers.randbytes(size)
+        disk.write(fd, [part], position)
+        written += part
+        position += size
+    assert fd in disk._direct, "the file system took all of them"
+    assert disk.read(fd, 0, len(written)) == written
+    disk.close(fd)

@@ -82,6 +82,7 @@ def flips(content: bytes, positions: Sequence[int]) -> Iterator[tuple[int, int, 
             yield position, bit, bytes(damaged)
 
 
+@pytest.mark.rule("T23")
 def test_every_flipped_bit_is_found(written: Written) -> None:
     file, content = written
     assert file.content_crc is not None and found_in(file, content) == []

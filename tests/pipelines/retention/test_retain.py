@@ -202,6 +202,28 @@ def test_a_change_that_comes_first_is_planned_by(
     assert table.refresh().starts == {0: 20, 1: 20}
 
 
+@pytest.mark.rule("L4")
+def test_what_expires_while_it_runs_is_left_for_the_next_run(
+    local: tuple[ServerSettings, ObjectStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, store = local
+    writer = TopicWriter(store, "t", retention_records=10)
+    for number in range(5):
+        writer.append_tables({0: records(10 * number, 10)})
+    real = retain_module.move_starts
+
+    def beside(*args: Any, **kwargs: Any) -> Any:
+        writer.append_tables({0: records(writer.table.refresh().offsets[0], 10)})
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(retain_module, "COMMIT_FILES_MAX", 2)
+    monkeypatch.setattr(retain_module, "move_starts", beside)
+    assert retained(settings)["t"].files == 4
+    assert writer.table.refresh().starts[0] == 40 and writer.table.snapshot.offsets[0] == 70
+    monkeypatch.undo()
+    assert retained(settings)["t"].files == 2
+
+
 def test_a_topic_that_others_change_all_the_time_is_left_for_the_next_run(
     local: tuple[ServerSettings, ObjectStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
