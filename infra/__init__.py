@@ -1,1 +1,4 @@
-"""The ground every room stands on: names, schema, settings, errors, clock, object store, table, Redis, telemetry."""
+"""The ground that all rooms stand on: names, schema, settings, errors, clock, stores, tables, Redis, HTTP, telemetry.
+
+It imports no other room.
+"""

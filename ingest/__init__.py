@@ -1,1 +1,4 @@
-"""Publish: HTTP, sequencing, the write-ahead log, acknowledgement, micro-batches into Delta."""
+"""Publishing: HTTP, sequencing, the write-ahead log, acknowledgement, flushes into Delta tables.
+
+It imports `infra` alone.
+"""

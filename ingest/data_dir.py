@@ -100,7 +100,7 @@ class DataDir:
 
 
 def holder_of(path: Path) -> LockHolder | None:
-    """Who holds the data dir `path` right now; None when nobody does."""
+    """Tells who holds the data dir `path` right now; None when nobody does."""
     try:
         fd = os.open(path / names.LOCK_FILE, os.O_RDONLY)
     except OSError:

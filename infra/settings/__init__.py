@@ -1,1 +1,4 @@
-"""Settings: their fields, and the file and the environment they come from."""
+"""The server's settings: their fields, and the file and environment they come from.
+
+They are frozen once read: a component gets its settings as arguments.
+"""

@@ -1,1 +1,1 @@
-"""From the write-ahead log into tables."""
+"""Moves records from the write-ahead log into tables. It never appends to the log."""

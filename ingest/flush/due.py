@@ -10,13 +10,13 @@ FILES_PER_SECOND_BUDGET = 100
 """Small files cost the writer, the table and its readers: with many active partitions each waits longer."""
 LINGER_SECONDS_MAX = 60.0
 AWAITED_SECONDS = 0.25
-"""Who waits for the table waits so long for others to come into the same file, not for all of `flush.ms`."""
+"""Records with a publisher that waits for the table wait so long for others in their file, not all of `flush.ms`."""
 EARLY_BYTES = 1024 * 1024
 """A partition with this much makes a file worth having, however many others are active."""
 
 
 class Pace(NamedTuple):
-    """What the files of its table allow a topic (`file_budget`)."""
+    """The pace that the files of its table allow a topic (`file_budget`)."""
 
     ready_seconds: float = 0.0
     """When the next files of little data are within its budget, on the monotonic clock."""
@@ -25,11 +25,11 @@ class Pace(NamedTuple):
 
 
 UNHURRIED = Pace()
-"""Of a topic that may make as many files as its `flush.ms` asks for."""
+"""The pace of a topic that may make as many files as its `flush.ms` asks for."""
 
 
 class Load(NamedTuple):
-    """What one partition has that is synced and not in the table."""
+    """The records of one partition that are synced and not in the table."""
 
     topic: str
     partition: int

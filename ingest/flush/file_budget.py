@@ -27,7 +27,7 @@ UNMERGED_BYTES_MAX = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class FileBudget:
-    """Of one topic."""
+    """The budget of one topic."""
 
     patience: float = 1.0
     """How many times as long files wait because the table is crowded."""
@@ -40,7 +40,7 @@ class FileBudget:
         self._at_seconds = now_seconds
 
     def pace(self, files: int, per_hour: int, flush_bytes: int, now_seconds: float) -> Pace:
-        """What the budget allows a topic of which so many partitions have something for the table."""
+        """The pace that the budget allows when `files` partitions have something for the table."""
         if per_hour == UNLIMITED:
             return UNHURRIED
         early_bytes = max(min(int(EARLY_BYTES * self.patience), flush_bytes), EARLY_BYTES)

@@ -58,7 +58,7 @@ Work = tuple[PartitionLog, int, int, list[Chunk]]
 
 
 class Failures(NamedTuple):
-    """Of a topic's flushes, since the last that succeeded; times are on the monotonic clock."""
+    """A topic's failed flushes since the last that succeeded; times are on the monotonic clock."""
 
     since_seconds: float
     attempts: int

@@ -1,4 +1,4 @@
-"""What every partition has that is not in its table, and how long the files of its topic let it wait."""
+"""Finds what every partition has that is not in its table, and how long the files of its topic let it wait."""
 
 from collections.abc import MutableMapping, Sequence
 from weakref import WeakKeyDictionary
@@ -19,7 +19,7 @@ class Loads:
         self._budgets: MutableMapping[TopicLog, FileBudget] = WeakKeyDictionary()
 
     def of(self, topics: Sequence[TopicLog]) -> list[Load]:
-        """Of partitions that have something. Where the log or the memory is short nobody waits for the files' sake."""
+        """The loads of partitions that have any. Where the log or the memory is short, none waits to save files."""
         log = self._log
         now = log.clock.monotonic()
         tight = log.wal_is_tight()

@@ -1,1 +1,1 @@
-"""The producer library: runs in the process of its user, never in the server."""
+"""The producer library. It runs in the process of its user, and must import nothing of the server."""

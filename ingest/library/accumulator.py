@@ -1,4 +1,5 @@
-"""Which records travel together and when: by bytes or age, one batch after the other for each topic. No IO, no clock.
+"""Decides which records travel together and when: by bytes or age, one batch after the other for each topic. No IO, no
+clock.
 
 The caller locks around every method; a lane that was taken is the taker's to ask for its next step, until it is given
 back.
@@ -19,7 +20,7 @@ from siltlog.ingest.library.request import REQUEST_BYTES_TARGET, Limits
 
 
 class Queue:
-    """What waits for one lane. `open` takes records until it is taken or can grow no more; `closed` wait in order."""
+    """A lane's waiting batches. `open` takes records until it is taken or can grow no more; `closed` wait in order."""
 
     __slots__ = ("busy", "closed", "lane", "open")
 

@@ -1,4 +1,4 @@
-"""What `AsyncProducer.send_nowait` gives back, and how tasks wait for the batch that many records share."""
+"""Deliveries that `AsyncProducer.send_nowait` gives back: tasks wait for the batch that many records share."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -42,7 +42,7 @@ class _AsyncHandle(Handle, gc=False, eq=False):
 
 
 class AsyncDelivery(_AsyncHandle, gc=False, eq=False):
-    """Of one record: `await delivery` is its acknowledgement. Like a future, but many share one state."""
+    """The delivery of one record: `await delivery` is its acknowledgement. Like a future, but many share one state."""
 
     _index: int
 
@@ -67,7 +67,7 @@ class AsyncDelivery(_AsyncHandle, gc=False, eq=False):
 
 
 class AsyncBatchDelivery(_AsyncHandle, gc=False, eq=False):
-    """Of the rows of one `send_batch`: `await delivery` is their acknowledgement."""
+    """The delivery of the rows of one `send_batch`: `await delivery` is their acknowledgement."""
 
     def __await__(self) -> Generator[Any, None, list[PartitionMetadata]]:
         if not self._batch.done:
@@ -75,7 +75,7 @@ class AsyncBatchDelivery(_AsyncHandle, gc=False, eq=False):
         return self.result()
 
     def result(self) -> list[PartitionMetadata]:
-        """What landed where, one entry per request and partition; raises DeliveryFailed when any row did not arrive."""
+        """Says what landed where, by request and partition. Raises DeliveryFailed when any row did not arrive."""
         error = self.exception()
         if error is not None:
             raise error

@@ -139,7 +139,7 @@ class AsyncProducer:
     def send_batch_nowait(
         self, topic: str, records: Any, *, on_delivery: Callable[[AsyncBatchDelivery], None] | None = None
     ) -> AsyncBatchDelivery:
-        """As `send_batch`, but returns at once with the delivery. Raises BufferFull without waiting."""
+        """Does what `send_batch` does, but returns at once with the delivery. Raises BufferFull without waiting."""
         table = published_table(topic, records)
         self._enter()
         if not self._senders.has_room(table.nbytes + ROW_BYTES):
@@ -159,7 +159,7 @@ class AsyncProducer:
         await self._flush(timeout_ms)
 
     def metrics(self) -> ProducerMetrics:
-        """What this producer counted, and what it holds now."""
+        """Says what this producer counted, and what it holds now."""
         return self._outbox.metrics()
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -255,7 +255,7 @@ class AsyncProducer:
             raise problem("invalid_request", "this producer is closed; make a new one")
 
     def _close_at_exit(self) -> None:
-        """What was not closed is flushed all the same, with a ResourceWarning."""
+        """Flushes a producer that was not closed, with a ResourceWarning."""
         if self._pid != os.getpid() or self._closed:
             return
         self._closed = True

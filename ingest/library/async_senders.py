@@ -21,7 +21,7 @@ _log = logging.getLogger("siltlog.producer")
 
 
 class AsyncSenders:
-    """What is due is looked at once in a turn of the loop: what many tasks send in one turn travels together."""
+    """Looks once in each turn of the loop for what is due, so what many tasks send in one turn travels together."""
 
     def __init__(self, endpoints: Endpoints, options: PublishOptions, clock: Clock, transport: AsyncTransport) -> None:
         self.lock = threading.Lock()
@@ -88,7 +88,7 @@ class AsyncSenders:
         return not used or used + size <= self._options.buffer_bytes
 
     def end(self) -> None:
-        """What is not on its way fails."""
+        """Fails all that is not on its way."""
         self._accumulator.end()
         self.look()
 
@@ -157,7 +157,7 @@ class AsyncSenders:
         self.outbox.arrive(departure, result)
 
     def _give_up_tasks(self) -> None:
-        """Of tasks that were cancelled, some before they began: what they sent may have arrived."""
+        """Ends the requests of cancelled tasks, some of which never began: what they sent may have arrived."""
         while self._tasks:
             _, departure = self._tasks.popitem()
             self.outbox.arrive(departure, ConnectionFailed("the event loop ended", sent=True))

@@ -25,7 +25,7 @@ from siltlog.infra.errors import SiltlogError
 
 _log = logging.getLogger("siltlog.producer")
 ROW_BYTES = 64
-"""What a record is reckoned to cost beside its own bytes."""
+"""A record is reckoned to cost so much beside its own bytes."""
 assert RECORD_BYTES_MAX <= BINARY_BYTES_MAX
 
 
@@ -45,7 +45,7 @@ class Failed(NamedTuple):
     stop: int
     error: SiltlogError
     records: pa.Table | None
-    """As `send_batch` takes them; None once there was no room to keep them."""
+    """The records as `send_batch` takes them; None once there was no room to keep them."""
 
 
 Outcome = Landed | Failed
@@ -90,7 +90,7 @@ class Batch:
         """Microseconds."""
         self.headers: dict[int, Headers] = {}
         self.partitions: dict[int, int] = {}
-        """Of the rows that have some, or name one."""
+        """By row, for rows that have headers or name a partition."""
         self.size_bytes = 0 if table is None else table.nbytes + ROW_BYTES
         self.count = 0 if table is None else table.num_rows
         self.keyed = table is not None and "key" in table.column_names
@@ -223,7 +223,7 @@ class Batch:
         return copy(outcome.error)
 
     def unread_failures(self) -> list[Failed]:
-        """What failed and nobody has been told yet; from now on it counts as told."""
+        """Gives the failures that nobody has been told yet; from now on they count as told."""
         with self.owner.lock:
             read, whole = frozenset(self._read), self._read_all
             self._read_all = True

@@ -1,4 +1,4 @@
-"""What `send` gives back: a light handle on the state that the records of one batch share."""
+"""Deliveries that `send` gives back: light handles on the state that the records of one batch share."""
 
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -12,7 +12,7 @@ from siltlog.ingest.library.batch import Batch, Failed, Landed
 
 
 class Handle(msgspec.Struct, gc=False, eq=False):
-    """What every delivery is. A struct, because it is made in a quarter of the time of a class with an `__init__`."""
+    """The base of every delivery. A struct, because one is made in a quarter of the time that an `__init__` takes."""
 
     _batch: Batch
 
@@ -38,7 +38,7 @@ class _Awaited(Handle, gc=False, eq=False):
 
 
 class Delivery(_Awaited, gc=False, eq=False):
-    """Of one record. Like a future, but many share one state."""
+    """The delivery of one record. Like a future, but many share one state."""
 
     _index: int
 
@@ -58,10 +58,10 @@ class Delivery(_Awaited, gc=False, eq=False):
 
 
 class BatchDelivery(_Awaited, gc=False, eq=False):
-    """Of the rows of one `send_batch`."""
+    """The delivery of the rows of one `send_batch`."""
 
     def result(self, timeout: float | None = None) -> list[PartitionMetadata]:
-        """What landed where, one entry per request and partition; raises DeliveryFailed when any row did not arrive."""
+        """Says what landed where, by request and partition. Raises DeliveryFailed when any row did not arrive."""
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -107,7 +107,7 @@ def delivery_failed(failed: Sequence[tuple[str, Failed]]) -> DeliveryFailed | No
 
 
 class FailureLedger:
-    """What failed since the last flush, to be raised by the next one. The caller locks."""
+    """Failures since the last flush, to be raised by the next one. The caller locks."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

@@ -45,7 +45,7 @@ class Step:
     flight: Flight | None = None
     lookup: Lookup | None = None
     identity: Identity | None = None
-    """Who is claimed."""
+    """The identity that is claimed."""
 
 
 class Lane:
@@ -99,7 +99,7 @@ class Lane:
         self.idle = False
 
     def end(self) -> None:
-        """What is not on its way fails; what is gets no other attempt."""
+        """Fails all that is not on its way; what is on its way gets no other attempt."""
         self.ending = True
         if not self.idle:
             self.due = 0.0
@@ -110,7 +110,7 @@ class Lane:
         return finished
 
     def next_step(self, now: float) -> Step | None:
-        """What to send next; None when there is nothing (`resolve` is not called then)."""
+        """Says what to send next; None when there is nothing (`resolve` is not called then)."""
         try:
             if self._given is not None:
                 batch, self._given = self._given, None
@@ -318,14 +318,14 @@ class Lane:
             flight.not_before = until
 
     def _restart(self, now: float) -> None:
-        """What was placed is placed anew; a server that goes on refusing it is not asked in a tight loop."""
+        """Places the rows anew; a server that goes on refusing them is not asked in a tight loop."""
         self._placer.unplace()
         if self._restarts:
             self.not_before = max(self.not_before, now + backoff_ms(self._restarts - 1, self._jitter()) / 1000)
         self._restarts += 1
 
     def _refused_lookup(self, step: Step, error: SiltlogError) -> None:
-        """What could not be looked up: nothing can be sent, but for two cases.
+        """Deals with a refused lookup: nothing can be sent, but for two cases.
 
         A server may create topics that are published to. It is then told a count, and answers with
         `partition_count_changed` and its own where that is another. And it may offer no claims.

@@ -1,4 +1,4 @@
-"""What a producer counts of itself."""
+"""The numbers that a producer counts of itself."""
 
 import msgspec
 
@@ -13,14 +13,14 @@ class ProducerMetrics(msgspec.Struct, frozen=True, gc=False):
     requests_failed: int
     """Publish requests that were refused, lost or put off; most are tried again."""
     request_bytes: int
-    """Of the bodies sent, as they were sent; those of repeated requests count each time."""
+    """The bytes of bodies as they were sent; a request that is repeated counts each time."""
     request_seconds: float
-    """What publish requests took, from first byte to answer."""
+    """The time that publish requests took, from first byte to answer."""
     requests_in_flight: int
     records_buffered: int
     """Not decided yet."""
     bytes_buffered: int
-    """Of `buffer_bytes`."""
+    """The part of `buffer_bytes` in use."""
 
 
 class ProducerCounts:

@@ -1,4 +1,4 @@
-"""What both producers are made of: records on their way from `send` to their outcome. No IO.
+"""The core of both producers: it takes records from `send` to their outcome. No IO.
 
 Steps of a lane are made under the lane's lock, because making a body takes time; all else under the owner's.
 """

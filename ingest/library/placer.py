@@ -1,4 +1,4 @@
-"""Which rows of a topic's batches go next, and to which partitions. No IO, no clock."""
+"""Decides which rows of a topic's batches go next, and to which partitions. No IO, no clock."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Placer:
     def __init__(self, topic: str, limits: Limits, jitter: Callable[[], float]) -> None:
         self.placed: Placed | None = None
         self.batches: list[Batch] = []
-        """Those that are not decided."""
+        """The batches that are not decided."""
         self._topic = topic
         self._limits = limits
         self._keyless = int(jitter() * 2**31)

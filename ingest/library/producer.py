@@ -160,7 +160,7 @@ class Producer:
             raise failed
 
     def metrics(self) -> ProducerMetrics:
-        """What this producer counted, and what it holds now."""
+        """Says what this producer counted, and what it holds now."""
         if self._pid != os.getpid():
             self._refuse()
         with self._lock:
@@ -205,7 +205,7 @@ class Producer:
         raise TypeError("a Producer cannot be pickled: it has threads and connections; make one in each process")
 
     def _close_at_exit(self) -> None:
-        """What was not closed is flushed all the same, with a ResourceWarning."""
+        """Flushes a producer that was not closed, with a ResourceWarning."""
         if self._pid == os.getpid() and not self._closed:
             warnings.warn(
                 "a Producer was not closed; it is flushed now. Use it as a context manager, or close it",

@@ -28,7 +28,7 @@ _PUBLISHED = msgspec.json.Decoder(Published)
 
 @dataclass(slots=True)
 class Limits:
-    """What the server takes in one request; shared by the lanes of a producer."""
+    """The most that the server takes in one request; shared by the lanes of a producer."""
 
     request_bytes: int = REQUEST_BYTES_TARGET
     records: int = REQUEST_RECORDS_TARGET
@@ -57,7 +57,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Identity:
-    """Who publishes to a topic: a producer id, its epoch, and each partition's next sequence."""
+    """The identity that publishes to a topic: a producer id, its epoch, and each partition's next sequence."""
 
     producer_id: str = field(default_factory=lambda: str(uuid4()))
     epoch: int = 0
@@ -106,7 +106,7 @@ class Flight:
         return Request("POST", path, headers, self.body, timeout_ms, True)
 
     def landed(self, reply: bytes) -> Landed:
-        """What a good answer says. Raises OutcomeUnknown, or msgspec's errors, where it does not fit the request."""
+        """Reads a good answer. Raises OutcomeUnknown, or msgspec's errors, where it does not fit the request."""
         parts = _PUBLISHED.decode(reply).partitions
         if {part.partition: part.count for part in parts} != self.placement.counts:
             raise OutcomeUnknown("it counts other records than were sent", error_code="internal")

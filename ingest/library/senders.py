@@ -85,7 +85,7 @@ class Senders:
         return threading.current_thread() in self._threads
 
     def end(self) -> None:
-        """What is not on its way fails."""
+        """Fails all that is not on its way."""
         with self.lock:
             self._accumulator.end()
             self._wake.notify_all()

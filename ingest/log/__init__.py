@@ -1,1 +1,1 @@
-"""The log in memory: topics, partitions, the head, group commit."""
+"""The log in memory: topics, partitions, their heads, group commit. The event loop alone may change it."""

@@ -1,4 +1,7 @@
-"""The head of a partition: its newest records in memory, and where in the WAL the ones are that had to leave it."""
+"""The head of a partition: its newest records in memory, and the WAL frames of those that had to leave it.
+
+Small chunks are joined, and the places of frames are kept as plain numbers: both save memory.
+"""
 
 from array import array
 from bisect import bisect_right
@@ -12,6 +15,15 @@ import pyarrow as pa
 from siltlog.ingest.records.batch import LogBatch, concat
 from siltlog.ingest.wal import Location, Wal
 
+COALESCE_CHUNKS = 32
+COALESCE_LEVELS = 2
+COALESCE_BYTES_MAX = 512 * 1024
+CHUNK_OVERHEAD_BYTES = 2_500
+"""One chunk costs so much beside its Arrow buffers; counted, so that a head of tiny chunks stays within its budget."""
+RUN_BYTES = 230
+"""One of a batch's runs takes so much, with the id and the sequence it names."""
+FRAME_BYTES = 48
+"""One frame of a joined chunk takes so much: its place, and when it was appended."""
 _NUMBERS = 1 + len(Location._fields)
 
 
@@ -56,17 +68,6 @@ class Frames(Sequence[tuple[int, Location]]):
         return self._numbers[at], Location(*self._numbers[at + 1 : at + _NUMBERS])
 
 
-COALESCE_CHUNKS = 32
-COALESCE_LEVELS = 2
-COALESCE_BYTES_MAX = 512 * 1024
-CHUNK_OVERHEAD_BYTES = 2_500
-"""What one chunk costs beside its Arrow buffers; counted, so that a head of tiny chunks stays within its budget."""
-RUN_BYTES = 230
-"""What one of a batch's runs takes, with the id and the sequence it names."""
-FRAME_BYTES = 48
-"""Of a joined chunk: the place of one frame, and when it was appended."""
-
-
 @dataclass(slots=True)
 class Chunk:
     """Records [first_offset, next_offset); `batch` is None once they left the memory, `frames` says where they are."""
@@ -76,7 +77,7 @@ class Chunk:
     batch: LogBatch | None
     frames: Sequence[tuple[int, Location]]
     nbytes: int
-    """What it takes in memory; without a batch, in the WAL."""
+    """The bytes it takes in memory; without a batch, in the WAL."""
     times: Sequence[float]
     """When each of `frames` was appended."""
     level: int = 0
@@ -220,7 +221,7 @@ class Head:
 
 
 def _begin_with_frames(chunk: Chunk) -> None:
-    """What has no frames any more is in the table: once it is not in memory either, readers find it there."""
+    """Leaves out records without frames: they are in the table, where readers find them once they left the memory."""
     if chunk.batch is None:
         chunk.first_offset = chunk.frames[0][0]
 
@@ -243,7 +244,7 @@ def _merge(tail: Sequence[Chunk]) -> Chunk:
 
 
 def _joined_bytes(batch: LogBatch, frames: int) -> int:
-    """What a chunk takes whose batch was joined, and so has buffers of its own."""
+    """The bytes of a chunk whose batch was joined, and so has buffers of its own."""
     buffers: int = batch.columns.get_total_buffer_size()
     return buffers + CHUNK_OVERHEAD_BYTES + RUN_BYTES * len(batch.runs) + FRAME_BYTES * frames
 

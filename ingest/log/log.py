@@ -40,7 +40,7 @@ RECORD_OVERHEAD_BYTES = 24
 SEQUENCE_OVERHEAD_BYTES = 8
 """And for a sequence, where those of a producer have gaps."""
 _BY_ANOTHER_COUNT = frozenset(("unknown_partition", "unknown_producer", "out_of_order_sequence"))
-"""What a request runs into that was placed, or follows one that was placed, by another partition count."""
+"""Refusals of a request that was placed, or follows one that was placed, by another partition count."""
 SYSTEM_RECORD_BYTES_EXTRA = 64 * 1024
 """A record of a system topic may be so much larger: a dead letter is a user's record and what is said about it."""
 WAL_FULL_RETRY_MS = 1_000
@@ -48,7 +48,7 @@ DEGRADED_MAX = 20
 KEYS_FULL_RETRY_MS = 10_000
 PRODUCERS_STATE_PART = 1 / 4
 KEYS_STATE_PART = 2 / 3
-"""Of what the WAL's state may take, producers and idempotency keys each may take so much."""
+"""The part of the WAL's state that producers may take, and the part that idempotency keys may take."""
 WAL_HOLDS_FREE_PARTS = 3
 """The log holds much once what is used is more than such a part of what is free."""
 HEAD_CHECKS_PER_BUDGET = 16
@@ -76,7 +76,7 @@ class PartitionAck:
         return None if first is None else first + rows - 1
 
     def offsets(self) -> Iterator[int | None]:
-        """Of the partition's records in the request's order."""
+        """Yields the offsets of the partition's records in the request's order."""
         for first, rows in self.places or ((self.first_offset, self.count),):
             yield from repeat(None, rows) if first is None else range(first, first + rows)
 
@@ -87,7 +87,7 @@ _Checked = tuple[Split, list[Part], int, str]
 
 @dataclass(slots=True)
 class Appended:
-    """What `append` did, and what to wait for before it may be acknowledged."""
+    """The result of `append`, and what to wait for before it may be acknowledged."""
 
     acks: list[PartitionAck]
     split: Split
@@ -156,11 +156,11 @@ class Log:
         self.append_bytes_max = wal.submit_bytes_max - group_bytes_max
         self._state_bytes_max = wal.submit_bytes_max // 4
         self.producer_bytes = StateBytes()
-        """What producers and keys of all topics take of the WAL's state."""
+        """The bytes of the WAL's state that producers and keys of all topics take."""
         self._producers_bytes_max = self._state_bytes_max * PRODUCERS_STATE_PART
         self._keys_bytes_max = self._state_bytes_max * KEYS_STATE_PART
         self.start_mark = str(uuid.uuid4()).encode()
-        """Which start of a server this is."""
+        """Identifies this start of the server."""
         self.draining = False
         self.taking_runs = False
         """While it drains: what is told of jobs, which the drain itself interrupts, is still appended."""
@@ -169,7 +169,7 @@ class Log:
         self.wal_refused_seconds = 0.0
         """When a request was last refused because the WAL is full, on the monotonic clock."""
         self.wal_drained = DrainRate(clock.monotonic())
-        """Of the WAL: what was recycled."""
+        """The rate at which bytes of the WAL are recycled."""
         self.flush_retry_ms: Callable[[], int | None] = lambda: None
         """When a flush may succeed again; None while they do."""
         self._head_bytes_max = head_bytes_max
@@ -441,7 +441,7 @@ class Log:
         return reasons
 
     def degraded(self) -> list[str]:
-        """What does not work as it should while publishes can be acknowledged."""
+        """Lists what does not work as it should while publishes can be acknowledged."""
         found = []
         for topic in self.topics():
             if topic.state == "unavailable":

@@ -33,7 +33,7 @@ EXACT_BYTES_MIN = 16 * 1024
 
 
 class Piece(NamedTuple):
-    """What one request adds to one partition: `rows` records, as lists or as columns, with their timestamps."""
+    """The part of a request for one partition: `rows` records, as lists or as columns, with their timestamps."""
 
     rows: int
     records: Rows | pa.RecordBatch
@@ -87,11 +87,11 @@ class PartitionLog:
         self.table_offset = table_offset
 
     def settled(self, table_offset: int) -> None:
-        """What was another's below it is in the table, or was set aside."""
+        """Notes that all of another owner's records below `table_offset` are in the table, or were set aside."""
         self.table_offset = table_offset
 
     def restored(self, head: Head) -> None:
-        """What the WAL still had of the partition is its head, before it begins."""
+        """Takes as its head what the WAL still had of the partition, before it begins."""
         self.head = head
 
     def submitted(self, next_offset: int) -> None:
@@ -167,7 +167,7 @@ class PartitionLog:
 
     @property
     def hidden(self) -> bool:
-        """What is not in the table is not seen."""
+        """Readers do not see what is not in the table."""
         return self.topic.config["acks"] == "table"
 
     def fail_waiters(self, error: Exception) -> None:

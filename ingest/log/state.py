@@ -1,4 +1,4 @@
-"""What the WAL remembers besides records: the state at the head of each segment, and the events between."""
+"""The things that the WAL remembers besides records: the state at the head of each segment, and the events between."""
 
 from typing import Union
 
@@ -30,11 +30,11 @@ class TopicState(msgspec.Struct, array_like=True):
     """A commit whose outcome was not known when this was written."""
     partitions: dict[int, PartitionState] = {}
     claims: ClaimState = msgspec.field(default_factory=ClaimState)
-    """Of producer epochs."""
+    """The claims of producer epochs."""
     open_version: int = -1
-    """That of the handle which `open_commit` was to be made on."""
+    """The version of the handle that `open_commit` was to be made on."""
     claiming: dict[int, int] = {}
-    """Of the last claim, while what it comes to is not recorded: see `Claiming`."""
+    """The epochs of the last claim, while its outcome is not recorded: see `Claiming`."""
 
 
 class WalState(msgspec.Struct, array_like=True):
@@ -76,7 +76,7 @@ class Deleted(msgspec.Struct, tag=True, array_like=True):
 
 
 class Inherited(msgspec.Struct, tag=True, array_like=True):
-    """What a former owner's producers had done by the time of our claim, by partition."""
+    """The state of a former owner's producers at the time of our claim, by partition."""
 
     topic_id: str
     producers: dict[int, dict[str, ProducerState]]

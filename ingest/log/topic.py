@@ -22,7 +22,7 @@ State = Literal["creating", "open", "fenced", "unavailable", "deleted"]
 
 @dataclass(slots=True)
 class TopicCounts:
-    """Of a topic's flushes, since the process started."""
+    """Counts of a topic's flushes, since the process started."""
 
     flushes: int = 0
     flushed_records: int = 0

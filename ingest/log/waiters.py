@@ -1,10 +1,10 @@
-"""Who waits for a partition to come as far as an offset."""
+"""Futures that wait for a partition to come as far as an offset."""
 
 import asyncio
 
 
 class Waiters:
-    """Of one position that only moves forward. Who stops waiting, by a time limit or for good, is let go of."""
+    """The waiters for one position that only moves forward. A future that is cancelled or times out is let go of."""
 
     def __init__(self) -> None:
         self._offsets: dict[asyncio.Future[None], int] = {}

@@ -1,1 +1,1 @@
-"""The start of a node: what the WAL and the tables say together."""
+"""Starts a node: it compares what the WAL and the tables say, and decides where each topic goes on."""

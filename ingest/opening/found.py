@@ -1,4 +1,4 @@
-"""What a WAL holds when a node starts: its state with the events after it, and its frames by partition."""
+"""Reads what a WAL holds when a node starts: its state with the events after it, and its frames by partition."""
 
 import uuid
 from collections import defaultdict
@@ -24,12 +24,12 @@ class FoundFrame:
 
 @dataclass(slots=True)
 class Found:
-    """What the WAL holds, by topic id (a uuid's text) and partition."""
+    """The contents of the WAL, by topic id (a uuid's text) and partition."""
 
     state: wal_state.WalState
     frames: dict[tuple[str, int], list[FoundFrame]]
     replays: dict[tuple[str, int], list[FoundFrame]]
-    """Those of `frames` whose producers the state does not know of."""
+    """The part of `frames` whose producers the state does not know of."""
 
     def frames_of(self, topic_id: str, partition: int) -> list[FoundFrame]:
         """In the order of their offsets, each of which comes once."""

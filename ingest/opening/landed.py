@@ -46,7 +46,7 @@ class Absent(NamedTuple):
 
 
 def landed(store: ObjectStore, snapshot: TableSnapshot, topic: str, known: wal_state.TopicState | None) -> Landed:
-    """What `known` says, and the commit whose outcome it does not say, if that landed.
+    """Gives the offsets that `known` says, with those of the commit whose outcome it does not know, if that landed.
 
     Raises Unavailable where the log cannot be read now.
     """

@@ -195,7 +195,7 @@ async def _set_aside(plan: Plan, folder: Path, logger: Logger) -> None:
 
 
 async def _inherit_late(log: Log, plan: Plan) -> None:
-    """What a server that was taken over from still did between our look at the table and our claim."""
+    """Takes over what the former owner's producers did between our look at the table and our claim."""
     topic = plan.topic
     late: dict[int, dict[str, ProducerState]] = {}
     for partition, known_offset in plan.inherited.items():

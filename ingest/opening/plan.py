@@ -1,4 +1,4 @@
-"""What a node that starts finds of its topics, and where each goes on: what is to be refused, jumped, set aside."""
+"""Plans where each topic goes on when a node starts: what is to be refused, jumped, set aside."""
 
 from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ TABLES_AT_ONCE = 8
 
 @dataclass(slots=True)
 class Standing:
-    """What a topic's table says of this WAL."""
+    """The standing of this WAL by what a topic's table says."""
 
     topic: TopicLog
     known: wal_state.TopicState | None
@@ -28,9 +28,9 @@ class Standing:
     own: set[int]
     """Partitions that this WAL claimed last, or nobody did."""
     claimed: set[int] = field(default_factory=set)
-    """Those of them that it had just claimed from another when its last start was cut short."""
+    """The part of `own` that it had just claimed from another when its last start was cut short."""
     ahead: dict[int, int] = field(default_factory=dict)
-    """Those of them whose table is further than this WAL's own commits brought it, and how far these did: there is
+    """The part of `own` whose table is further than this WAL's own commits brought it, and how far these did: there is
     another data dir that was the same as this one once, and has gone on."""
 
 
@@ -42,9 +42,9 @@ class Plan:
     standing: Standing
     foreign: set[int] = field(default_factory=set)
     offsets: dict[int, int] = field(default_factory=dict)
-    """Of those partitions that jump."""
+    """The offsets of the partitions that jump."""
     inherited: dict[int, int] = field(default_factory=dict)
-    """Of the foreign ones: below which offset the producers are known from the table."""
+    """The offset below which the table tells the producers, for each foreign partition."""
     frames: dict[int, list[FoundFrame]] = field(default_factory=dict)
     stranded: dict[int, list[Absent]] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)

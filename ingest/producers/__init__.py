@@ -1,1 +1,4 @@
-"""What is known of producers: sequences, epochs, idempotency keys."""
+"""The memory of producers: sequences, epochs, idempotency keys. It tells duplicates and assigns offsets.
+
+`objects` alone does IO.
+"""

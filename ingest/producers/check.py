@@ -36,7 +36,7 @@ class Checkable(Protocol):
 
 
 class Producer(NamedTuple):
-    """Who publishes exactly once (`Silt-Producer-Id`, `Silt-Producer-Epoch`, `Silt-Sequence-Mode`)."""
+    """A producer that publishes exactly once (`Silt-Producer-Id`, `Silt-Producer-Epoch`, `Silt-Sequence-Mode`)."""
 
     producer_id: str
     epoch: int

@@ -24,7 +24,7 @@ _NOT_CLAIMED = Claim(0, 0)
 
 
 class ClaimState(msgspec.Struct, array_like=True):
-    """What is stored; `claims` by producer id, in order of use."""
+    """The claims as they are stored; `claims` by producer id, in order of use."""
 
     floor: int = 0
     claims: dict[str, Claim] = {}

@@ -30,7 +30,7 @@ NAMES = (_KEY, _PRODUCER_ID, *_PRODUCERS_OWN, names.HEADER_PARTITION_COUNT.lower
 def publisher(
     headers: Headers, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]
 ) -> Producer | IdempotencyKey | None:
-    """Who publishes `body`, parsed from `content`; None for whoever does not say.
+    """Tells who publishes `body`, parsed from `content`; None where the headers do not say.
 
     Gives the records the sequences that the headers say. Raises Refused.
     """

@@ -28,7 +28,7 @@ class IdempotencyKey(NamedTuple):
 
 
 class KeyedRequest(NamedTuple):
-    """As which producer a request is published, split over how many partitions, and where its keyless records go."""
+    """Says as which producer a request is published, over how many partitions, and where its keyless records go."""
 
     producer_id: str
     partitions: int
@@ -36,7 +36,7 @@ class KeyedRequest(NamedTuple):
 
 
 def idempotency_key(text: str, *contents: bytes) -> IdempotencyKey:
-    """Of a request that says `contents`. Raises Refused `invalid_parameter`."""
+    """Makes the key of a request that says `contents`. Raises Refused `invalid_parameter`."""
     if not 1 <= len(text) <= KEY_CHARS_MAX or not text.isprintable():
         raise problem(
             "invalid_parameter",

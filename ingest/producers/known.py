@@ -1,4 +1,4 @@
-"""What a topic knows of its producers besides what each partition does: claimed epochs and idempotency keys."""
+"""Claimed epochs and idempotency keys: all that a topic knows of its producers besides what each partition knows."""
 
 from collections.abc import Iterable
 from heapq import nsmallest

@@ -33,7 +33,7 @@ class SequencedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ProducerState(msgspec.Struct, array_like=True):
-    """What is known of one producer in one partition; `batches` are its last requests, oldest first, at least one."""
+    """The state of one producer in one partition; `batches` are its last requests, oldest first, at least one."""
 
     epoch: int
     last_sequence: int
@@ -42,7 +42,7 @@ class ProducerState(msgspec.Struct, array_like=True):
 
 
 class ProducerBatch(NamedTuple):
-    """What a request says of one partition: `rows` records whose sequences rise from `first_sequence`.
+    """The part of a request for one partition: `rows` records whose sequences rise from `first_sequence`.
 
     They rise by one, but for `skipped` numbers between them; such a batch has its sequences in a column.
     """
@@ -133,7 +133,7 @@ class Sequencer:
         self._taken = taken or StateBytes()
 
     def check(self, batch: ProducerBatch) -> Append | Duplicate | Refusal:
-        """What `append` would mean for `batch`, whose sequences rise by one; changes nothing."""
+        """Tells what `append` would do with `batch`, whose sequences rise by one; changes nothing."""
         state = self._known(batch.producer_id)
         if state is None:
             if batch.first_sequence == 0:
@@ -223,7 +223,7 @@ class Sequencer:
         self._taken.add(producer_id, -1)
 
     def dump(self, before_offset: int) -> dict[str, ProducerState]:
-        """What is known from the records below `before_offset`: the state that may be stored with them."""
+        """Gives what is known from the records below `before_offset`: the state that may be stored with them."""
         if before_offset >= self.next_offset:
             return self.producers | self.keys
         dumped = {}

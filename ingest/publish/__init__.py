@@ -1,1 +1,4 @@
-"""Publishing over HTTP, from the fast path and from within the server."""
+"""Publishing from the outside: over HTTP, on the fast path, and from within the server.
+
+Only `http`, `producers_http` and `fast` may know a web framework.
+"""

@@ -55,7 +55,7 @@ def _expire(future: Wait, error: SiltlogError) -> None:
 
 
 def late(topic: TopicLog, acks: str, reached: str) -> SiltlogError:
-    """What a publish is answered whose time is over."""
+    """The answer to a publish whose time is over."""
     return problem(
         "ack_timeout",
         f"acks={acks} was not reached in time for topic {topic.name}; the records may still land. Repeat the "

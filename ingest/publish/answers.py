@@ -1,4 +1,4 @@
-"""What is answered to a publish, and about a producer."""
+"""Answers to a publish, and about a producer."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from siltlog.infra.http.answers import Whole
 
 
 class PublishedPartition(msgspec.Struct):
-    """What of a request went to one partition. Offsets are inclusive; null: not known (yet, or any more)."""
+    """The part of a request that went to one partition. Offsets are inclusive; null: not known (yet, or any more)."""
 
     partition: Whole
     first_offset: Whole | None

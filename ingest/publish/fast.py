@@ -1,4 +1,4 @@
-"""Publishes that ask for nothing special, answered by their connection itself.
+"""Takes publishes that ask for nothing special from their connection, and answers them on it.
 
 For a record of a hundred bytes, a task, an ASGI scope and a router cost more than everything that makes it durable. So
 a request that has come whole and has no more than a topic, a media type and a producer goes from the parser to the log
@@ -34,17 +34,17 @@ MEDIA = (names.MEDIA_JSON, names.MEDIA_BYTES, names.MEDIA_ARROW)
 INFLATED_BYTES_MAX = 256 * 1024
 LOOK_SECONDS = 0.25
 TIMEOUT_MS_MIN = 1_000
-"""Whose time is shorter goes the long way, which counts it more exactly."""
+"""A request with less time goes the long way, which counts it more exactly."""
 _QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=wal)?(?:(?:\A|&)partition=(\d{1,9}))?")
-"""What the client library asks, and in its order."""
+"""The parameters that the client library sends, in its order."""
 _MEDIA = {media.encode(): media for media in MEDIA}
 _PRODUCER_HEADERS = {name.encode(): name for name in producer_headers.NAMES}
-"""Those it acts on, in lower case."""
+"""The headers of producers that it acts on, in lower case."""
 _PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding"))
 
 
 class Asked(NamedTuple):
-    """What the query says."""
+    """The parameters of the query."""
 
     timeout_ms: int
     partition: str

@@ -23,7 +23,7 @@ ACKS: tuple[Acks, ...] = ("none", "wal", "table")
 
 
 class Publisher(NamedTuple):
-    """Who publishes, for whom a retry lands once; and the partition count that its keys were hashed by, if they were.
+    """Says who publishes, so that a retry lands once, and by which partition count the keys were hashed, if they were.
 
     `who` is None for somebody who publishes each time anew.
     """
@@ -70,7 +70,7 @@ class Publishing:
         self._auto_create = auto_create
 
     def topic(self, name: str) -> TopicLog | Absent:
-        """What a user publishes to. Raises UnknownTopic, or Refused `forbidden` for a topic of the system."""
+        """Finds the topic a user publishes to. Raises UnknownTopic, or Refused `forbidden` for a system topic."""
         if names.is_system_topic(name):
             raise problem("forbidden", f"the topic {name[:200]!r} is the system's: it can be read, not published to")
         try:
@@ -146,11 +146,11 @@ class Publishing:
         return published
 
     def late(self, topic: TopicLog) -> SiltlogError:
-        """What who waits for a sync is told once its time is over."""
+        """The error for a publish that waited for its sync until its time was over."""
         return late(topic, "wal", "none")
 
     def told_once(self, error: Exception) -> "asyncio.Future[None] | None":
-        """What the answer that refuses waits for; None when it need not wait."""
+        """The future that a refusal waits for before it is answered; None when it need not wait."""
         return self._log.told_once(error)
 
     async def _made(self, name: str, body: Body, by: Publisher) -> TopicLog:

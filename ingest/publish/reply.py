@@ -1,4 +1,4 @@
-"""What a publish is answered: where its records are."""
+"""The reply to a publish: where its records are."""
 
 from typing import Any
 

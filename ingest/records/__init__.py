@@ -1,1 +1,1 @@
-"""Records as they come: bodies in every format become columns, split by partition."""
+"""Bodies of every format become columns here, and are split by partition. It does no IO and appends nothing."""

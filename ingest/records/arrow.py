@@ -168,7 +168,7 @@ def _binary(column: Any, name: str, bytes_max: int) -> tuple[pa.Array | None, in
 
 
 def _plain(column: Any, name: str, bytes_max: int) -> tuple[pa.Array, int]:
-    """As binary, and what is left; many views may share the same bytes."""
+    """Gives the column as binary, and the bytes that are left; many views may share the same bytes."""
     if not _is_bytes(column.type):
         raise _wrong_type(name, column.type)
     left = bytes_max - int(_lengths(column).sum()) - _OFFSET_BYTES * (len(column) + 1)
@@ -199,7 +199,7 @@ def _without_null_views(column: Any) -> Any:
 
 
 def _decoded_bytes(entries: pa.Array, codes: Any) -> int:
-    """What the rows of a dictionary take as plain binary; many may have the same entry."""
+    """The bytes that the rows of a dictionary take as plain binary; many may have the same entry."""
     lengths = _lengths(entries)
     total = int(lengths[codes.drop_null().to_numpy(zero_copy_only=False)].sum()) if len(lengths) else 0
     return total + _OFFSET_BYTES * (len(codes) + 1)
@@ -285,7 +285,7 @@ def _is_headers(type_: pa.DataType) -> bool:
 
 
 def _integers(column: Any, name: str, dtype: type, maximum: int) -> Any:
-    """As numbers of `dtype`, -1 where a record has none; None when no record has one."""
+    """Gives the column as numbers of `dtype`, -1 where a record has none; None when no record has one."""
     if column is None or column.null_count == len(column):
         return None
     if not pa.types.is_integer(column.type):

@@ -15,11 +15,11 @@ ROWS_MAX = 32
 """Up to so many records a request stays Python lists, to be joined with others' into one batch per group commit."""
 
 RECORDS_MAX = 1_000_000
-"""Of one request: while it is parsed a record may take some hundred bytes, however few were sent."""
+"""The most records of one request: while it is parsed each may take some hundred bytes, however few were sent."""
 
 TIMESTAMP_BYTES = 8
 HEADER_BYTES = 8
-"""What a header takes beside its name and content."""
+"""A header takes so much beside its name and content."""
 
 HeaderList = list[tuple[str, bytes | None]]
 

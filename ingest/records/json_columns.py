@@ -1,7 +1,8 @@
-"""Many record objects into Arrow columns, a column at a time: a call per record would cost more than all the rest.
+"""The shapes of JSON records, and how many of them become Arrow columns at once: a call per record would cost more
+than all the rest.
 
-For the regular body only. One that has base64, mixes strings with other values, or has anything wrong in
-it is left to whoever reads record by record.
+It takes regular bodies only. One that has base64, mixes strings with other values, or has anything wrong in it gives
+None, and its caller reads it record by record.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,10 @@ from siltlog.infra.columns import TIMESTAMP
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.ingest.records.body import TIMESTAMP_BYTES, Body, headers_of
 from siltlog.ingest.records.pointer import JsonPointer
+
+_QUOTE, _NULL_FIRST = 0x22, 0x6E
+_CANONICAL_TIME = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
+_decode_texts = msgspec.json.Decoder(list[str]).decode
 
 
 class JsonHeader(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -47,11 +52,6 @@ class PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     key: str | None = None
 
 
-_QUOTE, _NULL_FIRST = 0x22, 0x6E
-_CANONICAL_TIME = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
-_decode_texts = msgspec.json.Decoder(list[str]).decode
-
-
 class _Irregular(Exception):
     """The body must be read record by record."""
 
@@ -65,7 +65,7 @@ def columns_of(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> B
 
 
 def plain_columns_of(records: Sequence[PlainRecord], key_from: JsonPointer | None) -> Body | None:
-    """As `columns_of`, of records that have nothing but a value and a key: a look at every other column is saved."""
+    """Does what `columns_of` does for records of a value and a key alone: it looks at no other column."""
     try:
         return _contents([record.value for record in records], [record.key for record in records], key_from)
     except (_Irregular, ValueError, pa.ArrowInvalid):
@@ -130,7 +130,7 @@ def _texts(texts: Sequence[str | None]) -> pa.Array:
 
 
 def _headers(headers: list[Any]) -> pa.Array | None:
-    """Of text only, all in one of the two shapes."""
+    """Makes the column of headers that are text only, all in one of the two shapes."""
     if not any(headers):
         return None
     counts = [len(one) if one else 0 for one in headers]
@@ -167,7 +167,7 @@ def _timestamps(timestamps: list[int | str | None]) -> pa.Array | None:
 
 
 def _canonical_times(texts: list[Any]) -> pa.Array:
-    """Of times as this server writes them; Arrow's own parser would take forms that RFC 3339 has not."""
+    """Parses times as this server writes them; Arrow's own parser would take forms that RFC 3339 has not."""
     width = len(_CANONICAL_TIME)
     if set(map(type, texts)) != {str} or set(map(len, texts)) != {width}:
         raise _Irregular

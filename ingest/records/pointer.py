@@ -16,7 +16,7 @@ _ESCAPED = re.compile("~(.)?", re.DOTALL)
 _ESCAPES = {"0": "~", "1": "/"}
 _INDEX = re.compile("0|[1-9][0-9]{0,8}", re.ASCII)
 _UNNAMEABLE = re.compile('[\\x00-\\x1f"\\\\]')
-"""What msgspec takes in no field's name."""
+"""Characters that msgspec takes in no field's name."""
 
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -1,1 +1,1 @@
-"""Topics that are opened, made, changed and deleted."""
+"""Opens, makes, changes and deletes topics. Records are appended elsewhere."""

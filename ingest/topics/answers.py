@@ -1,4 +1,4 @@
-"""What is told of topics."""
+"""Answers about topics."""
 
 from typing import Annotated, Literal
 

@@ -86,7 +86,7 @@ class LogStarts:
             raise
 
     async def _covered(self, topic: TopicLog, log: PartitionLog, offset: int) -> None:
-        """What the rows below `offset` say of producers is beside the table: retries must not depend on those rows."""
+        """Waits until an object beside the table has what rows below `offset` say of producers: retries need those."""
         while True:
             async with topic.table_lock:
                 await self._states.write(topic, at_once=True)

@@ -253,7 +253,7 @@ class Topics:
             self._logger.warning("dead letters of a deleted topic stay", topic=name, reason=error.detail)
 
     async def _delete_dead_letters(self, name: str) -> None:
-        """Those of the topic, and before them what was given up where they were read themselves."""
+        """Deletes the topic's dead letters, and before them the dead letters of those."""
         dead = next((one for one in self._log.topics() if one.name == names.dead_letter_topic(name)), None)
         if dead is not None:
             await self._delete_dead_letters(dead.name)

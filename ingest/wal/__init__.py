@@ -1,4 +1,7 @@
-"""The write-ahead log: group commits into segments that are written once and then recycled."""
+"""The write-ahead log: it writes group commits into segments, which are written once and then recycled.
+
+It does not know what its payloads mean.
+"""
 
 from siltlog.ingest.wal.codec import Frame, FrameKind, Location
 from siltlog.ingest.wal.last_entry import LastEntry

@@ -1,4 +1,4 @@
-"""What the log may still take: pure arithmetic over segments, exact and on the safe side."""
+"""Reckons how much the log may still take: pure arithmetic over segments, exact and on the safe side."""
 
 from siltlog.ingest.wal.segment import segment_room
 
@@ -19,9 +19,9 @@ class Budget:
         self.segments = 0
         """Live segments, those included that submits not yet written will open."""
         self.room = 0
-        """What the planned segment has left; a little below 0 at worst, by one marker."""
+        """The bytes that the planned segment has left; a little below 0 at worst, by one marker."""
         self.state_bytes = 0
-        """Of the newest state: what the next segment will begin with."""
+        """The bytes of the newest state, with which the next segment will begin."""
         self.reserved_bytes = 0
 
     @property

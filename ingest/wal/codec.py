@@ -37,11 +37,11 @@ _ENTRY_CRC_FROM = 8
 ENTRY_BYTES = _ENTRY.size
 _ROWS_AT = ENTRY_BYTES - _ENTRY_CRC_FROM
 _COUNT_AT = _ROWS_AT - 8
-"""Of what is checked: where the table begins, and where the number of its rows is."""
+"""Positions in the checked bytes: where the table begins, and where the number of its rows is."""
 REPAIRED_FRAMES_MAX = 1023
 """In a larger table no flipped bit is looked for: that takes time."""
 _POLYNOMIAL = 0x82F63B78
-"""Of CRC32C, its bits reversed."""
+"""The polynomial of CRC32C, its bits reversed."""
 FRAME_BYTES = _FRAME.size
 TOPIC_ID_BYTES = 16
 CLUSTER_ID_BYTES_MAX = HEADER_BYTES - _HEADER.size - _CRC.size
@@ -53,11 +53,11 @@ class FrameKind(IntEnum):
     RECORDS = 1
     """A batch of one topic-partition."""
     CONTROL = 2
-    """What the log's user must remember; part of every later STATE."""
+    """An event that the log's user must remember; part of every later STATE."""
     SYNC = 3
     """Nothing but the synced position in its entry's header."""
     STATE = 4
-    """What the log's user knows after every frame before this one."""
+    """The state that the log's user has after every frame before this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ MARKER_BYTES = ENTRY_BYTES + FRAME_BYTES
 
 
 def frame_bytes(payload_bytes: int) -> int:
-    """What one frame takes inside an entry."""
+    """The bytes that one frame takes inside an entry."""
     return FRAME_BYTES + aligned(payload_bytes)
 
 

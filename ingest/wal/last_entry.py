@@ -1,4 +1,4 @@
-"""What stands where a log ends: nothing, a group commit that was torn, or one that was whole and was damaged since.
+"""Tells what stands where a log ends: nothing, a torn group commit, or one that was whole and was damaged since.
 
 A power cut tears the group that is under way: some of its sectors are never written. It was not acknowledged. But the
 last group before a kill may have been, and nothing in the log says so yet. A sum that is right again once one bit is
@@ -42,7 +42,7 @@ class LastEntry:
 
 
 def last_entry(path: Path, data: pa.Buffer, start: Position, seed: int) -> LastEntry | None:
-    """What is not sound at `start` in the file `path`; None when no entry was begun there."""
+    """Describes the unsound entry at `start` in the file `path`; None when no entry was begun there."""
     head = decode_head(data, start, seed)
     repaired = None if head is not None else repaired_head(data, start, seed)
     readable = head or repaired

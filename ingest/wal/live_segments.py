@@ -99,7 +99,7 @@ class LiveSegments:
                     segment.ends.pop(key, None)
 
     def pinning(self, below: int, table_offsets: TableOffsets | None) -> list[Partition]:
-        """Which (topic id, partition) keep the oldest segment, when its number is below `below`."""
+        """Lists the (topic id, partition) that keep the oldest segment, when its number is below `below`."""
         with self._lock:
             oldest = min(self._by_number, default=below)
             if oldest >= below:

@@ -86,7 +86,7 @@ class Scan:
     empty: list[Path]
     notes: list[str]
     cuts: list[LastEntry]
-    """What was found behind the last sound entries, and is cut off."""
+    """Entries found behind the last sound ones, which are cut off."""
 
     @property
     def start(self) -> Position:
@@ -155,7 +155,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What a log holds. `frames` can be gone through again and again; it keeps nothing in memory.
+    """The contents of a log. `frames` can be gone through again and again; it keeps nothing in memory.
 
     Payloads are views of mapped files, and stay valid as long as they are referred to. Each frame comes with the
     location it can be read at once `Wal.start` has returned (that of a CONTROL frame is of no use then).
@@ -320,7 +320,7 @@ def _check_entries(
 def _cut(
     segment: FoundSegment, data: pa.Buffer, position: int, last: Frame | None, accept_loss: bool
 ) -> list[LastEntry]:
-    """What is cut off at `position`. Raises CorruptData for what was not torn but damaged."""
+    """Finds what is cut off at `position`. Raises CorruptData for an entry that was not torn but damaged."""
     found = last_entry(segment.path, data, Position(segment.number, position), segment.seed)
     if found is None:
         return []

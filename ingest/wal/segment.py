@@ -30,7 +30,7 @@ Partition = tuple[bytes, int]
 
 
 def segment_room(size_bytes: int) -> int:
-    """What entries may take in a file of `size_bytes`."""
+    """The bytes that entries may take in a file of `size_bytes`."""
     return size_bytes - HEADER_BYTES - SEGMENT_RESERVE_BYTES
 
 

@@ -253,7 +253,7 @@ class Wal:
             self._write_marker()
 
     def _gather(self, first: _Submit) -> tuple[list[_Submit], _Submit | None, bool]:
-        """What can go into one entry together, and, where it was taken out already, what has to come after it."""
+        """Gathers what can go into one entry, and gives what was taken out already but has to come after it."""
         group = [first]
         size = first.size
         while True:
@@ -389,7 +389,7 @@ class Wal:
         self._segments.unpin((topic_id, partition), before_segment)
 
     def oldest_pinning(self, table_offsets: TableOffsets | None = None) -> list[Partition]:
-        """Which (topic id, partition) keep the oldest segment from being given up; none when it is the active one.
+        """Lists the (topic id, partition) that keep the oldest segment; none when it is the active one.
 
         Without table offsets: all that have records in it.
         """
