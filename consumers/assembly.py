@@ -67,8 +67,7 @@ class Coordination:
         return GroupsHttp(self.groups, self._log, fetcher, self._clock, limits)
 
     def dead_letters(self, fetcher: Fetcher, system: SystemLog, metrics: Metrics) -> DeadLetters:
-        """Builds the part that gives up records for the groups, and counts its attempts and dead letters in
-        `metrics`."""
+        """Builds the part that gives up records for groups, and counts its attempts and dead letters in `metrics`."""
         dead_letters = DeadLetters(self.groups, fetcher, system, self._clock)
         metrics.totals(
             names.METRIC_ATTEMPTS, "Attempts at records that were counted", "topic", dead_letters.attempts.items

@@ -135,8 +135,7 @@ class DeadLetters:
         return Buried(topic.name, key.partition, known if duplicate else offset, found.attempts, duplicate)
 
     def _producer(self, topic: TopicView, group: str, key: Key, offset: int) -> tuple[str, int | None]:
-        """Gives the producer id that copies the record at `offset`, and the offset of the copy where it was made
-        before."""
+        """Returns the producer id that copies the record at `offset`, and the offset of a copy made before."""
         start = topic.partitions[key.partition].bounds().log_start_offset
         for line in count():
             producer_id = names.dead_letter_producer(group, key.topic_id, key.partition, line)

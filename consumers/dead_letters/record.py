@@ -1,5 +1,4 @@
-"""A dead letter: a record that was given up, with headers about it behind its own, so that they can be taken off
-again."""
+"""A dead letter: a record that was given up, with headers about it behind its own, which can be taken off again."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -90,8 +89,7 @@ class Origin(NamedTuple):
 
 
 def said_of(headers: Headers) -> dict[str, str | int] | None:
-    """Reads the headers about a dead letter, by their names without `silt.`; None where its headers do not end with
-    them."""
+    """Reads the headers about a dead letter, by name without `silt.`; None where its headers do not end with them."""
     added = headers[-len(ADDED) :]
     if tuple(name for name, _ in added) != ADDED:
         return None

@@ -136,8 +136,7 @@ class Membership:
     """Something that was revoked is still the member's: it has to let go."""
     session_timeout_ms: int
     delivered: Mapping[Key, int] = field(default_factory=dict)
-    """The end of the records that were handed out, of each assigned partition where it is beyond the committed
-    offset."""
+    """The end of the records handed out, of each assigned partition where it is beyond the committed offset."""
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -149,7 +148,7 @@ class Membership:
 
 
 class Attempted(NamedTuple):
-    """The attempts at one record, and whether it was given up."""
+    """The attempts at one record, as the group counts them."""
 
     key: Key
     attempts: int

@@ -1,5 +1,4 @@
-"""Runs the transitions of groups and counts them, wakes those who wait, and ends sessions in groups that nobody
-calls."""
+"""Runs and counts the transitions of groups, wakes those who wait, and lets time pass in groups that nobody calls."""
 
 import asyncio
 import math

@@ -88,8 +88,7 @@ class GroupTopics:
         return topic is not None and topic.topic_id != key.topic_id
 
     def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
-        """Names the partitions as the scripts do, each once, without those that do not exist (any more) and cannot be
-        held."""
+        """Names the partitions as the scripts do, each once; those that do not exist (any more) cannot be held."""
         named = {(at.topic, at.partition) for at in partitions}
         topics = {name: self._find(name) for name, _ in named}
         return [

@@ -129,8 +129,7 @@ class AsyncConsumer:
             return [record for run in await self._take(max_records, timeout_ms) for record in records_in(run)]
 
     async def poll_arrow(self, max_records: int = FETCH_RECORDS_MAX, timeout_ms: int = 1_000) -> pa.Table:
-        """Polls as `poll` does, and returns a table with the columns topic, partition, offset, timestamp, key, value,
-        headers."""
+        """Polls as `poll` does; returns a table of topic, partition, offset, timestamp, key, value, headers."""
         async with self._my_turn():
             tables = [run.rows for run in await self._take(max_records, timeout_ms)]
             return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
@@ -159,7 +158,7 @@ class AsyncConsumer:
         backoff_ms_max: int = 30_000,
         workers: int = 1,
     ) -> None:
-        """Does what `Consumer.run` does; an awaitable that `handle` returns is awaited, and `workers` handlers run at
+        """Does what `Consumer.run` does; awaits what `handle` returns where it can, and runs `workers` handlers at
         once.
 
         Where this is cancelled the handlers that run are too, and what is done is committed.

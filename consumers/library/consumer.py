@@ -131,8 +131,7 @@ class Consumer:
             return [record for run in self._take(max_records, timeout_ms) for record in records_in(run)]
 
     def poll_arrow(self, max_records: int = FETCH_RECORDS_MAX, timeout_ms: int = 1_000) -> pa.Table:
-        """Polls as `poll` does, and returns a table with the columns topic, partition, offset, timestamp, key, value,
-        headers."""
+        """Polls as `poll` does; returns a table of topic, partition, offset, timestamp, key, value, headers."""
         with self._my_turn():
             tables = [run.rows for run in self._take(max_records, timeout_ms)]
             return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)

@@ -244,7 +244,7 @@ class Inbox:
             self.assigned = True
 
     def _tell_what_is_due(self, member: GroupMember) -> Program[None]:
-        """Tells of partitions that came with an assignment; where this is cut short, the next `attend` goes on."""
+        """Tells the group what was let go and the watchers what came; cut short, the next `attend` goes on."""
         beat = member.release()
         if beat is not None:
             try:
@@ -380,8 +380,7 @@ class Inbox:
         return finished
 
     def finish(self, at: TopicPartition, offset: int) -> None:
-        """Notes that everything below `offset` is done (`done_is_said`); leaves alone a partition that went
-        meanwhile."""
+        """Notes that all below `offset` is done (`done_is_said`); leaves alone a partition that went meanwhile."""
         state = self.positions.states.get(at)
         if state is not None:
             state.done = offset
@@ -444,8 +443,7 @@ class Inbox:
         retry_timeout_ms: int | None = None,
         delivered: Mapping[TopicPartition, int] | None = None,
     ) -> Program[None]:
-        """Commits, as `commit` does, but leaves out partitions of deleted topics: the others must not wait for
-        these."""
+        """Commits, as `commit` does, but leaves out partitions of deleted topics: others must not wait for these."""
         left = dict(offsets)
         while True:
             try:

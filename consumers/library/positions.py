@@ -1,4 +1,4 @@
-"""Where a consumer is in its partitions, the rows it has fetched, and the chunk of records it hands out. No IO, no
+"""Where a consumer is in its partitions, the rows it fetched, and the chunk of records it hands out. No IO, no
 clock."""
 
 from collections import deque

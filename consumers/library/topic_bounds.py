@@ -13,8 +13,7 @@ class TopicBounds:
         self._ids: dict[str, str] = {}
 
     def topic_id(self, topic: str) -> str | None:
-        """Returns the id of the topic that the name stood for when it was first asked about, or since it was
-        forgotten."""
+        """Returns the topic's id as it was when first asked about, at all or since it was forgotten."""
         return self._ids.get(topic)
 
     def forget(self, topic: str) -> None:

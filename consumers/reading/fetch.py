@@ -167,7 +167,7 @@ class Fetcher:
                 wait.close()
 
     def _first_of(self, count: int) -> int:
-        """Chooses the partition that a fetch begins with: each as often as any other, also among every second or third
+        """Chooses the partition a fetch begins with: each as often as others, also among every second or third
         fetch."""
         self._turn = (self._turn + GOLDEN_RATIO) % 1
         return int(self._turn * count)

@@ -28,9 +28,9 @@ Progress = Callable[[str, int, int], None]
 """Called with the topic, the bytes done and the bytes planned."""
 
 KnownEnds = Mapping[tuple[str, int], int]
-"""By topic id and partition an offset that the table has once reached."""
+"""An offset that the table has once reached, by topic id and partition."""
 FINDINGS_MAX = 1_000
-"""Of one topic, told one by one; the others are counted."""
+"""Findings of one topic that are told one by one; the others are counted."""
 READS_AT_ONCE_MAX = 8
 BATCH_FILES = 1_000
 """So many files are handed to the readers at a time."""
@@ -38,7 +38,7 @@ BATCH_FILES = 1_000
 
 @dataclass(slots=True)
 class AuditReport:
-    """Of one topic at one version of its table; of a dry run what would be read. `error` ended it early."""
+    """The audit of one topic at one version of its table; a dry run has what would be read. `error` ended it early."""
 
     topic: str
     dry_run: bool
@@ -163,9 +163,9 @@ def audit(
 
 
 def known_ends(store: ReadableStore, topic: str) -> KnownEnds:
-    """What objects beside the table say: each was written once the table had come as far as its name says.
+    """Reads from the names of objects beside the table how far it has come: each was written once the table was there.
 
-    So it is asked before the table is looked at, which goes on meanwhile.
+    It must run before the table is looked at, which goes on meanwhile.
     """
     folder = f"{names.topic_path(topic)}/{names.STATE_FOLDER}/"
     ends: dict[tuple[str, int], int] = {}
@@ -178,7 +178,7 @@ def known_ends(store: ReadableStore, topic: str) -> KnownEnds:
 
 
 def _without_log(store: ReadableStore, topic: str) -> Finding | None:
-    """Of a folder that has data files, and no log that would say what they are."""
+    """Finds a folder that has data files, and no log that would say what they are."""
     files = [info for info in store.list(names.topic_path(topic)) if info.path.endswith(".parquet")]
     if not files:
         return None

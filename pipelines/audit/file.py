@@ -112,7 +112,7 @@ class _Reading:
         self._before: int | None = None
         """The offset of the row before."""
         self._bounds: list[tuple[int, int]] = []
-        """Of the offsets of each row group."""
+        """First and last offset of each row group."""
         self._times: list[tuple[int, int]] = []
         self._holes: list[Hole] = []
         self._rising = True
@@ -184,7 +184,7 @@ class _Reading:
             self._take_holes(joined, steps)
 
     def _take_unordered(self) -> None:
-        """What its offsets are, however they lie: neighbours do not say. The column is read once more, whole."""
+        """Finds repeated and missing offsets where they do not rise: reads the column once more, whole."""
         read, file = self._read, self._read.file
         offsets = numbers_of(self._parquet.read(columns=["offset"]).column("offset").combine_chunks(), np.int64)
         found, first_places, counts = np.unique(offsets, return_index=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""What an audit expects of a partition, and what it finds wrong. Pure: it takes what was read of the files."""
+"""Decides what an audit expects of a partition, and what is wrong with it, from what was read of the files. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ REMEDIES: Mapping[Kind, str] = {
     "wrong_partition": "if publishers choose partitions themselves, say so with --any-partition; else find out who "
     "published these records: readers look for their keys in another partition",
 }
-"""What can be done about it."""
+"""Remedies, by the kind of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the records of one partition must be like, as its table says."""
+    """The offsets and placements that the table of a topic promises for one partition."""
 
     partition: int
     start: int
@@ -86,7 +86,7 @@ class Hole(NamedTuple):
 
 @dataclass(slots=True)
 class FileRead:
-    """What was read of one file. `findings` say what is wrong with it by itself."""
+    """The result of reading one file. `findings` say what is wrong with it by itself."""
 
     file: DataFile
     findings: list[Finding] = field(default_factory=list)
@@ -100,8 +100,8 @@ class FileRead:
 
 
 def marks_of(snapshot: TableSnapshot, partition: int, known: int) -> Iterator[Finding]:
-    """What is wrong with the numbers that a table has of a partition. `known`: what a server has once seen as its
-    table offset."""
+    """Yields what is wrong with the numbers of a partition in its table. `known`: a table offset that a server once
+    saw."""
     end = snapshot.offsets[partition]
     if known > max(end, 0):
         yield Finding(
@@ -145,7 +145,7 @@ def marks_of(snapshot: TableSnapshot, partition: int, known: int) -> Iterator[Fi
 
 
 def lost_state(snapshot: TableSnapshot, partition: int, newest: int) -> Iterator[Finding]:
-    """What the table says was beside it, and is gone; `newest` is the offset of the newest producer state there."""
+    """Yields the producer state that the table names and that is gone; `newest` is the newest offset that is there."""
     noted = snapshot.transactions.get(names.txn_state(partition), 0)
     if newest < noted:
         there = f"the newest that is there ends at {newest}" if newest else "none is there"
@@ -174,7 +174,8 @@ def _placements(snapshot: TableSnapshot, partition: int) -> Iterator[tuple[int, 
 
 
 def cover(expected: Expected, reads: Iterable[FileRead]) -> list[Finding]:
-    """What is wrong with the files of a partition together: offsets that none has, that several have, out of bounds."""
+    """Lists what is wrong with the files of a partition together: offsets missing, in several files, or out of
+    bounds."""
     findings: list[Finding] = []
     position = expected.start
     for read in sorted(reads, key=lambda read: (read.first, read.file.path)):
@@ -222,7 +223,7 @@ def _missing(expected: Expected, wanted: Range, path: str | None = None) -> Iter
 
 
 def without(whole: Range, holes: Sequence[Range]) -> Iterator[Range]:
-    """What is left of `whole` outside `holes`, ascending."""
+    """Yields the parts of `whole` outside `holes`, ascending."""
     position, end = whole
     for start, after in sorted(holes):
         if start >= end:

@@ -66,7 +66,7 @@ class _Chunk:
     encodings: Counter[tuple[bool, int]]
     """How many pages there are of each encoding, dictionaries apart; Arrow says of no data page its right version."""
     level_bits: tuple[int, int]
-    """Of a repetition and of a definition level."""
+    """Bits of a repetition level and of a definition level."""
     level_max: int
     offset_index: Place | None
     column_index: Place | None

@@ -226,7 +226,7 @@ def _newest(state: Iterable[str]) -> dict[int, int]:
 
 
 def _planned(target: ObjectStore | None, snapshot: TableSnapshot, report: TopicBackupReport) -> list[Copy]:
-    """What no backup at the target has yet."""
+    """Plans the copies of the objects that no backup at the target has yet."""
     report.version = snapshot.version
     report.files, report.rows, report.size_bytes = totals(list(snapshot.files.values()))
     folder = names.backup_file(snapshot.topic_id, "")

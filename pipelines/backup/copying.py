@@ -18,11 +18,11 @@ class Copy(NamedTuple):
     target: str
     size_bytes: int
     content_crc: int | None = None
-    """What is copied has to have it, where it is known."""
+    """The CRC32C that the bytes must have, where it is known."""
 
 
 def left_to_copy(copies: Iterable[Copy], there: Mapping[str, int]) -> list[Copy]:
-    """Those that `there`, sizes by path in the target, lacks: an object is seen whole or not at all."""
+    """Picks the copies that `there`, sizes by path in the target, lacks: an object is seen whole or not at all."""
     return [copy for copy in copies if there.get(copy.target) != copy.size_bytes]
 
 
@@ -45,7 +45,7 @@ def copy_all(source: ObjectStore, target: ObjectStore, copies: list[Copy], done:
 
 
 class _Checked:
-    """What it reads of an object ends in an error where its checksum is another."""
+    """Reads an object, and ends in an error where its checksum is not the known one."""
 
     def __init__(self, content: pa.NativeFile, source: ObjectStore, copy: Copy) -> None:
         self._content = content

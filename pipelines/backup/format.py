@@ -1,4 +1,4 @@
-"""What a backup says of itself: a manifest, and for each topic what its table was."""
+"""The format of a backup: a manifest, and for each topic a description of its table."""
 
 import zlib
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def manifests(store: ObjectStore) -> list[Manifest]:
-    """Of every backup that was finished, the oldest first. Raises CorruptData, Unavailable."""
+    """Reads the manifest of every finished backup, the oldest first. Raises CorruptData, Unavailable."""
     found = []
     for backup_id in store.folders(names.BACKUPS_FOLDER):
         path = names.backup_manifest(backup_id)

@@ -57,8 +57,10 @@ def prune(place: ObjectStore, keep: int, *, now_ms: int, coming: Collection[str]
 
 
 def remove_cut_short(place: ObjectStore, *, now_ms: int) -> None:
-    """What killed processes left, longer ago than any backup takes: of their backups all but the data files, which
-    later ones go by, and what they were writing. Raises Unavailable."""
+    """Removes what killed processes left longer ago than any backup takes. Raises Unavailable.
+
+    All objects of their backups go but the data files, which later backups use, and so do half-written objects.
+    """
     finished = {manifest.backup_id for manifest in manifests(place)}
     for backup_id in place.folders(names.BACKUPS_FOLDER):
         folder = f"{names.BACKUPS_FOLDER}/{backup_id}"

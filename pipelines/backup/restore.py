@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class TopicRestoreReport:
-    """Of a dry run what would be restored, and the audit is of the backup itself.
+    """The restore of one topic; a dry run has what would be restored, and audits the backup itself.
 
     `error` ended it early: then the topic is not there.
     """
@@ -44,7 +44,7 @@ class TopicRestoreReport:
     already: bool = False
     """It was restored from this backup before."""
     cut_offsets: int = 0
-    """Of `_offsets`: how many offsets of groups lay behind the end of what was restored."""
+    """Only of `_offsets`: how many offsets of groups lay behind the end of what was restored."""
     seconds: float = 0.0
     audit: AuditReport | None = None
     error: SiltlogError | None = None
@@ -249,7 +249,7 @@ def _state_of(source: ObjectStore, backup_id: str, backup: TopicBackup, path: st
 
 
 class _AsRestored:
-    """What a topic of a backup would have under its root, read where the backup has it."""
+    """A store that shows a topic as it will be under its root, and reads it where the backup has it."""
 
     def __init__(self, source: ObjectStore, backup_id: str, backup: TopicBackup) -> None:
         self._source = source

@@ -43,7 +43,7 @@ LONG_JOB_BYTES = 1024 * 1024 * 1024
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What was done to one topic; of a dry run what would be. `error` ended it early."""
+    """The compaction of one topic; a dry run has what would be done. `error` ended it early."""
 
     topic: str
     dry_run: bool
@@ -62,7 +62,7 @@ class CompactionReport:
     key_partitions: int = 0
     """Looked through for superseded records."""
     key_bytes: int = 0
-    """Of their files."""
+    """Bytes of their files."""
     removed_rows: int = 0
     """Superseded by later records of their keys; a dry run does not look."""
     seconds: float = 0.0
@@ -121,7 +121,7 @@ def compact_topics(
 def plan_of(
     snapshot: TableSnapshot, clock: Clock, limits: Limits | None = None, *, keys_next: bool = False
 ) -> CompactionPlan:
-    """What to merge; with `keys_next` before keys are compacted, which merges what it writes."""
+    """Plans the merges of a topic; with `keys_next` key compaction follows, which merges the files it writes."""
     config, now_ms = snapshot.config, clock.now_us() // 1000
     rewritten_next = may_be_due(snapshot, config, now_ms) if keys_next else ()
     return plan(snapshot, config, now_ms, limits, rewritten_next=rewritten_next)

@@ -41,21 +41,21 @@ SHUFFLE_TASKS = "spark.sql.shuffle.partitions"
 Passes = tuple[tuple[KeyRange, ...], ...]
 
 SCAN_BYTES_MAX = 256 * MIB
-"""Of files, of which only keys and offsets are read, to one task: what a task has seen of a key goes on as one row."""
+"""File bytes for one task, which reads only keys and offsets of them, and passes on one row for each key."""
 TASK_ROWS = 500_000
-"""Whose keys a task that gathers them has room for."""
+"""Rows for one task that gathers keys: it has room for so many keys."""
 WORD_BITS = 64
 WORD_SHIFT = 6
 POSITION_MASKS = tuple(
     sum(1 << bit for bit in range(WORD_BITS) if bit >> power & 1) - (1 << WORD_BITS) for power in range(WORD_SHIFT)
 )
-"""Of the positions in a word those that have a power of two in them, as signed numbers: six counts of bits give the sum
-of the positions that are set."""
+"""For each power of two a mask of the positions in a word that contain it, as a signed number: six counts of bits give
+the sum of the positions that are set."""
 
 
 @dataclass(slots=True)
 class KeysDone:
-    """What key compaction did to a topic."""
+    """The result of compacting the keys of a topic."""
 
     partitions: int = 0
     removed_rows: int = 0
@@ -68,14 +68,14 @@ class KeysDone:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """What stays of the ranges of one pass."""
+    """The records that stay in the ranges of one pass."""
 
     words: "DataFrame"
     """(partition, word, kept): bit `offset % 64` of the row of `offset / 64` says whether that record stays."""
     files: Mapping[str, KeptFile]
     """By path."""
     tombstones: Mapping[int, int]
-    """By partition, those that stay for now."""
+    """The number of tombstones that stay for now, by partition."""
 
 
 def keys_plan(store: ObjectStore, topic: str, snapshot: TableSnapshot, clock: Clock) -> Passes:
@@ -272,7 +272,7 @@ def _counted(spark: "SparkSession", topic: str, ranges: Sequence[KeyRange], word
 
 
 def _by_file(spark: "SparkSession", ranges: Sequence[KeyRange], words: "DataFrame") -> dict[str, KeptFile]:
-    """What stays of each file, counted in the map."""
+    """Counts in the map of records that stay how many each file keeps."""
     from pyspark.sql import functions as f
 
     files = {file.path: found for found in ranges for file in found.files}

@@ -1,4 +1,4 @@
-"""Which partitions of a topic to rid of superseded records, and which of their files to write anew: values only.
+"""Plans which partitions of a topic to rid of superseded records, and which of their files to write anew: values only.
 
 A record is superseded by a later one with its key. What lies below the *horizon* of a partition is looked through as a
 whole, because a key's records may be anywhere in it; what is written at a time is bounded.
@@ -28,19 +28,19 @@ from siltlog.pipelines.compaction.plan import (
 PASS_PARTITIONS_MAX = 16
 """Partitions that are looked through together, in one query with a scan for each."""
 PASS_BYTES_MAX = 1024 * MIB
-"""Of several partitions; one that is larger is looked through by itself."""
+"""Bytes of partitions that are looked through together; a larger one is looked through by itself."""
 CLEAN_PARTS = 4
 """A partition is due when it has a part of what was compacted before that came since: else each new record would have
 everything before it read again."""
 SMALL_BYTES = 64 * MIB
 """A partition that is no larger is due with the first new record."""
 CHUNK_WORDS_MAX = 4 * 1024 * 1024
-"""Of the map of records that stay, what one query takes to every executor: 16 bytes for 64 neighbouring offsets."""
+"""Words of the map of records that stay, sent by one query to every executor: 16 bytes for 64 neighbouring offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """What is looked through of one partition: offsets from `start` to below `end`."""
+    """The part of one partition that is looked through: offsets from `start` to below `end`."""
 
     partition: int
     start: int
@@ -64,11 +64,11 @@ class KeyRange:
 
 
 class KeptFile(NamedTuple):
-    """What stays of one file."""
+    """How many records of one file stay."""
 
     kept: Kept
     words: int
-    """Of the map of records that stay."""
+    """How many words of the map of records that stay are of this file."""
 
 
 def compacts_keys(config: TopicConfig) -> bool:
@@ -144,7 +144,7 @@ def _range(
 
 
 def _bytes_between(file: DataFile, first: int, end: int) -> int:
-    """Of a file's bytes the share of offsets from `first` to below `end`, rounded up."""
+    """Estimates the bytes of a file at the offsets from `first` to below `end`, by their share, rounded up."""
     offsets = min(file.last_offset + 1, end) - max(file.first_offset, first)
     return -(-file.size_bytes * max(0, offsets) // (file.last_offset + 1 - file.first_offset))
 
@@ -165,7 +165,7 @@ def _passes(ranges: Sequence[KeyRange]) -> Iterator[tuple[KeyRange, ...]]:
 def rewrites(
     ranges: Sequence[KeyRange], kept: Mapping[str, KeptFile], config: TopicConfig, now_ms: int, limits: Limits
 ) -> tuple[Chunk, ...]:
-    """What to write anew, by what stays of each file (by path): every file that loses a record, and small neighbours.
+    """Plans what to write anew: every file that loses a record, and small neighbours. `kept` is by path.
 
     Chunks are in the order in which they must be committed: of each partition from its lowest offset on, so that a
     tombstone never goes before what it stands for.

@@ -1,4 +1,4 @@
-"""Which files of a topic to merge: values in, values out."""
+"""Plans which files of a topic to merge: values in, values out."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -85,7 +85,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is written and committed together; with more than CHUNK_SCANS_MAX merges, one of each partition at most."""
+    """Merges written and committed together; if there are more than CHUNK_SCANS_MAX, at most one of each partition."""
 
     merges: tuple[Merge, ...]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Choose = Callable[["DataFrame", Merge], "DataFrame"]
-"""Of the records of a merge those that stay."""
+"""Picks the records of a merge that stay."""
 
 CODECS = {"zstd": "zstd", "lz4": "lz4_raw", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
 READ_OPTIONS = {
@@ -67,15 +67,15 @@ WRITE_OPTIONS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """Which records of a chunk stay (key compaction)."""
+    """A choice of the records of a chunk that stay (key compaction)."""
 
     choose: Choose
     kept: Sequence[Kept]
-    """What `choose` leaves of each merge, in their order."""
+    """How many records `choose` leaves of each merge, in their order."""
     marks: Mapping[str, int]
     """App transactions of the commit."""
     config: TopicConfig
-    """What it was chosen by: when the topic has other settings by now, nothing is committed."""
+    """The settings of the topic when the choice was made: nothing is committed if they have changed since."""
 
 
 def run_chunk(

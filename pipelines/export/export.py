@@ -42,7 +42,7 @@ from siltlog.pipelines.replay.range import Selection, Slice, plan_slices, record
 from siltlog.pipelines.topics import opened, store_of
 
 FILE_COLUMNS = pa.schema([field for field in RECORD_SCHEMA if field.name != names.PARTITION_COLUMN])
-"""Of a file of a Delta table that is partitioned by the partition."""
+"""Columns of a file in a Delta table that is partitioned by the partition."""
 
 Encode = Callable[[pa.Table], bytes]
 """Records (RECORD_SCHEMA) as the text of a format."""
@@ -71,7 +71,7 @@ class Asked:
 
 @dataclass(slots=True)
 class ExportReport:
-    """Of a dry run: what would be read at most, and nothing written."""
+    """The result of an export; a dry run has what would be read at most, and nothing written."""
 
     topic: str
     version: int
@@ -79,7 +79,7 @@ class ExportReport:
     format: Format
     dry_run: bool
     files: int = 0
-    """Of the table, that have the range."""
+    """Files of the table that have records of the range."""
     rows: int = 0
     """In these, before the records are looked at."""
     size_bytes: int = 0
@@ -99,7 +99,7 @@ class Done(msgspec.Struct):
     version: int
     files: list[str]
     partitions: int | None = None
-    """Of the topic then, where that was noted."""
+    """How many partitions the topic had then, where that was noted."""
 
 
 def export(
@@ -276,7 +276,7 @@ def _is_made(target: ObjectStore, partitions: Mapping[str, int]) -> bool:
 
 
 def _remove_half_written(target: ObjectStore, before: Sequence[ObjectInfo], paths: Sequence[str]) -> None:
-    """Of `before` what killed processes left of `paths`: nobody went on with it since."""
+    """Removes the objects of `before` that killed processes left half-written for `paths`: nobody went on with them."""
     folders = {path.rpartition("/")[0] for path in paths}
     for info in set(before).intersection(target.unfinished("")):
         folder, _, name = info.path.rpartition("/")

@@ -1,4 +1,5 @@
-"""What an export writes and where: decided once, written beside it, and kept to by who goes on with it."""
+"""Plans what an export writes and where: decided once, stored beside its files, and kept by processes that go on
+with it."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -27,11 +28,11 @@ class ExportPlan(msgspec.Struct, frozen=True):
     topic: str
     topic_id: str
     version: int
-    """Of the table: what is written is what it held then."""
+    """Version of the table: the export writes what the table held then."""
     selection: Selection
     format: Format
     compression: Compression
-    """Of lines and CSV as a whole."""
+    """Compression of whole files of lines or CSV."""
     run: str
     """Names what Spark found, where it looked."""
 

@@ -1,4 +1,4 @@
-"""What a run of a replay is to do, written down before it begins, so that another process can go on with it."""
+"""The plan of a run of a replay, stored before it begins, so that another process can go on with it."""
 
 from collections.abc import Sequence
 
@@ -28,8 +28,8 @@ class ReplayPlan(msgspec.Struct, frozen=True):
     topic: str
     topic_id: str
     version: int
-    """Of the table: what is read is what it held then, whatever happens to it since. So it has an end, and nothing
-    that this run publishes is before it."""
+    """Version of the table: the run reads what the table held then, whatever happens to it since. So the run ends, and
+    reads nothing that it publishes itself."""
     selection: Selection
     into: Target
     """Records go by this number of partitions to the end, also where the topic grows meanwhile."""

@@ -87,7 +87,7 @@ class Sending:
     caller: Caller
     compression: Compression
     request_bytes: int
-    """What the server takes."""
+    """The largest request that the server takes."""
     pace: Pace
 
 

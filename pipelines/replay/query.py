@@ -69,7 +69,7 @@ def matching(store: ObjectStore, topic: str, snapshot: TableSnapshot, selection:
 
 
 def _found(store: ObjectStore, folder: str) -> list[str] | None:
-    """What an earlier call wrote; None where it did not come to its end, or not all of it is there any more."""
+    """Lists the files that an earlier call wrote; None where it did not end, or where some of them are gone."""
     try:
         paths = msgspec.json.decode(store.get(f"{folder}/{DONE}"), type=list[str])
     except (FileNotFoundError, msgspec.DecodeError):

@@ -21,14 +21,14 @@ from siltlog.infra.table.table import TopicTable
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records; what is None does not choose. A record must fit all that is given."""
+    """A choice of records, which must fit every field that is given; a field that is None chooses nothing."""
 
     start_offset: int | None = None
     end_offset: int | None = None
     """Exclusive, like every end here. Both are those of every partition; negative ones count from where it ends."""
     start_us: int | None = None
     end_us: int | None = None
-    """Of the timestamps of the records, wherever they stand."""
+    """Times that the timestamps of the records lie between, wherever the records stand."""
     start_said: str | None = None
     end_said: str | None = None
     """How a time was said that is another one with each run, such as `1h`."""
@@ -61,7 +61,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def of(self, records: pa.Table) -> pa.Table:
-        """Those of `records` (RECORD_SCHEMA) that have the times and the key."""
+        """Picks the `records` (RECORD_SCHEMA) that have the times and the key."""
         if self.start_us is not None:
             records = records.filter(pc.greater_equal(records["timestamp"], _moment(self.start_us)))
         if self.end_us is not None:
@@ -72,7 +72,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """Of one partition the offsets [start, end), and the files that may have such records, ascending."""
+    """The offsets [start, end) of one partition, and the files that may have such records, ascending."""
 
     partition: int
     start: int
@@ -93,7 +93,7 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 def plan_slices(topic: str, snapshot: TableSnapshot, selection: Selection) -> list[Slice]:
-    """Of each chosen partition that has any. Raises Refused `unknown_partition`."""
+    """Plans a slice of each chosen partition that has records of the range. Raises Refused `unknown_partition`."""
     chosen = selection.partitions or range(snapshot.partitions)
     for partition in chosen:
         if not 0 <= partition < snapshot.partitions:

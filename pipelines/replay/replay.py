@@ -43,7 +43,7 @@ Advance = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. `run` alone goes on with that run; with the rest it must be what the run was begun with."""
+    """A request for a replay. `run` alone goes on with that run; fields beside it must be what the run began with."""
 
     topic: str | None = None
     into: str | None = None
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """Of one run; of a dry run what would be read, at most."""
+    """The result of one run; a dry run has what would be read, at most."""
 
     run: str | None
     """None for a dry run that goes on with none."""
@@ -179,7 +179,7 @@ def _settled(store: ObjectStore, admin: Admin, table: TopicTable, selection: Sel
 
 
 def _check_same(run: str, made: ReplayPlan, asked: Request) -> None:
-    """What is left out is the run's; what is said must be what it was begun with."""
+    """Checks that every field of `asked` is left out, or is what the run was begun with."""
     for what, is_same in (
         ("topic", asked.topic in (None, made.topic)),
         ("into", asked.into in (None, made.into.topic)),

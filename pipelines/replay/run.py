@@ -55,7 +55,7 @@ class ReplayRun:
         self._progress = read_progress(store, run)
         self._written = clock.monotonic()
         self._known = dict(self._progress.next_offsets)
-        """What an earlier process had begun, and how far it was."""
+        """The partitions that an earlier process had begun, and how far each was."""
         self._stale_ms = self._silent_ms()
 
     def go(self, slices: Sequence[Slice]) -> None:

@@ -1,6 +1,7 @@
-"""What killed writers and finished jobs leave beside the topics: staged files, plans of replays, half-written objects.
+"""Leftovers of killed writers and finished jobs beside the topics: staged files, plans of replays, half-written
+objects.
 
-What somebody may come back to stays, however old: batches that are not published, replays that are not at their end.
+Batches that are not published and replays that are not at their end stay, however old: somebody may come back to them.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""Which records of a topic have expired: values in, values out."""
+"""Plans the removal of expired records of a topic: values in, values out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

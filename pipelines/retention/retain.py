@@ -32,7 +32,7 @@ RACES_MAX = 5
 
 @dataclass(slots=True)
 class MovedStart:
-    """Of one partition: the log start before and now, and what was removed."""
+    """The log start of one partition before and now, and what was removed."""
 
     partition: int
     before: int
@@ -44,7 +44,7 @@ class MovedStart:
 
 @dataclass(slots=True)
 class RetentionReport:
-    """What was removed from one topic; of a dry run what would be. `error` ended it early."""
+    """The retention of one topic; a dry run has what would be removed. `error` ended it early."""
 
     topic: str
     dry_run: bool
@@ -52,7 +52,7 @@ class RetentionReport:
     rows: int = 0
     size_bytes: int = 0
     partitions: list[MovedStart] = field(default_factory=list)
-    """Those whose log start moved."""
+    """The partitions whose log start moved."""
     waiting_files: int = 0
     """Expired, and kept until what they say of producers is beside the table."""
     raced: int = 0

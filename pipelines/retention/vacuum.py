@@ -141,10 +141,10 @@ def _removed(
 
 @dataclass(slots=True)
 class VacuumReport:
-    """What was deleted of one topic; of a dry run what would be. `error` ended it early."""
+    """The files deleted of one topic; a dry run has those that would be. `error` ended it early."""
 
     topic: str
-    """BESIDE_TOPICS: what belongs to none."""
+    """A topic's name, or BESIDE_TOPICS for files that belong to none."""
     dry_run: bool
     paths: list[str]
     """Relative to the root."""

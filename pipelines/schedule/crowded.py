@@ -1,5 +1,5 @@
-"""Which tables have so many live files that merging them cannot wait for its time, and how far it gives way to others
-until then: counts in, a word out."""
+"""Decides which tables have so many live files that merging them cannot wait for its time, and how far a merge gives
+way to other work: counts in, a word out."""
 
 from collections.abc import Mapping
 
@@ -20,16 +20,16 @@ LiveFiles = Mapping[str, int]
 
 
 class CrowdedTables:
-    """What the last compaction came to. Counts may be some seconds old: it goes by the fewest files seen since."""
+    """The outcome of the last compaction. Counts may be some seconds old: it goes by the fewest files seen since."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] | None = None
         """When the last run began; None before the first one of this runner, and after one that was cut short."""
         self._fewest: dict[str, int] = {}
-        """Since it ended."""
+        """The fewest files of each table since it ended."""
         self._failed = False
         self._niceness = NICENESS_MAX
-        """Of the last run."""
+        """Niceness of the last run."""
 
     def began(self, files: LiveFiles) -> int:
         """The niceness that a run begins with."""

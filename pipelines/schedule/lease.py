@@ -19,14 +19,14 @@ KEPT_ENTRIES = 8
 
 
 class JobState(msgspec.Struct, frozen=True):
-    """Of one job of the schedule; times in microseconds."""
+    """The state of one job of the schedule; times in microseconds."""
 
     cron: str
     handled_us: int
     """The times of its expression up to here were run, or came before there was a schedule."""
     running_since_us: int | None = None
     run_id: str | None = None
-    """Of the run that is under way; whoever comes after a runner that was killed tells of it."""
+    """Id of the run that is under way; if its runner is killed, the next runner tells of it."""
     unavailable: str | None = None
     """Why it is not run here."""
 
@@ -90,13 +90,13 @@ class ScheduleLease:
         self._runner = runner
         self._clock = clock
         self.number = 0
-        """Of the entry that was written last; the next one has the next number unless somebody else wrote it."""
+        """Number of the entry that was written last; the next one has the next number unless somebody else wrote it."""
         self._held_until = 0.0
         """On the monotonic clock; counted from before it was written."""
         self._seen = (0, 0.0)
         """An entry of somebody else's, and since when it is the newest."""
         self.jobs: dict[str, JobState] = {}
-        """What the newest entry that was read or written says of the jobs."""
+        """The jobs as the newest entry has them that was read or written."""
 
     @property
     def held(self) -> bool:

@@ -157,7 +157,7 @@ def _unavailable(job: str) -> str | None:
 
 
 def _tell(run: JobRunRequest, url: str, clock: Clock, logger: Logger) -> bool:
-    """What the job told of itself came first, and stays. False where it may be told later."""
+    """Tells the server of a run, unless the job told of itself before. False where it may be told later."""
     transport = HttpTransport()
     caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=TELL_MS)
     try:

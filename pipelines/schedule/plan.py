@@ -1,4 +1,4 @@
-"""Which jobs of a schedule are due, without IO: the times that were missed come to one run."""
+"""Plans which jobs of a schedule are due, without IO: the times that were missed come to one run."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -27,7 +27,7 @@ def carried_on(crons: Mapping[str, Cron], handled: Handled, now_us: int) -> dict
 
 
 def due_runs(crons: Mapping[str, Cron], handled: Handled, now_us: int) -> list[DueRun]:
-    """What has become due since, the longest due first; however often it did, each job once."""
+    """Lists the jobs that became due since, the longest due first; each once, however often it became due."""
     found = []
     for job, cron in crons.items():
         latest_us = cron.latest_us(now_us)

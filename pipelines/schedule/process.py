@@ -14,7 +14,7 @@ from typing import IO
 from siltlog.infra.telemetry import Logger
 
 LINES_MAX = 200
-"""Of one run; what is beyond is counted."""
+"""Lines of one run that are logged; the rest is counted."""
 LINE_CHARS_MAX = 1_000
 STOP_SECONDS = 5.0
 """How long a job may take to end once it is told to, before it is killed."""
@@ -38,7 +38,7 @@ class JobProcess:
         """Its exit status, negative the signal that ended it; None while it runs. 127 when it could not be started."""
         self.told_to_stop = False
         self.last_line = ""
-        """Of its standard error: why it failed."""
+        """The last line of its standard error: why it failed."""
         self._command = list(command)
         self._environment = dict(environment)
         self._logger = logger

@@ -1,4 +1,4 @@
-"""What is kept of a run of a job: the records of `_jobs`."""
+"""Runs of jobs, as the records of `_jobs` keep them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
@@ -14,7 +14,7 @@ Outcome = Literal["succeeded", "failed", "found_wrong", "interrupted"]
 Trigger = Literal["hand", "schedule"]
 COMPACT = "compact"
 LANES = {COMPACT: "Spark", "audit": "everything is read"}
-"""What the long jobs are of: one of each lane runs at a time. What is none of these is quick, and waits for none of
+"""The lanes of the long jobs: one job of each lane runs at a time. A job without a lane is quick, and waits for none of
 them."""
 NICENESS_MAX = 10
 """Each of a job's threads has a tenth of the share of one of a server where processors are short. With 19 it would be a
@@ -28,7 +28,7 @@ Counts = Annotated[
     dict[Annotated[str, msgspec.Meta(min_length=1, max_length=64)], Annotated[int, msgspec.Meta(ge=0)]],
     msgspec.Meta(max_length=COUNTS_MAX),
 ]
-"""What was done (of a dry run: would be), such as `files`, `rows`, `size_bytes`."""
+"""Counts of what was done (of a dry run: would be), such as `files`, `rows`, `size_bytes`."""
 
 
 class TopicRun(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,10 +53,10 @@ class JobRunRequest(msgspec.Struct, forbid_unknown_fields=True):
     done: Counts = {}
     """Over all topics."""
     results: Annotated[list[TopicRun], msgspec.Meta(max_length=TOPICS_MAX)] = []
-    """Of the topics where something was done, or failed."""
+    """One for each topic where something was done, or failed."""
     error: Text | None = None
     cluster_id: str = ""
-    """Of the log that it worked on, where the job knows it: a server of another one refuses the run."""
+    """Id of the log that the job worked on, where it knows it: a server of another one refuses the run."""
 
 
 def times_of(run: JobRunRequest) -> tuple[int, int]:
@@ -68,7 +68,7 @@ def times_of(run: JobRunRequest) -> tuple[int, int]:
 
 
 def summed(results: "list[TopicRun]") -> dict[str, int]:
-    """What was done over all topics."""
+    """Adds up what was done over all topics."""
     done: dict[str, int] = {}
     for result in results:
         for name, count in result.done.items():

@@ -25,7 +25,7 @@ VACUUM = "vacuum"
 SPARK_JOBS = frozenset((COMPACT,))
 QUICK = "quick"
 SETTLE_SECONDS = 60.0
-"""What was missed while no runner was there waits so long: a server that starts has better things to do."""
+"""How long jobs wait that were missed while no runner was there: a server that starts has better things to do."""
 JOB_SECONDS_MAX = 6 * 3600.0
 """A job that takes longer is ended: no plan and no open commit of it would be safe any more."""
 RETAIN_SECONDS_MAX = 3600.0
@@ -93,7 +93,7 @@ class Scheduler:
         """Why jobs that were due were not run."""
         self._running: dict[str, _Run] = {}
         self._missed_before_us = 0
-        """What was due before was missed, and waits until `_settled_at`."""
+        """Jobs that were due before this time were missed, and wait until `_settled_at`."""
         self._settled_at = 0.0
         self._renew_at = 0.0
         self._stopping = threading.Event()
@@ -332,7 +332,7 @@ def _seconds_max(job: str) -> float:
 
 
 def _result(run: _Run, now_us: int) -> JobRunRequest:
-    """What is known of a run from outside: how its process ended."""
+    """Makes the record of a run from what is known from outside: how its process ended."""
     status = run.process.status
     error: str | None = None
     outcome: Outcome = "succeeded"

@@ -53,7 +53,7 @@ def _candidates(java_home: str | None, path: str | None) -> list[tuple[Path, Pat
 
 
 def _probe(executable: Path, home: Path | None) -> Java | str:
-    """What `executable` is, or why it will not do."""
+    """Asks `executable` for its version; returns the Java, or a text that says why it will not do."""
     name = f"JAVA_HOME={home}" if home else str(executable)
     try:
         asked = subprocess.run(

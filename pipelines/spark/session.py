@@ -48,7 +48,7 @@ READING = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
-"""What the jobs rely on; set on a session that is not ours as well."""
+"""Settings that the jobs rely on; set on a session that is not ours as well."""
 
 STARTING = {
     "spark.master": "local[*]",
@@ -166,7 +166,7 @@ def s3a_settings(store: ObjectStore) -> dict[str, str]:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What Spark raises, also when its JVM is gone."""
+    """Returns the errors that Spark raises, also when its JVM is gone."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -202,7 +202,7 @@ def _has_cause(error: Exception, says: Callable[[str], bool]) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """What an error of Spark says, as one sentence: without its SQLSTATE, plans and stacks."""
+    """Makes one sentence of an error of Spark: without its SQLSTATE, plans and stacks."""
     from py4j.protocol import Py4JNetworkError
     from pyspark import SparkContext
 

@@ -100,8 +100,7 @@ class TableSource:
         return [scan for at, scan in self._scans.items() if at in asked]
 
     def _forget(self, others: Sequence["_Scan"], now: float) -> None:
-        """Lets go of what was read ahead of partitions that are not asked for now, such as paused ones, after a
-        while."""
+        """Drops, after a while, what was read ahead of partitions that are not asked for now, such as paused ones."""
         for scan in others:
             if now - scan.asked_at > LIST_S_MAX:
                 del self._scans[scan.at]
