@@ -81,7 +81,7 @@ def test_what_a_killed_run_left_is_cleared(tmp_path: Path) -> None:
 
 def test_a_failed_download_says_what_to_do_and_leaves_nothing(tmp_path: Path) -> None:
     failing = java(tmp_path, "echo 'WARN: one;1: not found'; exit 1")
-    with pytest.raises(ConfigError, match=r"one jars .*one;1: not found.*python -m siltlog\.pipelines\.jars"):
+    with pytest.raises(ConfigError, match=r"one jars .*one;1: not found.*python -m siltlog\.pipelines\.setup"):
         resolve(ONE, failing, tmp_path)
     assert [path.name for path in (tmp_path / "jars").iterdir()] == [f"{ONE.folder}.lock"]
 
