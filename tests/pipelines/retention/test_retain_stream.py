@@ -13,7 +13,7 @@ from topic_writer import TopicWriter
 from siltlog.infra import names
 from siltlog.infra.columns import FILE_SCHEMA
 from siltlog.infra.store.store import open_store
-from siltlog.infra.table.commits import CHECKPOINT_COMMITS
+from siltlog.infra.table.commits import COMMITS_MIN
 from siltlog.infra.table.data_file import read_data_file, write_data_file
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.topic_config import TopicConfig
@@ -90,7 +90,7 @@ def test_a_stream_goes_on_over_compaction_checkpoints_and_changes_of_the_topic(
     topic.append(2, 3)
     plan = topic.table.snapshot
     move_starts(topic.table, plan.version, {0: start_move(plan, 0, 17)}, new_id(), now_ms=CLOCK.now_us() // 1000)
-    while topic.table.snapshot.version < CHECKPOINT_COMMITS:
+    while topic.table.snapshot.version < COMMITS_MIN:
         topic.append(1)
     topic.table.maintain()
     end = topic.table.snapshot.offsets[0]
