@@ -1,1 +1,4 @@
-"""Read: table and head as one log, polls, consumer groups and their offsets, the consumer library."""
+"""Reading: table and head as one log, polls, consumer groups and their offsets, push, the consumer library.
+
+It imports `infra` alone.
+"""

@@ -4,7 +4,7 @@ Names are imported when they are first used, so that `import siltlog` costs noth
 """
 
 TYPE_CHECKING = False
-"""What type checkers take for true; `typing` takes longer to import than all of this."""
+"""Type checkers take it for true; importing it from `typing` takes longer than all of this."""
 if TYPE_CHECKING:
     from typing import Any
 

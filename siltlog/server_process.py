@@ -54,7 +54,7 @@ class ServerProcess:
 
     @property
     def log_path(self) -> Path:
-        """What the server wrote to its standard error, over all its starts."""
+        """The file with what the server wrote to its standard error, over all its starts."""
         return self._log
 
     def start(self, *arguments: str) -> None:

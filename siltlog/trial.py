@@ -38,7 +38,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Of the server at `url`, on `topic`, which is empty and has `partitions`."""
+    """A trial of the server at `url`, on `topic`, which is empty and has `partitions`."""
 
     url: str
     topic: str

@@ -1,1 +1,1 @@
-"""The consumer library: runs in the process of its user, never in the server."""
+"""The consumer library. It runs in the process of its user, and must import nothing of the server."""

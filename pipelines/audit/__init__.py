@@ -1,1 +1,1 @@
-"""Audit: everything that is stored is read and proved."""
+"""Audits what is stored: it reads everything and compares it with what the log says. It repairs nothing."""

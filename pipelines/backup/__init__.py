@@ -1,1 +1,1 @@
-"""Backup and restore."""
+"""Backs topics up, prunes old backups, and restores topics. A restore must not change a topic that is there."""

@@ -1,1 +1,1 @@
-"""File and key compaction."""
+"""Merges small files, and removes records that a later record of the same key supersedes. Offsets never change."""

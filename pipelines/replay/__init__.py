@@ -1,1 +1,2 @@
-"""Replay: a range of a topic published again."""
+"""Replays: publishes a range of a topic again, each record once. Records reach the other topic only through the
+server."""

@@ -1,1 +1,1 @@
-"""Retention and vacuum."""
+"""Removes expired records from tables (retention), and files that no snapshot needs (vacuum). It needs no Spark."""

@@ -1,1 +1,1 @@
-"""The schedule of jobs."""
+"""Runs the jobs of the schedule when they are due, as child processes. It must not do a job's work itself."""

@@ -1,1 +1,1 @@
-"""Spark sessions: jars, Java, SQL over the topics."""
+"""Makes Spark sessions: finds Java and the jars, and shows topics to SQL. It knows nothing of the jobs."""

@@ -1,1 +1,1 @@
-"""The command line: `silt`."""
+"""The command line, `silt`. It reads options and prints results; the work is done in the rooms it calls."""

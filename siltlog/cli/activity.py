@@ -1,4 +1,4 @@
-"""What goes on in a log between two looks at it: counts in, rates out."""
+"""Activity of a log between two looks at it: counts in, rates out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a server said at a time, in seconds of a clock that only goes forward."""
+    """The answers of a server at one time, in seconds of a clock that only goes forward."""
 
     seconds: float
     topics: Sequence[Document]
-    """As `GET /v1/topics` lists them."""
+    """Topics in the form of `GET /v1/topics`."""
     groups: Sequence[Document]
-    """As `GET /v1/groups/{group}` describes each."""
+    """Groups, each in the form of `GET /v1/groups/{group}`."""
 
 
 def topic_rows(before: Look | None, now: Look) -> list[dict[str, Any]]:

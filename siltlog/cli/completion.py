@@ -9,7 +9,7 @@ from siltlog.cli.session import Session, output_option, pass_session
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "silt"
 VARIABLE = "_SILT_COMPLETE"
-"""What the shell sets when it asks; click reads it."""
+"""The variable that the shell sets when it asks; click reads it."""
 EPILOG = """\b
 Examples:
   eval "$(silt completion bash)"                                   in ~/.bashrc

@@ -1,4 +1,4 @@
-"""What a job did is told to the server, which keeps it in `_jobs`; without one the job is done all the same."""
+"""Tells the server what a job did, which keeps it in `_jobs`; without a server the job is done all the same."""
 
 import sys
 import uuid
@@ -33,7 +33,7 @@ class Recording:
         self.error: str | None = None
 
     def took(self, topic: str, error: SiltlogError | None = None, /, **done: int) -> None:
-        """What was done to a topic: `files`, `rows`, `size_bytes` and what else the job counts; why it failed."""
+        """Notes what was done to a topic: `files`, `rows`, `size_bytes` and other counts; `error` is why it failed."""
         from siltlog.pipelines.schedule.runs import topic_run
 
         self.results.append(topic_run(topic, done, None if error is None else error.detail))
@@ -125,7 +125,7 @@ def _not_kept(why: str) -> None:
 
 
 def _cluster_id(settings: "ServerSettings") -> str | None:
-    """Of the log whose tables these are; None where no server has made it one yet, empty where that cannot be told."""
+    """Reads the id of the log whose tables these are; None where no server made one yet, empty where it is unknown."""
     from siltlog.pipelines.topics import other_store
 
     try:

@@ -1,4 +1,4 @@
-"""What every command shares: where the server is, how to print, and clients that are made when first needed."""
+"""The session of a command: where the server is, how to print, and clients that are made when first needed."""
 
 import sys
 from collections.abc import Callable, Iterator

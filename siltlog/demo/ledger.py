@@ -1,4 +1,4 @@
-"""Which record is at which offset, as columns: what was acknowledged, what was read, and whether they agree."""
+"""Ledgers: which record is at which offset, as columns. They compare what was acknowledged with what was read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

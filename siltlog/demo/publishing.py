@@ -23,8 +23,7 @@ SINGLE_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """Which flights go when: the first `steady` at `steady_per_s`, most in the stream and some alone; the rest flat
-    out."""
+    """The order of the flights: `steady` of them at `steady_per_s`, in the stream or alone, then the rest flat out."""
 
     steady: int
     steady_per_s: float

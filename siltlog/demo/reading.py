@@ -45,7 +45,7 @@ class Member:
         self._thread.join()
 
     def ledger(self) -> Ledger:
-        """What it has read so far, in the order of reading."""
+        """Returns the records read so far, in the order of reading."""
         return Ledger.concat(list(self._parts))
 
     def _guarded(self) -> None:

@@ -1,4 +1,4 @@
-"""What one run of the demo found out: plain data, printed by `summary` and as JSON."""
+"""The result of one run of the demo: plain data, printed by `summary` and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +19,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Of `count` samples."""
+    """Quantiles of `count` samples."""
 
     count: int
     p50: float

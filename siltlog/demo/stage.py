@@ -1,4 +1,4 @@
-"""What the audience sees while the demo runs: live bars on a terminal, plain lines elsewhere. All on standard error."""
+"""Shows the audience how the demo runs: live bars on a terminal, plain lines elsewhere. All on standard error."""
 
 import threading
 from collections.abc import Callable, Iterator

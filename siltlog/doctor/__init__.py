@@ -1,4 +1,4 @@
-"""What stands between this machine and a log that works, and what mends it (`silt doctor`).
+"""Finds what keeps a log from working on this machine, and says what mends it (`silt doctor`).
 
 Each check looks at the real thing: it writes, syncs, asks. It leaves nothing behind and changes nothing.
 """

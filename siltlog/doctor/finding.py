@@ -1,4 +1,4 @@
-"""What one check found."""
+"""The finding of one check."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ State = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found. `wrong`: something does not work. `warning`: it works, and will not always."""
+    """The finding of one check. `wrong`: something does not work. `warning`: it works, and will not always."""
 
     check: str
     state: State

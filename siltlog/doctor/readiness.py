@@ -1,4 +1,4 @@
-"""What a server says of itself at `/readyz`."""
+"""Reads what a server says of itself at `/readyz`."""
 
 from typing import NamedTuple
 

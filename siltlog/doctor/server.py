@@ -58,7 +58,7 @@ def _away(settings: "ServerSettings | None", url: str, error: Exception) -> Find
 
 
 def _latest(caller: Caller) -> dict[str, Any] | SiltlogError:
-    """Of each job the last run over all topics that came to an end; or why that cannot be told."""
+    """Finds the last run of each job over all topics that came to an end; or the error that kept it from asking."""
     latest = {}
     try:
         for job in UPKEEP:

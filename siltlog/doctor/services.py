@@ -1,4 +1,4 @@
-"""What a server needs beside it: Redis, unless it starts one of its own, and an object store."""
+"""Checks what a server needs beside it: Redis, unless it starts one of its own, and an object store."""
 
 import os
 import uuid

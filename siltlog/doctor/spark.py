@@ -1,4 +1,4 @@
-"""What the jobs need that Spark runs. Without it a server works, and its tables get more and more files."""
+"""Checks what Spark's jobs need. Without it a server works, and its tables get more and more files."""
 
 from importlib.metadata import version
 from urllib.parse import urlsplit

@@ -36,9 +36,9 @@ EVERYWHERE = (
     "internal",
     "overloaded",
 )
-"""What any operation may answer, whatever it does."""
+"""Error codes that any operation may answer, whatever it does."""
 OF_PATHS = ("not_found",)
-"""And what any with a name in its path may."""
+"""Error codes that any operation with a name in its path may answer too."""
 RETRYING = (429, 503, 507)
 
 HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -107,7 +107,7 @@ def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """What a schema allows, in a few words; a reference is a link."""
+    """Says in a few words what a schema allows; a reference is a link."""
     if reference := schema.get("$ref"):
         name = escape(reference.rsplit("/", 1)[1])
         return f'<a href="#schema-{name}">{name}</a>'

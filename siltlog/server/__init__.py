@@ -1,1 +1,1 @@
-"""The server: its parts joined, its drain, what it says of itself."""
+"""The server: joins the parts of all rooms, starts and drains them, and answers about the node itself."""

@@ -17,7 +17,7 @@ LINGER_SECONDS = 0.2
 """Connections stay open at least so long: each request that is on its way meanwhile gets an answer, which asks for the
 connection to be closed."""
 JOBS_PART = 0.5
-"""Of the time there is: a job that does not end must not keep the partitions from being released."""
+"""Share of the time that jobs get: one that does not end must not keep the partitions from being released."""
 
 
 class Drain:

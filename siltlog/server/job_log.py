@@ -46,11 +46,11 @@ class StoredRun(msgspec.Struct):
     trigger: str = "hand"
     dry_run: bool = False
     topics: list[str] = []
-    """As the job was told; empty: every topic."""
+    """The topics that the job was given; empty: every topic."""
     done: dict[str, int] = {}
     """Over all topics: `files`, `rows`, `size_bytes` and what else a job counts."""
     results: list[TopicRun] = []
-    """Of the topics where something was done, or failed."""
+    """One for each topic where something was done, or failed."""
     error: str | None = None
 
 

@@ -179,7 +179,7 @@ class JobsHttp:
         errors=("not_acceptable", "topic_unavailable", "store_denied"),
     )
     async def schedule(self, request: Request) -> Response:
-        """What the newest runner says of itself, wherever it runs."""
+        """Answers what the newest runner says of itself, wherever it runs."""
         Query(request, ())
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
         newest = await asyncio.to_thread(newest_entry, self._store)

@@ -1,4 +1,4 @@
-"""What a node says of itself: health, readiness, metrics, the cluster."""
+"""Answers about a node itself: health, readiness, metrics, the cluster."""
 
 from collections.abc import Callable
 from functools import partial
@@ -51,7 +51,7 @@ PLACES = {
     "readiness": "/readyz",
     "metrics": "/metrics",
 }
-"""What `/` names."""
+"""Places that `/` names."""
 
 _OF_TOPICS: tuple[tuple[str, str, Callable[[TopicLog], int]], ...] = (
     (names.METRIC_RECORDS, "Records acknowledged", lambda topic: topic.records_total),

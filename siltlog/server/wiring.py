@@ -371,7 +371,7 @@ def _url(settings: ServerSettings, listener: socket.socket) -> str:
 
 
 def _server_config(settings: ServerSettings) -> dict[str, Value]:
-    """What the server's settings say of topics that do not say it themselves; only what was really set."""
+    """Returns the server's settings for topics that do not say it themselves; only those that were really set."""
     given = {
         "acks": settings.acks,
         "flush.ms": settings.flush_ms,
@@ -388,7 +388,7 @@ def _hosts(settings: ServerSettings) -> list[str]:
 
 
 def _origins(settings: ServerSettings) -> list[str]:
-    """Of pages that may call it, besides those it is the host of itself."""
+    """Lists the origins of pages that may call it, besides the pages of its own host."""
     parts = urlsplit(settings.advertise_url)
     own = [f"{parts.scheme}://{parts.netloc}".lower()] if parts.netloc else []
     return [*own, *page_origins(settings.cors_origins)]
@@ -450,7 +450,7 @@ def _without_matching(publish: Publish, routes: Sequence[Route], pace: Pace) -> 
 
 
 def _methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
-    """What may be done at the path of `scope`."""
+    """Lists the methods that are allowed at the path of `scope`."""
     found: set[str] = set()
     for route in routes:
         if isinstance(route, Route) and route.matches(scope)[0] != Match.NONE:

@@ -1,4 +1,4 @@
-"""What a Spark job asks of a server: where topics begin and end, and the records of a span, in Arrow batches."""
+"""Asks a server for a Spark job where topics begin and end, and for the records of a span, in Arrow batches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

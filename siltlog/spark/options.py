@@ -261,7 +261,7 @@ def _one_of(options: Mapping[str, str], name: str, choices: tuple[str, ...], oth
 
 
 def _location(text: str) -> str:
-    """As a store's root: a path of this machine is a file's, and Spark's word for S3 is S3."""
+    """Turns a location into the root of a store: a path of this machine into `file://`, `s3a` and `s3n` into `s3`."""
     scheme, separator, rest = text.partition("://")
     if not separator:
         path = text.removeprefix("file:")

@@ -25,7 +25,7 @@ Positions = Mapping[str, TopicPosition]
 
 @dataclass(frozen=True, slots=True)
 class TopicBounds:
-    """What a server says of a topic at one moment."""
+    """The partitions of a topic and their bounds, as a server gave them at one moment."""
 
     topic_id: str
     partitions: Mapping[int, Bounds]
@@ -110,7 +110,7 @@ def limited(
 
 
 def spans_between(start: Positions, end: Positions) -> Iterator[Span]:
-    """What is not empty, by topic and partition; a partition or topic that `start` lacks begins at 0."""
+    """Yields spans that are not empty, by topic and partition; a partition or topic that `start` lacks begins at 0."""
     for topic, position in sorted(end.items()):
         for number in sorted(position.offsets):
             first, last = _start_of(start, topic, position, number), position.offsets[number]
@@ -179,7 +179,7 @@ def advanced(start: Positions, ends: Positions) -> dict[str, TopicPosition]:
 
 
 def loss(span: Span, bounds: TopicBounds) -> SiltlogError | None:
-    """What of `span` can no longer be read; None when all of it is there."""
+    """Returns the error for the part of `span` that can no longer be read; None when all of it is there."""
     where = f"partition {span.partition} of topic {span.topic!r}"
     how = (
         "what was to be read is gone; set failOnDataLoss to false to go on without it, or begin anew with another "
@@ -213,7 +213,7 @@ def loss(span: Span, bounds: TopicBounds) -> SiltlogError | None:
 
 
 def present(span: Span, bounds: TopicBounds) -> Span | None:
-    """What of `span` is there; None when nothing is."""
+    """Cuts `span` to the part that is there; None when nothing is."""
     known = bounds.partitions.get(span.partition)
     if known is None or bounds.topic_id != span.topic_id:
         return None

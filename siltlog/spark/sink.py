@@ -29,14 +29,14 @@ from siltlog.spark.options import WriteOptions
 from siltlog.spark.staging import Last, Manifest, StagedFile, Staging
 
 REQUEST_SHARE = 0.9
-"""Of the largest request that a server takes."""
+"""Size of a request, as a share of the largest that the server takes."""
 RECORDS_MAX = 100_000
-"""In one request."""
+"""Records of one request."""
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """What one task wrote."""
+    """The files that one task wrote."""
 
     files: tuple[StagedFile, ...]
 

@@ -94,7 +94,7 @@ class SiltlogSource(DataSource):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class TaskPartition(InputPartition):  # type: ignore[misc]
-    """What one task reads."""
+    """The parts that one task reads."""
 
     parts: tuple[Part, ...]
 
@@ -224,7 +224,7 @@ def tasks_of(
     options: ReadOptions,
     first_from: Callable[[Span], int],
 ) -> list[InputPartition]:
-    """What lies between, as tasks. Raises what `loss` says, unless the options take that."""
+    """Divides the offsets from `start` to `end` into tasks. Raises the error of `loss`, unless the options allow it."""
     if options.fail_on_data_loss:
         _check_same(start, end)
     parts: list[Part] = []

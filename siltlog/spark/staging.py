@@ -27,7 +27,7 @@ FILES = names.STAGED_FILES
 BATCHES = names.STAGED_BATCHES
 PUBLISHED = "published"
 FILE_BYTES = 32 * 1024 * 1024
-"""Of records, before a task ends one file and begins another: as much as it holds in memory."""
+"""Bytes of records after which a task ends one file and begins another: as much as it holds in memory."""
 ORPHAN_MS = 24 * 3_600_000
 """How old files of other runs must be to be removed without having been published."""
 
@@ -120,7 +120,7 @@ class Staging:
         return sorted(_number(info.path) for info in self.store.list(BATCHES))
 
     def decide(self, batch: int, files: Sequence[StagedFile], first_record: int) -> Manifest:
-        """What is in the batch from now on: these files, unless an earlier try said what."""
+        """Decides what is in the batch from now on: these files, unless an earlier try decided it."""
         manifest = Manifest(list(files), first_record, self._clock.now_us() // 1000)
         if self.store.put_if_absent(_batch(batch), msgspec.json.encode(manifest)):
             return manifest

@@ -1,4 +1,4 @@
-"""What the tables of topics hold, as Spark's own Delta source reads it, named as its Kafka source names it."""
+"""Reads the tables of topics by Spark's own Delta source, with the columns of its Kafka source."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read(spark: "SparkSession", topic: str, *, url: str | None = None, root: str | None = None) -> "DataFrame":
-    """What the table of `topic` holds now, without the rows below the log start, as Spark's Kafka source names it.
+    """Reads the table of `topic` as it is now, without rows below the log start, named as by Spark's Kafka source.
 
     The stored columns, then Kafka's `topic string` and `timestampType int`. Rows are not ordered. The server at `url`
     is asked where the table is, or nobody with `root`. The session has Delta, and reaches the table by itself;
@@ -37,7 +37,7 @@ def read(spark: "SparkSession", topic: str, *, url: str | None = None, root: str
 
 
 def readStream(spark: "SparkSession", topic: str, *, url: str | None = None, root: str | None = None) -> "DataFrame":
-    """What the table of `topic` holds and will hold, as a stream with the columns of `read`; arguments as there.
+    """Reads what the table of `topic` has and will have, as a stream with the columns of `read`; arguments as there.
 
     Compaction and retention do not disturb it. It begins with all that is there, in no order. Where a topic of the same
     name follows a deleted one, Delta knows its table for another and ends the query: begin anew with another

@@ -1,1 +1,1 @@
-"""The commands, one module each."""
+"""The commands of `silt`. Each imports what it needs when it runs, so that `silt --help` stays fast."""

@@ -1,1 +1,1 @@
-"""Records on the command line: their shapes and formats."""
+"""Records on the command line: their shapes, formats and places. It publishes nothing itself."""

@@ -17,7 +17,7 @@ from siltlog.infra.store.s3_denied import denied
 SAMPLE_BYTES = 1024 * 1024
 _PATTERN = re.compile(r"[*?\[]")
 _MODIFIED = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
-"""What file systems of fsspec call that which changes with the content, the surest first."""
+"""Names that file systems of fsspec give to a value that changes with the content, the surest first."""
 
 
 def checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -28,7 +28,7 @@ def checked(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 def endings(location: str) -> list[str]:
-    """Of `day.csv.gz`: `.csv` and `.gz`."""
+    """Splits the endings off a name: `day.csv.gz` has `.csv` and `.gz`."""
     return [suffix.lower() for suffix in PurePosixPath(location.partition("?")[0]).suffixes]
 
 
@@ -119,7 +119,7 @@ def _found(location: str) -> tuple[Any, str]:
 
 
 def _options(location: str) -> dict[str, Any]:
-    """Of S3 what the settings say of it, as for every other location there; the rest is its own file system's."""
+    """Returns the settings for S3, which hold for every location there; other file systems have their own."""
     if not location.startswith("s3://"):
         return {}
     from siltlog.cli.server_options import take_settings

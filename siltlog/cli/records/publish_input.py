@@ -33,7 +33,7 @@ class Input:
     """Records in order, as columns NUMBER, value, and what the shape adds. Ends in BadRecord where one is bad."""
     name: str
     word: str
-    """What a record is in it: a line, a row, a value."""
+    """The word for a record in it: a line, a row, a value."""
     total: int | None = None
     """In bytes, or rows for Parquet, where it is known before reading."""
     position: Callable[[], int] = lambda: 0
@@ -57,7 +57,7 @@ def from_arguments(values: Sequence[str], shape: RecordShape) -> Input:
 
 
 def from_stream(stream: BinaryIO, kind: Kind, shape: RecordShape) -> Input:
-    """What comes is passed on as it comes. Raises UsageError for Parquet, which is read from its end."""
+    """Passes records on as they come. Raises UsageError for Parquet, which is read from its end."""
     name = "standard input"
     if kind == "parquet":
         raise click.UsageError("Parquet is read from its end, so it cannot come through a pipe; give --file")
@@ -194,7 +194,7 @@ class _Place:
 
     def __init__(self, stream: Any, size: int | None) -> None:
         self.blocks: int | None = None
-        """What is read far ahead is counted by the blocks of it that came out."""
+        """Blocks that came out, by which a stream is counted that is read far ahead; None for other streams."""
         self._stream = stream
         self._size = size or 0
 

@@ -67,7 +67,10 @@ def bytes_column(rows: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def headers_column(column: pa.Array) -> Iterator[Stored | None]:
-    """Of lists as they are stored, or of JSON as HTTP has it. Ends in ValueError at the first that is neither."""
+    """Yields the headers of each row, from lists as they are stored, or from JSON as HTTP has it.
+
+    Ends in ValueError at the first that is neither.
+    """
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         column = column.cast(HEADERS)
         for pairs in column.to_pylist():

@@ -1,4 +1,4 @@
-"""What `silt publish` makes of a value or a row: its key, time, headers, partition. Column by column."""
+"""Makes records of values or rows for `silt publish`: their key, time, headers, partition. Column by column."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class RecordShape:
     lines: Literal["value", "record"] = "value"
 
     def in_words(self, why: str) -> str:
-        """What the server says is wrong with a record, with the name that its time has here."""
+        """Rewords what the server says is wrong with a record, with the name that its time has here."""
         if self.timestamp_from is None:
             return why
         return why.replace("its timestamp", f"its timestamp, {_named(self.timestamp_from)}", 1)

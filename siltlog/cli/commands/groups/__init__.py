@@ -1,1 +1,1 @@
-"""Commands: groups."""
+"""Commands that show and change consumer groups. They go through the server and never to Redis."""

@@ -46,7 +46,7 @@ def place_options(command: F) -> F:
 
 
 def topic_options(command: F) -> F:
-    """Of the jobs: what they work on, whether they do, and where they tell of it."""
+    """`--topic`, `--dry-run` and `--url`: the options of jobs, with the server that is told of their runs."""
     topic = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
     dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
     return topic(dry_run(url_option(command)))
@@ -201,7 +201,7 @@ def jsonable(value: Any) -> Any:
 
 
 def named_settings(root: str | None, data_dir: Path | None, extra: Extra = "server") -> "ServerSettings":
-    """Who names a data directory means the tables in it, whatever `SILT_ROOT` says."""
+    """Reads the settings; a data directory that is named means the tables in it, whatever `SILT_ROOT` says."""
     if root is None and data_dir is not None:
         root = ""
     return take_settings({"setting_root": root, "setting_data_dir": data_dir}, extra).settings

@@ -48,7 +48,7 @@ def doctor(session: Session, root: str | None, data_dir: Path | None) -> int:
 
 
 def _settings(root: str | None, data_dir: Path | None) -> "ServerSettings | None":
-    """Of a server started here; None where none is installed, and nobody names what only a server has."""
+    """Reads the settings of a server started here; None where none is installed and no option names a part of one."""
     try:
         return named_settings(root, data_dir)
     except ConfigError as error:

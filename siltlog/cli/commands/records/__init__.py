@@ -1,1 +1,4 @@
-"""Commands: records."""
+"""Commands that put records in and take them out: publish, consume, import, export, replay, dead letters.
+
+None of them writes into a table.
+"""

@@ -181,7 +181,7 @@ def _note_offset_beyond(session: Session, offset: int, end: int) -> None:
 def _offsets(
     admin: "Admin", topic: str, place: Place | str | None, bounds: Mapping[int, Mapping[str, int]]
 ) -> dict[int, int]:
-    """Of each partition of `bounds` the offset that `place` is; none for a word."""
+    """Finds the offset that `place` means in each partition of `bounds`; none for a word."""
     if not isinstance(place, Place):
         return {}
     if place.time_us is not None:

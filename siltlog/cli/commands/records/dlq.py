@@ -224,7 +224,7 @@ def _require(admin: "Admin", topic: str) -> list[dict[str, Any]]:
 
 
 def _dead_letters(session: Session, topic: str, position: Position | None = None) -> "Iterator[ConsumerRecord]":
-    """Those that are there now, of one partition after the other; or from one position on in its partition."""
+    """Yields the dead letters that are there now, by partition; or of one partition those from `position` on."""
     from siltlog.infra.client.record import TopicPartition
 
     with session.admin() as admin:

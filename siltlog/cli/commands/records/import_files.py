@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("ndjson", "csv", "parquet")
 MARKER, WHOLE = "_export/plan.json", "_export/done.json"
-"""What `silt export` leaves in a folder: at its beginning, and at its end."""
+"""Files that `silt export` leaves in a folder: one at its beginning, one at its end."""
 DELTA_LOG = "_delta_log/"
 COLUMNS = ("file", "rows", "size_bytes", "count", "already_published")
 EPILOG = """\b
@@ -42,12 +42,12 @@ class Found(NamedTuple):
     """Within what was named: two files of the same content are still two."""
     exported: bool
     partitions: int | None = None
-    """Of the topic that it was exported from, where that is known."""
+    """How many partitions the topic had that it was exported from, where that is known."""
 
 
 @dataclass(slots=True)
 class Imported:
-    """What became of a file."""
+    """The result of importing a file."""
 
     file: str
     size_bytes: int

@@ -27,7 +27,7 @@ Examples:
 
 
 def range_options(command: Any) -> Any:
-    """Which records of a topic."""
+    """Adds the options that choose records of a topic."""
     options = (
         click.option("--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Only this."),
         click.option(
