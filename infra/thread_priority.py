@@ -9,6 +9,6 @@ NICE = 10
 
 
 def run_behind_others() -> None:
-    """From now on for the calling thread, where the system has priorities of threads (Linux)."""
+    """Lowers the calling thread's priority from now on, where the system has priorities of threads (Linux)."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -67,7 +67,7 @@ def numbers_of(array: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:
 
 
 def validity_of(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where it is not null; shape (n,)."""
+    """Tells which values are not null; shape (n,)."""
     bitmap = array.buffers()[0]
     if bitmap is None:
         return np.ones(len(array), np.bool_)

@@ -1,4 +1,4 @@
-"""Where the server is when nobody says: the environment. The only module of the client that reads it."""
+"""Finds the server in the environment when no address is given. The only module of the client that reads it."""
 
 import os
 from typing import NamedTuple

@@ -64,7 +64,7 @@ class Admin:
         self._run(calls.delete_topic(name))
 
     def offsets(self, topic: str, timestamp: TimeLike | None = None) -> list[Document]:
-        """Per partition its bounds and, with `timestamp`, the lowest offset at or after it."""
+        """Gives each partition's bounds and, with `timestamp`, the lowest offset at or after it."""
         partitions: list[Document] = self._run(calls.offsets(topic, timestamp))["partitions"]
         return partitions
 

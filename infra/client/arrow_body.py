@@ -57,7 +57,7 @@ class Placement:
 
 
 def place(records: pa.Table, partitions: int, keyless: int) -> Placement:
-    """Where the rows go: the partition they name, else their key's, else `keyless`."""
+    """Places the rows: in the partition they name, else their key's, else `keyless`."""
     count = records.num_rows
     assigned: npt.NDArray[np.int32] | None = None
     if "key" in records.column_names:

@@ -64,7 +64,7 @@ class AsyncAdmin:
         await self._run(calls.delete_topic(name))
 
     async def offsets(self, topic: str, timestamp: TimeLike | None = None) -> list[Document]:
-        """Per partition its bounds and, with `timestamp`, the lowest offset at or after it."""
+        """Gives each partition's bounds and, with `timestamp`, the lowest offset at or after it."""
         reply = await self._run(calls.offsets(topic, timestamp))
         partitions: list[Document] = reply["partitions"]
         return partitions

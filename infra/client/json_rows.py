@@ -148,7 +148,7 @@ def texts_of(values: Sequence[bytes], parts: Sequence[str]) -> Iterator[str]:
 
 
 def _decoder(parts: Sequence[str]) -> Any:
-    """From a JSON value to the text of what is at `parts`; it reads no more of the value than that."""
+    """Makes a decoder from a JSON value to the text at `parts`; it reads no more of the value than that."""
     if any(_INDEX.fullmatch(part) for part in parts):
         return lambda value: _walked(value, parts)
     shape: Any = msgspec.Raw

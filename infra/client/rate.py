@@ -1,4 +1,4 @@
-"""At most so many records a second."""
+"""Holds a publisher to so many records a second."""
 
 import threading
 
@@ -28,7 +28,7 @@ class Pace:
         return RECORDS_MAX if self._rate is None else max(1, int(self._rate / REQUESTS_PER_SECOND))
 
     def due_s(self, records: int) -> float:
-        """In how many seconds so many more may go, which they then do."""
+        """Says in how many seconds so many more records may go, and counts them as gone."""
         if self._rate is None:
             return 0.0
         with self._lock:

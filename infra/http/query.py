@@ -46,7 +46,7 @@ class Query:
         return name in self._values
 
     def items(self) -> Iterable[tuple[str, str]]:
-        """By name."""
+        """The parameters by name."""
         return sorted(self._values.items())
 
     def text(self, name: str, default: str = "") -> str:

@@ -155,7 +155,7 @@ class BodyReader:
             in_flight.on_full.append(self._give_up_stalled)
 
     def close(self, refusal: SiltlogError) -> None:
-        """From now on every body, those included that are being received, is refused with `refusal`."""
+        """Refuses every body from now on with `refusal`, also those that are being received."""
         self._refusal = refusal
         for task in self._ends:
             self._give_up(task, refusal)

@@ -23,14 +23,14 @@ class ObjectInfo(NamedTuple):
 
 
 class Readable(Protocol):
-    """Where objects can be read."""
+    """A store whose objects can be read."""
 
     def open(self, path: str) -> pa.NativeFile:
-        """For random access; raises FileNotFoundError when absent."""
+        """Opens the object for random access. Raises FileNotFoundError when it is absent."""
 
 
 class ReadableStore(Readable, Protocol):
-    """Where objects can be found, too. Methods are those of ObjectStore."""
+    """A store whose objects can be found, too. Methods are those of ObjectStore."""
 
     def size(self, path: str) -> int | None: ...
 
@@ -38,7 +38,7 @@ class ReadableStore(Readable, Protocol):
 
 
 class ByteStream(Protocol):
-    """Where bytes come from, once."""
+    """A source of bytes, read once."""
 
     def read(self, size: int = -1, /) -> bytes:
         """The next bytes, `size` at most, or all of them; none at the end."""
@@ -110,7 +110,7 @@ class ObjectStore(Protocol):
         """Makes objects durable: locally by fsync of the files, then of each folder above them up to the root."""
 
     def open(self, path: str) -> pa.NativeFile:
-        """For random access; raises FileNotFoundError when absent."""
+        """Opens the object for random access. Raises FileNotFoundError when it is absent."""
 
 
 def delete_all(

@@ -218,7 +218,7 @@ class TableLog:
         return landed
 
     def planned_handle(self, plan_version: int) -> DeltaTable:
-        """For `commit_planned`: at the version that a plan read.
+        """Opens a handle for `commit_planned`, at the version that a plan read.
 
         Raises UnknownTopic where the topic was deleted, Fenced where the log does not have that version any more.
         """

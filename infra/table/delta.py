@@ -47,7 +47,7 @@ Make = Callable[[DeltaTable], None]
 
 
 def open_handle(store: ObjectStore, topic: str, version: int | None = None, *, uri: str | None = None) -> DeltaTable:
-    """At `uri` in place of the topic's own. Raises UnknownTopic when there is no table, CorruptData or Unavailable when
+    """Opens the table, at `uri` if given. Raises UnknownTopic when there is no table, CorruptData or Unavailable when
     it cannot be opened."""
     try:
         return DeltaTable(uri or _uri(store, topic), version=version, storage_options=store.storage_options())

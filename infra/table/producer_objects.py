@@ -11,9 +11,10 @@ OBJECTS_KEPT = 2
 
 
 def covered_offsets(store: ObjectStore, topic: str, topic_id: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """By partition, the offset below which an object knows the producer of every record; those without one are absent.
+    """Gives, by partition, the offset below which an object knows the producer of every record.
 
-    `offsets` are the table's: objects above them say what a table that was rolled back has not got.
+    Partitions without an object are absent. `offsets` are the table's: objects above them say what a table that was
+    rolled back has not got.
     """
     folder = f"{names.topic_path(topic)}/{names.state_folder(topic_id)}"
     covered: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""When to flush which partitions: by bytes or by age. Pure: no IO, `now` is an argument."""
+"""Decides when to flush which partitions: by bytes or by age. Pure: no IO, `now` is an argument."""
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -65,7 +65,7 @@ def linger_seconds(flush_ms: int, active_partitions: int) -> float:
 
 
 def active_partitions(loads: Sequence[Load], now_seconds: float) -> int:
-    """How many compete for the files that all topics may make: those that their own topics do not keep back."""
+    """Counts the partitions that compete for the files of all topics: those that their own topics do not keep back."""
     return sum(load.held_seconds <= now_seconds for load in loads)
 
 
@@ -95,7 +95,7 @@ def due(loads: Sequence[Load], now_seconds: float) -> list[Load]:
 
 
 def _waited_at(load: Load, active_partitions: int) -> float:
-    """When it has waited long enough for the files of all topics, and for those of its own."""
+    """The time at which it has waited long enough for the files of all topics, and for those of its own."""
     lingered_at = load.oldest_seconds + linger_seconds(load.flush_ms, active_partitions)
     return lingered_at if lingered_at > load.held_seconds else load.held_seconds
 

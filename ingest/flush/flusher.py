@@ -422,7 +422,7 @@ class Flusher:
 
 
 def _states_to_note(partitions: Sequence[PartitionLog], snapshot: TableSnapshot) -> dict[int, int]:
-    """By partition the newest object of its producers, where the table has not noted it."""
+    """Gives, by partition, the newest object of its producers, where the table has not noted it."""
     return {
         log.partition: log.state_offset
         for log in partitions

@@ -123,7 +123,7 @@ class GroupCommit:
             self._wal.unreserve(group.reserved)
 
     def _on_durable(self, locations: list[Location]) -> None:
-        """On the WAL's thread."""
+        """Runs on the WAL's thread."""
         self._loop.call_soon_threadsafe(self._durable, locations)
 
     def _durable(self, locations: list[Location]) -> None:

@@ -216,7 +216,7 @@ class Log:
             self.group_commit.add_control(wal_state.encode(wal_state.Flushed(topic.topic_id, snapshot.version, moved)))
 
     def table_offset(self, topic_id: bytes, partition: int) -> int:
-        """For recycling: the table offset of a partition; of a topic that is gone everything may go."""
+        """The table offset of a partition, for recycling: of a topic that is gone everything may go."""
         topic = self._by_id.get(topic_id)
         if topic is None or partition >= len(topic.partitions):
             return 2**63 - 1
@@ -352,7 +352,7 @@ class Log:
             largest.producers.forget_oldest(log.sequencer for log in largest.partitions)
 
     def producers(self) -> int:
-        """How many are remembered, counted in each partition they published to."""
+        """The number of producers remembered, counted in each partition they published to."""
         return sum(len(log.sequencer.producers) for topic in self._topics.values() for log in topic.partitions)
 
     def idempotency_keys(self) -> int:

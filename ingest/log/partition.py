@@ -81,7 +81,7 @@ class PartitionLog:
         self._move_high_watermark()
 
     def remembered(self, next_offset: int, table_offset: int) -> None:
-        """Where the process before came to, for the state at the head of this one's WAL."""
+        """Takes over how far the process before came, for the state at the head of this one's WAL."""
         self.sequencer.next_offset = next_offset
         self.submitted_offset = next_offset
         self.table_offset = table_offset

@@ -32,7 +32,7 @@ class Found:
     """The part of `frames` whose producers the state does not know of."""
 
     def frames_of(self, topic_id: str, partition: int) -> list[FoundFrame]:
-        """In the order of their offsets, each of which comes once."""
+        """The partition's frames in the order of their offsets, each of which comes once."""
         return list(each_once(self.frames.get((topic_id, partition), ())))
 
 
@@ -54,7 +54,7 @@ def read_wal(recovery: Recovery) -> Found:
 
 
 def each_once(frames: Iterable[FoundFrame]) -> Iterator[FoundFrame]:
-    """In order, each offset once."""
+    """Yields frames in order, each offset once."""
     end = 0
     # By offset, not by place: records of a topic that could not be flushed were written again further on, in frames
     # that may hold several of the first ones. Of those that begin alike the longest holds the others.

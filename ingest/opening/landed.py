@@ -1,4 +1,4 @@
-"""How far this WAL's own records have come in a table, and which of them never got there.
+"""Finds how far this WAL's own records have come in a table, and which of them never got there.
 
 A table offset alone does not say it: a copy of this data dir, or who took over, may have made it. What proves that a
 record landed is a commit that this WAL noted, or the record itself, found in the table at its offset.
@@ -27,8 +27,10 @@ FILES_OPEN = 2
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """By partition: every record of this WAL below that offset is in the table by a commit of its own, or was set
-    aside; -1 where that is not known."""
+    """Offsets by partition: every record of this WAL below one is in the table by a commit of its own, or set aside.
+
+    -1 where that is not known.
+    """
 
     offsets: Mapping[int, int]
     in_doubt: bool = False

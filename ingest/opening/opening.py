@@ -104,7 +104,7 @@ def _tell_cut(cut: LastEntry, found: Found, logger: Logger) -> None:
 
 
 def _open_tables(log: Log) -> dict[str, TopicTable]:
-    """By name, deleted ones included; without those whose creation did not come as far as a first commit."""
+    """Opens the tables, by name, deleted ones included; without those whose creation made no first commit."""
 
     def opened(name: str) -> TopicTable | None:
         try:

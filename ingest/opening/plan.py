@@ -36,7 +36,7 @@ class Standing:
 
 @dataclass(slots=True)
 class Plan:
-    """Where a topic goes on, by partition."""
+    """The plan where a topic goes on, by partition."""
 
     topic: TopicLog
     standing: Standing
@@ -98,7 +98,7 @@ def _all_there(store: ObjectStore, standing: Standing, partition: int, found: Fo
 def plans(
     store: ObjectStore, found_standings: Sequence[Standing], found: Found, take_over: bool, accept_loss: bool
 ) -> list[Plan]:
-    """Where each topic goes on, and what speaks against it. Raises CorruptData, Unavailable."""
+    """Plans where each topic goes on, and says what speaks against it. Raises CorruptData, Unavailable."""
     # One topic is enough to tell: a copy that is behind in one may be so in any.
     behind = any(standing.ahead for standing in found_standings)
     return [_plan(store, standing, found, behind, take_over, accept_loss) for standing in found_standings]

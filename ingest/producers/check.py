@@ -1,4 +1,4 @@
-"""Whether a request may be appended: every partition of it is checked before any is. Pure."""
+"""Checks whether a request may be appended: every partition of it, before any is appended to. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

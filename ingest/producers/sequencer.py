@@ -127,7 +127,7 @@ class Sequencer:
         """`taken` counts what is remembered here."""
         self.next_offset = next_offset
         self.producers: dict[str, ProducerState] = {}
-        """In order of use."""
+        """The producers, in order of use."""
         self.keys: dict[str, ProducerState] = {}
         """The same of requests with an idempotency key, which expire sooner."""
         self._taken = taken or StateBytes()
@@ -237,7 +237,7 @@ class Sequencer:
         return dumped
 
     def load(self, producers: Iterable[tuple[str, ProducerState]]) -> None:
-        """In order of use."""
+        """Takes producers as they were stored, in order of use."""
         for producer_id, state in producers:
             known = self._of(producer_id)
             if producer_id not in known:
@@ -287,7 +287,7 @@ def copied(producers: Mapping[str, ProducerState], requests_max: int) -> dict[st
 
 
 def _original_places(state: ProducerState, batch: ProducerBatch) -> Places | None:
-    """Where the sequences of `batch` are, which may go across several requests."""
+    """Finds where the sequences of `batch` are, which may go across several requests."""
     places: list[tuple[int, int]] = []
     last = batch.last_sequence
     for known in reversed(state.batches):

@@ -1,4 +1,4 @@
-"""When a publish may be answered: once its records have reached the acks that was asked for, or its time is over."""
+"""Waits until a publish may be answered: its records have reached the acks asked for, or its time is over."""
 
 import asyncio
 from collections.abc import Callable

@@ -108,7 +108,7 @@ class FastPublishes:
         return None if topic is None else Exchange(self, connection, topic, media, producer, asked)
 
     def suits(self, media: str, content: bytes) -> bool:
-        """Whether so few bytes are really few."""
+        """Whether so few bytes stay few once they are inflated."""
         return media != names.MEDIA_ARROW or inflated_within(content, INFLATED_BYTES_MAX)
 
     def append(
@@ -295,7 +295,7 @@ class Exchange:
 
 
 class _NoEvent:
-    """Nobody waits for more of a request that is whole."""
+    """An event nobody waits for: a request that is whole has no more to come."""
 
     def set(self) -> None:
         pass

@@ -7,7 +7,7 @@ from siltlog.ingest.publish.publishing import Published
 
 
 def publish_reply(published: Published) -> JsonReply:
-    """With every record's partition and offset, in the order of the request, where its format has records."""
+    """Gives every record's partition and offset, in the order of the request, where its format has records."""
     appended, given = published.appended, published.acks != "none"
     partitions = [
         {

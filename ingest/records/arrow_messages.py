@@ -1,4 +1,4 @@
-"""How large an Arrow IPC stream becomes once its compressed buffers are inflated, told without inflating them.
+"""Tells how large an Arrow IPC stream becomes when its compressed buffers are inflated, without inflating them.
 
 A few kilobytes of zstd may stand for gigabytes, and Arrow's reader inflates a message before anybody can look at it.
 Each compressed buffer begins with its inflated size (Arrow columnar format, "Compression"); where the buffers are is

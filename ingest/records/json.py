@@ -100,7 +100,7 @@ def _plain(body: bytes, key_from: JsonPointer | None) -> Body | None:
 
 
 def body_of_records(records: Sequence[JsonRecord], key_from: JsonPointer | None, refuse: Refuse) -> Body:
-    """At least one record. What is irregular in a large body, or wrong, is found by reading record by record."""
+    """Makes a body of at least one record. A large body that is irregular or wrong is read record by record."""
     if len(records) > ROWS_MAX:
         columns = columns_of(records, key_from)
         if columns is not None:

@@ -75,7 +75,7 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(_CACHED_TOKENS_MAX)
 def _step(token: str) -> Step:
-    """From a value's text to the text of what `token` names in it; None when that is not there."""
+    """Makes the step from a value's text to the text of what `token` names in it; None when that is not there."""
     if _INDEX.fullmatch(token) or _UNNAMEABLE.search(token):
         return lambda value: _looked_up(value, token)
     # A struct of the one member: the others are passed over without being made.

@@ -91,7 +91,7 @@ class Frame:
 
 
 class Location(NamedTuple):
-    """Where a payload is: `position` in the file of `segment`, `length` in bytes, CRC32C."""
+    """The place of a payload: `position` in the file of `segment`, `length` in bytes, CRC32C."""
 
     segment: int
     position: int
@@ -300,7 +300,7 @@ def has_traces(data: pa.Buffer, segment: int) -> bool:
 
 
 def _entry_places(data: pa.Buffer, segment: int, first: int) -> list[int]:
-    """Where magic, segment and position are an entry's; a recycled file is full of older ones."""
+    """Finds where magic, segment and position are an entry's; a recycled file is full of older ones."""
     count = (data.size - first) // ALIGN_BYTES
     if count * ALIGN_BYTES < ENTRY_BYTES:
         return []

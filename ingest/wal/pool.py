@@ -36,7 +36,7 @@ class SegmentPool:
         self._thread.start()
 
     def closing(self) -> None:
-        """From now on a full disk is a reason for `take` to give up."""
+        """Makes a full disk a reason for `take` to give up, from now on."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -55,7 +55,7 @@ class SegmentPool:
 
     @property
     def segments_ready(self) -> int:
-        """How many more segments the log can have without a new file."""
+        """The number of further segments that the log can have without a new file."""
         returned = sum(not segment.mapped for segment in list(self._returned))
         return (self._ready is not None) + len(self._files.spares) + returned
 

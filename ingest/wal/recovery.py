@@ -90,7 +90,7 @@ class Scan:
 
     @property
     def start(self) -> Position:
-        """Where the new run's first segment takes up: everything from here on is copied into it.
+        """The position at which the new run's first segment takes up: everything from here on is copied into it.
 
         Its number is one more than this position's segment, and it replaces the file that has that number. When the
         last segment holds little, this is its beginning, so that starting again and again does not use up segments.
@@ -181,7 +181,7 @@ def _above(location: Location, start: Position) -> bool:
 
 
 def _copy_positions(frames: Sequence[Frame]) -> Iterator[int]:
-    """Where the payloads of copied frames come to lie: in the first entry of a segment, with a state behind them."""
+    """Yields where payloads of copied frames will lie: in the first entry of a segment, with a state behind them."""
     position = HEADER_BYTES + ENTRY_BYTES + FRAME_BYTES * (len(frames) + 1)
     for frame in frames:
         yield position

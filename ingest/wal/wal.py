@@ -170,7 +170,7 @@ class Wal:
 
     @staticmethod
     def log_bytes(payload_bytes: int, frames: int = 1) -> int:
-        """At most what a submit of `frames` frames takes that have `payload_bytes` together: what to reserve."""
+        """The most that a submit of `frames` frames with `payload_bytes` together takes: so much is reserved."""
         return ENTRY_BYTES + MARKER_BYTES + frames * frame_bytes(0) + aligned(payload_bytes) + frames * 8
 
     def submit(self, frames: Sequence[Frame], done: Callable[[list[Location]], None]) -> None:

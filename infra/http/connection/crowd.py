@@ -21,7 +21,7 @@ class Crowd:
         self._closed = DrainRate(clock.monotonic())
 
     def joined(self, connection: Any) -> bool:
-        """Whether this one is too many."""
+        """Counts a connection; True when it is one too many."""
         self.open.add(connection)
         if len(self.open) - self.excess <= self._max:
             return False
