@@ -3,7 +3,7 @@
 A commit takes the next name of the log, where that is free. Deleting an entry frees its name, and a committer that
 slept since it looked would put its own there: a *stray*, which no newer version is built on. So a mark says below
 which version entries go before any of them goes. It only rises; who reads it after a commit knows whether the name had
-been another's (`delta_log.goes_on`).
+been another's (`entries.goes_on`).
 """
 
 import re

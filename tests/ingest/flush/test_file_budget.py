@@ -141,6 +141,7 @@ def test_patience_grows_with_the_files(few: int, more: int, partitions: int) -> 
     low, high = sorted((few, more))
     assert 1.0 <= patience(low, partitions) <= patience(high, partitions)
     assert patience(CROWDED_FILES, partitions) == 1.0
+    assert patience(2 * CROWDED_FILES, 1) == 16.0
 
 
 def snapshot_of(count: int, *, size_bytes: int = 1_000, folder: str = "") -> TableSnapshot:
