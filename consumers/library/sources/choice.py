@@ -60,7 +60,7 @@ class FarBehind:
         self._not_before = 0.0
 
     def choose(self, wanted: Wanted, isolation: Isolation) -> str:
-        """A Choose of `row_source`."""
+        """A `Choose` of `sources/server.py`."""
         if wanted.bounds is None or self._clock.monotonic() < self._not_before:
             return SERVER
         behind = wanted.bounds.table_offset - wanted.offset
