@@ -23,7 +23,7 @@ def known_for_ms(snapshot: TableSnapshot) -> int:
 
 
 def has_producers(store: ObjectStore, topic: str, path: str) -> bool:
-    """Also where it cannot be told, because the file is damaged."""
+    """Tells whether a file has rows of producers; True too where it is damaged, and nobody can tell."""
     try:
         column = read_data_file(store, topic, path, columns=["producer_id"]).column("producer_id")
     except CorruptData:
@@ -34,7 +34,7 @@ def has_producers(store: ObjectStore, topic: str, path: str) -> bool:
 def first_needed(
     store: ObjectStore, topic: str, snapshot: TableSnapshot, partitions: Sequence[int], now_ms: int
 ) -> dict[int, int]:
-    """For those of `partitions` that have such records, an offset that is not above the first of them."""
+    """Finds an offset not above the first record with a producer that is still needed, by partition that has one."""
     if not partitions:
         return {}
     oldest_ms = now_ms - known_for_ms(snapshot)

@@ -86,7 +86,7 @@ def _opened(store: ObjectStore, topic: str, clock: Clock, named: Sequence[str]) 
 
 
 def spark_uri(store: ObjectStore, path: str) -> str:
-    """Where `path` is, as Spark names it: Hadoop takes a path as it is, without percent-encoding."""
+    """Names the place of `path` as Spark does: Hadoop takes a path as it is, without percent-encoding."""
     uri = store.uri(path, scheme="s3a")
     return unquote(uri) if urlsplit(uri).scheme == "file" else uri
 

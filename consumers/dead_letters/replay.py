@@ -159,7 +159,7 @@ class Replay:
         return [record for batch in part.batches for record in stored_records(batch)], part.next_offset
 
     def _timed(self, found: Origin, config: TopicConfig) -> NewRecord:
-        """With its own time, unless the topic takes none that is so old any more."""
+        """Gives the record its own time, unless the topic no longer takes one that is so old."""
         oldest_us, _ = config.times_us(self._clock.now_us(), stored=True)
         if (found.record.timestamp_us or 0) < oldest_us:
             return found.record._replace(timestamp_us=None)

@@ -51,7 +51,7 @@ class Groups:
         *,
         offsets_retention_ms: int = FOR_EVER,
     ) -> None:
-        """Without `offsets` nothing is kept beside Redis. A group that nobody used for so long is forgotten."""
+        """Keeps nothing beside Redis without `offsets`; forgets a group that nobody used for `offsets_retention_ms`."""
         self._redis = redis
         self._clock = clock
         self._topics = GroupTopics(log)

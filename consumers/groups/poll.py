@@ -59,7 +59,7 @@ class GroupPoll:
     async def _fetch_or_change(
         self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter
     ) -> FetchResult | None:
-        """None when what the member may read changed before there was a record."""
+        """Returns None when what the member may read changed before there was a record."""
         if wait_ms == 0:
             return await self._fetch(told, request, 0)
         if not told.assignment:

@@ -82,7 +82,7 @@ class GroupRunner:
         logger: Logger,
         offsets: OffsetLog | None = None,
     ) -> None:
-        """Without `offsets` nothing is kept beside Redis."""
+        """Keeps nothing beside Redis without `offsets`."""
         self.snapshots = None if offsets is None else OffsetSnapshots(offsets, self._step, topics, redis)
         self.waiters = GroupWaiters()
         self.counts = GroupCounts()

@@ -88,7 +88,7 @@ class OffsetSnapshots:
             return await self._restore(group)
 
     async def restore_emptied(self) -> None:
-        """Where Redis was emptied, every group gets back what it had: who asks for a list sees them."""
+        """Gives every group back what it had where Redis was emptied, so that a list of groups has them all."""
         await self._loaded()
         key = names.restored_key(self.cluster_id)
         if await self._redis.command("EXISTS", key):

@@ -156,7 +156,7 @@ class OffsetUpkeep:
                     self._logger.info("a group that nobody used was forgotten", group=group)
 
     async def _measure_lags(self) -> None:
-        """From what was saved last: no call to Redis, and never more than a few records read."""
+        """Measures from what was saved last: without a call to Redis, and reading no more than a few records."""
         lags: list[tuple[str, Key, Lag]] = []
         now_us = self._clock.now_us()
         for done, (group, entry) in enumerate(list(islice(self._offsets.table.entries(), LAGS_MAX)), 1):
@@ -168,7 +168,7 @@ class OffsetUpkeep:
         self.lags = lags
 
     async def _lag(self, key: Key, offset: int, now_us: int) -> Lag | None:
-        """None where the topic is gone, or its records cannot be read now."""
+        """Returns the lag; None where the topic is gone, or its records cannot be read now."""
         try:
             topic = self._log.topic(key.topic)
             if topic.topic_id != key.topic_id:

@@ -239,7 +239,8 @@ class AsyncConsumer:
             self._inbox.seek(await self._state(topic, partition), offset)
 
     async def seek_to_timestamp(self, topic: str, when: TimeLike) -> None:
-        """To the first record at or after `when` in every assigned partition of the topic; to the end where none is."""
+        """Seeks to the first record at or after `when` in every assigned partition of the topic; to the end where
+        none is."""
         async with self._my_turn():
             await self._settle()
             await self._tasks.run(self._inbox.seek_all(topic, lambda _, offset: offset, when))

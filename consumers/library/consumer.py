@@ -255,7 +255,8 @@ class Consumer:
             self._inbox.seek(self._state(topic, partition), offset)
 
     def seek_to_timestamp(self, topic: str, when: TimeLike) -> None:
-        """To the first record at or after `when` in every assigned partition of the topic; to the end where none is."""
+        """Seeks to the first record at or after `when` in every assigned partition of the topic; to the end where
+        none is."""
         with self._my_turn():
             self._settle()
             self._threads.run(self._inbox.seek_all(topic, lambda _, offset: offset, when))

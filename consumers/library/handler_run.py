@@ -62,7 +62,7 @@ class HandlerRun:
         self._workers = Workers(options.workers, handle, clock, self._finished) if options.workers > 1 else None
 
     def run(self) -> None:
-        """Until woken or closed, or what `stop_at` and `idle_timeout_ms` say. Raises what a poll does."""
+        """Runs until woken or closed, or as `stop_at` and `idle_timeout_ms` say. Raises what a poll does."""
         watcher = Watcher(None, self._revoked, self._lost)
         self._inbox.ask()
         self._inbox.done_is_said = True

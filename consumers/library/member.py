@@ -140,7 +140,7 @@ class GroupMember:
         return self._applied.taken
 
     def unjoined_s(self, now: float) -> float:
-        """For how long joining has failed; 0 for a member."""
+        """Returns for how many seconds joining has failed; 0 for a member."""
         since = self._failing_since
         return 0.0 if since is None or self._identity.joined else now - since
 
@@ -209,7 +209,7 @@ class GroupMember:
         return self._goodbye(self._identity) if begun and self._options.instance_id is None else None
 
     def holds(self, partitions: Collection[TopicPartition]) -> None:
-        """From now on the member has these."""
+        """Notes that the member has these partitions from now on."""
         self._applied.owned = [{"topic": at.topic, "partition": at.partition} for at in sorted(partitions)]
 
     def release(self) -> Beat | None:

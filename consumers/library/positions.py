@@ -158,7 +158,7 @@ class Positions:
         return waiting
 
     def take(self, max_records: int, marks: Marks | None = None) -> Run | None:
-        """At most `max_records` rows of one partition; the caller says when they are `handed_out`."""
+        """Takes at most `max_records` rows of one partition; the caller says when they are `handed_out`."""
         held: list[Run] = []
         taken: Run | None = None
         while self._runs and taken is None:

@@ -22,6 +22,6 @@ Program = Generator[Request | Tell, Any, T]
 
 
 def tell(callback: OnPartitions | None, partitions: Sequence[TopicPartition]) -> Program[None]:
-    """Where there is somebody to tell, and something."""
+    """Tells of the partitions, where there is a callback and a partition."""
     if callback is not None and partitions:
         yield Tell(callback, list(partitions))

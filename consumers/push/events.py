@@ -120,7 +120,7 @@ class _Events(Response):
                 listening.cancel()
 
     async def _run(self, tail: Tail, stream: Stream, send: Send, request_id: str | None) -> None:
-        """Until the stream ends, or one of its partitions has a problem."""
+        """Sends records until the stream ends, or one of its partitions has a problem."""
         while not stream.ended:
             try:
                 if stream.beat:

@@ -34,7 +34,7 @@ class Session(abc.ABC):
         socket.wake = stream.wake
 
     async def run(self) -> None:
-        """Until one side ends it."""
+        """Runs until one side ends it."""
         try:
             await self._run()
         except SiltlogError as error:
@@ -125,7 +125,7 @@ class Session(abc.ABC):
         return False
 
     def cursor(self) -> str | None:
-        """Where to come back to, told with the records read so far; None where that is committed."""
+        """Returns where to come back to, told with the records read so far; None where that is committed."""
         return None
 
     def credited(self) -> None:

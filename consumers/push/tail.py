@@ -69,7 +69,7 @@ class Cursor(NamedTuple):
     offsets: Mapping[int, int]
 
     def text(self) -> str:
-        """At most CURSOR_CHARS_MAX of `[A-Za-z0-9_-]`."""
+        """Encodes the cursor in at most CURSOR_CHARS_MAX of `[A-Za-z0-9_-]`."""
         out = bytearray((_VERSION,))
         out += uuid.UUID(self.topic_id).bytes
         _put(out, len(self.offsets))
@@ -197,7 +197,7 @@ class Tail:
             self.feed.put(self._key(partition), offset)
 
     def cursor(self) -> str:
-        """Where the tail is now; to be told together with what was read up to here."""
+        """Returns where the tail is now; to be told together with what was read up to here."""
         self._told = self._offsets()
         return Cursor(self._topic.topic_id, self._told).text()
 

@@ -1,4 +1,4 @@
-"""From a time to an offset: the lowest one at or after it. Timestamps need not rise with offsets."""
+"""Finds the offset of a time: the lowest one at or after it. Timestamps need not rise with offsets."""
 
 from bisect import bisect_left
 from functools import partial

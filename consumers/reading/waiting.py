@@ -21,7 +21,7 @@ class Wait:
         self._timer = None if self.over else self._loop.call_later(wait_ms / 1000, self.end)
 
     def watch(self, index: int, view: PartitionView, worth: Callable[[], bool] | None = None) -> None:
-        """From now on a move of `view` makes `moved()` return `index`; with `worth`, only one after which it is true.
+        """Watches `view`: a move of it makes `moved()` return `index`; with `worth`, only one after which that is true.
 
         Every publish to a partition moves it: who waits for less often must not be woken by each.
         """

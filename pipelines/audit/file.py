@@ -84,7 +84,7 @@ class _InMemory:
 
 @contextmanager
 def _checked(store: ReadableStore, topic: str, file: DataFile) -> Iterator[Readable]:
-    """Where to read `file` from, its content checked: a small one is read once.
+    """Gives a place to read `file` from, its content checked: a small file is read once.
 
     What goes wrong inside the block is raised as `read_data_file` does.
     """

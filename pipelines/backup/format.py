@@ -90,7 +90,7 @@ def manifest_at(store: ObjectStore, at_us: int | None) -> Manifest:
 
 
 def encoded(document: TopicBackup) -> tuple[bytes, int]:
-    """With its CRC-32."""
+    """Encodes the document as JSON, and returns its CRC-32 beside it."""
     content = msgspec.json.encode(document)
     return content, zlib.crc32(content)
 

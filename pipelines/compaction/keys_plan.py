@@ -76,7 +76,8 @@ def compacts_keys(config: TopicConfig) -> bool:
 
 
 def first_too_young(snapshot: TableSnapshot, config: TopicConfig, now_ms: int) -> dict[int, DataFile]:
-    """By partition the first file with a record that is younger than `min.compaction.lag.ms`; without it, none."""
+    """Finds by partition the first file with a record younger than `min.compaction.lag.ms`; none without that
+    setting."""
     lag_ms = config.integer("min.compaction.lag.ms")
     if not lag_ms:
         return {}

@@ -55,7 +55,7 @@ class Limits:
         return self.file_bytes_target // 2
 
     def within(self, config: TopicConfig) -> "Limits":
-        """With files that are a part of what `retention.bytes` keeps, where that is less."""
+        """Lowers the size of files to a part of what `retention.bytes` keeps, where that is less."""
         kept_bytes = config.integer("retention.bytes") if _expires(config) else UNLIMITED
         if kept_bytes == UNLIMITED:
             return self
@@ -181,7 +181,7 @@ def _run_end(files: Sequence[DataFile], periods: Sequence[tuple[Period, bool]], 
 
 
 def periods_of(files: Sequence[DataFile], config: TopicConfig, now_ms: int) -> list[Period]:
-    """For each file the period in which retention can remove it; only files of the same one are merged.
+    """Gives each file the period in which retention can remove it; only files of the same period are merged.
 
     Retention removes prefixes, so a file waits for the newest record up to its end. What has expired is one period.
     """

@@ -79,7 +79,7 @@ def resume_from(start: int, progress: int | None, last_sequences: Sequence[int])
 
 
 def read_plan(store: ObjectStore, run: str) -> ReplayPlan | None:
-    """None where there is no such run."""
+    """Reads the plan of a run; None where there is no such run."""
     try:
         content = store.get(names.replay_plan_object(run))
     except FileNotFoundError:
@@ -88,7 +88,7 @@ def read_plan(store: ObjectStore, run: str) -> ReplayPlan | None:
 
 
 def write_plan(store: ObjectStore, run: str, made: ReplayPlan) -> bool:
-    """False, and nothing is written, where the run is there already."""
+    """Writes the plan of a run. Returns False, and writes nothing, where the run is there already."""
     return store.put_if_absent(names.replay_plan_object(run), msgspec.json.encode(made))
 
 

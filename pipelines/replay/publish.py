@@ -124,7 +124,7 @@ class PartitionReplay:
             done(placed.num_rows, gathered["offset"][-1].as_py() + 1)
 
     def _placed(self, records: pa.Table) -> pa.Table:
-        """With partition and sequence, without those that an earlier run published."""
+        """Adds partition and sequence, and leaves out records that an earlier run published."""
         count = self._plan.into.partitions
         rows = records.num_rows
         if self._plan.keep_partitions:

@@ -81,7 +81,7 @@ class Slice(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """At most so many records."""
+        """The most records that it can have."""
         return sum(
             min(file.rows, min(file.last_offset + 1, self.end) - max(file.first_offset, self.start))
             for file in self.files

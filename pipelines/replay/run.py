@@ -59,7 +59,8 @@ class ReplayRun:
         self._stale_ms = self._silent_ms()
 
     def go(self, slices: Sequence[Slice]) -> None:
-        """To the end. Raises Fenced when another process has taken the run over, and what reading and publishing do."""
+        """Runs to the end. Raises Fenced when another process took the run over, and what reading and publishing
+        raise."""
         if self._progress.finished:
             return
         ends = {part.partition: part.end for part in slices}
@@ -78,7 +79,7 @@ class ReplayRun:
         return self._progress.next_offsets.get(part.partition, -1) >= ends.get(part.partition, part.end)
 
     def _replay_all(self, slices: Sequence[Slice], ends: Mapping[int, int]) -> None:
-        """On threads of their own, which an interrupt does not wait for."""
+        """Replays the partitions on threads of their own, which an interrupt does not wait for."""
         waiting = self._noted(slices)
         taking = threading.Lock()
         ended: SimpleQueue[BaseException | None] = SimpleQueue()

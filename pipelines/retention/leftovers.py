@@ -16,7 +16,7 @@ _PROGRESS = msgspec.json.Decoder(Progress)
 
 
 def leftovers(store: ObjectStore, *, cutoff_ms: int, now_ms: int) -> list[ObjectInfo]:
-    """In the order in which they are to be deleted. Raises Unavailable."""
+    """Lists the leftovers in the order in which they are to be deleted. Raises Unavailable."""
     staged = [info for info in _staged_for_nobody(store.list(names.STAGING_FOLDER)) if info.modified_ms < cutoff_ms]
     half_written = [
         info

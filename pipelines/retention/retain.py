@@ -131,7 +131,7 @@ def retain(
 def _until(
     store: ObjectStore, topic: str, snapshot: TableSnapshot, expired: RetentionPlan, now_ms: int
 ) -> dict[int, int]:
-    """By partition, how far the log start may move.
+    """Finds, by partition, how far the log start may move.
 
     A server without this log's WAL learns of producers from objects beside the table and from the rows they do not
     cover. Those rows stay, until their producers would be forgotten anyway.

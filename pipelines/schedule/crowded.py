@@ -41,7 +41,7 @@ class CrowdedTables:
         return self._niceness
 
     def ended(self, outcome: Outcome) -> None:
-        """After one that failed the next waits for its time."""
+        """Notes the end of a run: after one that failed the next waits for its time."""
         self._failed = outcome in ("failed", "found_wrong")
         if outcome == "interrupted":
             self._before = None

@@ -37,5 +37,5 @@ def due_runs(crons: Mapping[str, Cron], handled: Handled, now_us: int) -> list[D
 
 
 def next_us(crons: Mapping[str, Cron], now_us: int) -> int | None:
-    """When something becomes due again."""
+    """Finds when something becomes due again; None for never. In microseconds."""
     return min((found for cron in crons.values() if (found := cron.next_us(now_us)) is not None), default=None)

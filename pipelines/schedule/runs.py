@@ -60,7 +60,7 @@ class JobRunRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def times_of(run: JobRunRequest) -> tuple[int, int]:
-    """When it began and ended, microseconds. Raises ValueError with a sentence for the caller."""
+    """Reads when it began and ended, in microseconds. Raises ValueError with a sentence for the caller."""
     started_us, ended_us = parse_us(str(run.started_at)), parse_us(str(run.ended_at))
     if ended_us < started_us:
         raise ValueError("ended_at is before started_at")
@@ -77,7 +77,7 @@ def summed(results: "list[TopicRun]") -> dict[str, int]:
 
 
 def topic_run(topic: str, done: Mapping[str, int], error: str | None) -> TopicRun:
-    """Without what was not done at all."""
+    """Makes a TopicRun, without counts that are 0."""
     return TopicRun(
         topic,
         {name: count for name, count in done.items() if count},

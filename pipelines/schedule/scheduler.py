@@ -252,7 +252,7 @@ class Scheduler:
         return due.due_us >= self._missed_before_us or self._clock.monotonic() >= self._settled_at
 
     def _begin(self, due: DueRun) -> bool:
-        """True when what the lease should say has changed."""
+        """Begins a job that is due. Returns True when what the lease should say has changed."""
         missing = self._unavailable(due.job)
         if missing is not None:
             if self._missing.get(due.job) != missing:

@@ -31,7 +31,7 @@ from {_TOPIC} where partition = 0 and offset >= 0 group by 1 order by mean desc 
 
 
 def find_class_archive() -> Path:
-    """Where the archive of this Java and these jars is, once it is made.
+    """Returns the path of the archive of this Java and these jars, which need not be made yet.
 
     Raises ConfigError when there is no Java, or the jars cannot be downloaded.
     """

@@ -135,7 +135,7 @@ def _make_view(spark: "SparkSession", store: ObjectStore, quoted: str, clock: Cl
 
 
 def _live_topics(store: ObjectStore) -> dict[str, str]:
-    """By their lower-case names: SQL does not tell case, and no two topics differ by it alone."""
+    """Lists topics by their lower-case names: SQL does not tell case, and no two topics differ by it alone."""
     return {name.lower(): name for name in topic_names(store)}
 
 

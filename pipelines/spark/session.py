@@ -331,7 +331,7 @@ def _end(gateway: Any) -> None:
 
 
 def class_archive(java: Java, jar_folders: Sequence[Path]) -> Path:
-    """Where the classes of a session with these jars are archived (`pipelines/setup/class_archive.py`)."""
+    """Returns the path of the archived classes of a session with these jars (`pipelines/setup/class_archive.py`)."""
     executable = java.executable.resolve()
     parts = (executable, executable.stat().st_mtime_ns, spark_home(), *jar_folders)
     digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]

@@ -79,7 +79,7 @@ class TopicBars:
         self._tasks: dict[str, TaskID] = {}
 
     def advance(self, topic: str, done: int, planned: int) -> None:
-        """In whatever unit the job counts."""
+        """Shows how far a job is, in whatever unit it counts."""
         if topic not in self._tasks:
             self._tasks[topic] = self._bars.add_task(f"{self._what} {topic}")
         self._bars.update(self._tasks[topic], completed=done, total=planned)

@@ -136,5 +136,5 @@ def needs(extra: Extra, what: str) -> Iterator[None]:
 
 
 def on_terminal() -> bool:
-    """True when a person can be asked."""
+    """Tells whether a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()

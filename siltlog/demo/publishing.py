@@ -113,7 +113,7 @@ class Publisher:
         return [index for index, delivery in enumerate(self.deliveries) if delivery is not None and delivery.done()]
 
     def ledger(self, indices: Sequence[int] | None = None) -> Ledger:
-        """Where the acks said that the flights (all, or those at `indices`, in that order) are."""
+        """Returns where the acks said that the flights are (all, or those at `indices`, in that order)."""
         chosen = range(len(self.deliveries)) if indices is None else indices
         placed = [self.deliveries[index] for index in chosen]
         landed = [delivery.result() for delivery in placed if delivery is not None]

@@ -190,7 +190,7 @@ def _kill_in_the_middle(stage: Stage, clock: Clock, server: ServerProcess, publi
 
 
 def _await_readers(members: list[Member], total: int, clock: Clock) -> None:
-    """Until every record was read once; gives up, for the checks to say so, when nothing comes any more."""
+    """Waits until every record was read once; gives up, for the checks to say so, when nothing comes any more."""
     last_total, last_change = -1, clock.monotonic()
     while clock.monotonic() - last_change < WAIT_S_MAX and not all(member.error for member in members):
         now_total = sum(member.count for member in members)
@@ -202,7 +202,7 @@ def _await_readers(members: list[Member], total: int, clock: Clock) -> None:
 
 
 def _await_table(watch: TableWatch, singles: list[Single], clock: Clock) -> None:
-    """Until the table has every record whose freshness is measured."""
+    """Waits until the table has every record whose freshness is measured."""
     deadline = clock.monotonic() + WAIT_S_MAX
     while len(watch.ages_ms(singles)) < len(singles) and clock.monotonic() < deadline:
         clock.sleep(LOOK_S)

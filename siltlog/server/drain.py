@@ -42,7 +42,8 @@ class Drain:
         self._jobs_end = jobs_end
 
     async def run(self, seconds_max: float, hurry: asyncio.Event) -> bool:
-        """False when not everything was done within `seconds_max`, or before somebody was in a hurry."""
+        """Drains the server. Returns False when not all was done within `seconds_max`, or before somebody was in a
+        hurry."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         acked, refused = self._acked(), self._refused()

@@ -39,7 +39,7 @@ def hide_pandas() -> None:
 
 
 def keep_freed_memory() -> None:
-    """To be called before pyarrow is imported: its allocator reads its settings once. Never fails."""
+    """Must be called before pyarrow is imported, whose allocator reads its settings once. Never fails."""
     os.putenv("MIMALLOC_PURGE_DELAY", str(PURGE_DELAY_MS))
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -139,7 +139,7 @@ class LogReader:
         self._caller.call(fetch_request(plan))
 
     def first_from(self, span: Span, options: ReadOptions) -> int:
-        """Where the records of `span` begin, or a place further on in it without one before; its end when none is."""
+        """Finds where the records of `span` begin, or a place in it with no record before; its end when it has none."""
         wanted = Wanted(TopicPartition(span.topic, span.partition), span.start, span.topic_id, None)
         plan = FetchPlan(SERVER, (wanted,), options.isolation, 1, 1, 0)
         for part in fetched_of(self._caller.call(fetch_request(plan))):

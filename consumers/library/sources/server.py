@@ -76,7 +76,7 @@ Choose = Callable[[Wanted, Isolation], str]
 
 class Source(Protocol):
     def read(self, plan: FetchPlan) -> Sequence[Fetched]:
-        """On a thread for fetches, one of several at a time."""
+        """Reads on a thread for fetches, one of several at a time."""
 
 
 class ServerSource:

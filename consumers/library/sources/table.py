@@ -88,7 +88,7 @@ class TableSource:
         self._pool.shutdown(wait=False)
 
     def _scans_of(self, wanted: Sequence[Wanted]) -> list["_Scan"]:
-        """In the order of their turns: those that were there first."""
+        """Finds or makes the scans of what is wanted, in the order of their turns: older ones first."""
         now = self._clock.monotonic()
         asked = {one.at: one for one in wanted}
         for one in wanted:

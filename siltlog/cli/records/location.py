@@ -100,7 +100,7 @@ def content_mark(location: str) -> str | None:
 
 
 def size_of(location: str) -> int | None:
-    """In bytes; None where that is not known before it is read."""
+    """Returns the size in bytes; None where that is not known before it is read."""
     if "://" not in location:
         path = Path(location)
         return path.stat().st_size if path.is_file() else None

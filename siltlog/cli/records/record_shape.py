@@ -231,7 +231,7 @@ def _milliseconds(millis: pa.Array, parts: Sequence[str], found: _Columns) -> pa
 
 
 def table_of(columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Without those that are all null; keys and values as binary."""
+    """Makes a table of the columns, without those that are all null; keys and values as binary."""
     return pa.table(
         {
             name: column.cast(pa.binary()) if name == "key" else column

@@ -72,7 +72,7 @@ def print_reports(session: Session, reports: Any) -> None:
 
 
 def print_findings(session: Session, reports: Any) -> None:
-    """For a person."""
+    """Prints the findings for a person."""
     if session.format != "table":
         return
     findings = [

@@ -133,7 +133,7 @@ def import_files(
 
 
 def _check_partitions(session: Session, topic: str, found: Sequence[Found]) -> None:
-    """Before anything is published: whether records of an export can stay in the partitions that they say."""
+    """Checks, before anything is published, that records of an export can stay in the partitions that they name."""
     counts = {one.partitions for one in found if one.partitions is not None}
     if not counts:
         return

@@ -143,7 +143,7 @@ def _setting(entry: str) -> tuple[str, int | str]:
 
 
 def _print_changed(session: Session, document: dict[str, Any]) -> None:
-    """For people only what says that it is there, and what was set; `describe` has the rest."""
+    """Prints for people only that the topic is there, and what was set; `describe` has the rest."""
     head = {name: document[name] for name in ("name", "partitions", "table_uri")}
     own = {name: str(entry["value"]) for name, entry in document["config"].items() if entry["source"] == "topic"}
     session.output.document(document, value=[document["name"]], tables=[pairs(head | own)])
