@@ -41,7 +41,7 @@ async def shown(log: PartitionLog) -> list[bytes]:
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
-@pytest.mark.rule("E4")
+@pytest.mark.rule("E4", "E3")
 def test_nothing_is_seen_or_acknowledged_before_it_is_synced(tmp_path: Path) -> None:
     async def run() -> None:
         disk = GatedDisk()
@@ -305,7 +305,7 @@ def test_no_producer_is_missing_however_much_it_sends_while_a_flush_goes_on(tmp_
     asyncio.run(run())
 
 
-@pytest.mark.rule("E3")
+@pytest.mark.rule("E3", "W8")
 def test_claims_are_beside_the_table_once_they_are_answered_and_survive_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_log(tmp_path, GatedDisk()) as (log, topics):

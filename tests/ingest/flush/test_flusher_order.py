@@ -49,7 +49,7 @@ def test_producers_of_a_partition_that_rests_come_beside_the_table(
     asyncio.run(run())
 
 
-@pytest.mark.rule("S8")
+@pytest.mark.rule("S8", "T6")
 def test_no_segment_is_given_up_before_it_is_durable_how_far_the_table_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
