@@ -267,10 +267,10 @@ def goes_on(store: ObjectStore, topic: str, version: int) -> bool:
 
 
 def standing_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
-    """What `_last_checkpoint` names, or the newest where the log after that one was cleaned: whoever slept while it
+    """What `_last_checkpoint` names, or the newest where the log was cleaned beyond that one: whoever slept while it
     wrote a checkpoint has then named an old one. Raises Torn when the hint is cut short."""
     hinted = last_checkpoint(store, topic)
-    if hinted is not None and cleaned_below(store, topic) > hinted.version + 1:
+    if hinted is not None and cleaned_below(store, topic) > hinted.version:
         return newest_checkpoint(store, topic)
     return hinted
 

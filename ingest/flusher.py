@@ -271,8 +271,9 @@ class Flusher:
                 f"it cannot be said yet whether commit {topic.open_commit} of topic {topic.name} has landed: "
                 "an entry of its log cannot be read"
             )
-        topic.open_commit = ""
         self._log.see_table(topic, await self._in_thread(topic.table.refresh))
+        # Only then: who goes on from before what has landed would take its own table for another's.
+        topic.open_commit = ""
 
     def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()

@@ -18,12 +18,13 @@ from log_rig import LOGGER, body, running_log
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.data_file import read_data_file
-from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import open_store
 from siltlog.infra.stranded import stranded_files
 from siltlog.infra.table import TopicTable
 from siltlog.infra.telemetry import Metrics
-from siltlog.ingest import flusher, landed, start, stranded
+from siltlog.ingest import flusher, landed, start, stranded, wal_state
 from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.group_commit import GroupCommit
 from siltlog.ingest.log import Log
@@ -336,5 +337,72 @@ def test_a_flush_that_landed_unheard_is_known_by_its_records_once_the_log_of_the
         await place.stop()
         assert in_table(tmp_path / "lake") == [(0, 0, "a"), (0, 1, "b"), (0, 2, "c")]
         assert place.set_aside() == set()
+
+    asyncio.run(run())
+
+
+def test_a_commit_that_lands_while_its_data_dir_starts_again_is_no_copys(tmp_path: Path) -> None:
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        await place.start(tmp_path / "lake")
+        await place.publish(["under way"], 0)
+        requests: list[Callable[[], Any]] = []
+
+        def sent(*args: Any, **kwargs: Any) -> None:
+            requests.append(lambda: append(*args, **kwargs))
+            raise Killed
+
+        append, claim = TopicTable.append, TopicTable.claim
+
+        def claimed(*args: Any, **kwargs: Any) -> Any:
+            requests.pop()()
+            return claim(*args, **kwargs)
+
+        with mock.patch.object(TopicTable, "append", sent):
+            await place.flush()
+        await place.kill()
+        with mock.patch.object(TopicTable, "claim", claimed):
+            await place.start(tmp_path / "lake")
+        await place.publish(["of the other partition"], 1)
+        with killed_at(TopicTable, "append", after=True):
+            await place.flush()
+        await place.kill()
+        await place.start(tmp_path / "lake")
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "under way"), (1, 0, "of the other partition")]
+
+    asyncio.run(run())
+
+
+def test_however_often_a_claim_fails_the_data_dir_stays_the_one_that_owns_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal_state, "EPOCHS_REMEMBERED", 2)
+
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        await place.start(tmp_path / "lake")
+        await place.publish(["a"], 0)
+        await place.kill()
+        for _ in range(4):
+            with killed_at(TopicTable, "claim", after=False), pytest.raises(Killed):
+                await place.start(tmp_path / "lake")
+        await place.start(tmp_path / "lake")
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "a")]
+
+    asyncio.run(run())
+
+
+def test_a_store_that_does_not_take_the_mark_of_a_claim_keeps_no_server_from_its_start(tmp_path: Path) -> None:
+    refused = problem("topic_unavailable", "the store takes no mark")
+
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        with mock.patch.object(LocalStore, "put", side_effect=refused):
+            await place.start(tmp_path / "lake")
+        await place.publish(["a"], 0)
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "a")]
 
     asyncio.run(run())
