@@ -361,6 +361,8 @@ class Flusher:
             return
         if any(log.table_offset != log.synced_offset for log in topic.partitions):
             return
+        # What was flushed is known for good before another goes on, which may clean the log that tells of it.
+        await self._log.group_commit.commit()
         try:
             async with topic.table_lock:
                 await self.states.write(topic, at_once=True)
@@ -404,6 +406,10 @@ class Flusher:
                 # Not on the flushes' threads: those may wait for the store.
                 found = await asyncio.to_thread(self._log.store.get, names.CLAIMED_OBJECT)
             except (FileNotFoundError, SiltlogError):
+                continue
+            except Exception:
+                # Whatever it was: the tables tell it, too, and have to be looked at.
+                self._logger.exception("looking whether another server has claimed failed")
                 continue
             if found not in (self._log.start_mark, self._claimed_by):
                 self._claimed_by = found

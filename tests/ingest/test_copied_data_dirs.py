@@ -23,6 +23,7 @@ from siltlog.infra.local_store import LocalStore
 from siltlog.infra.store import open_store
 from siltlog.infra.stranded import stranded_files
 from siltlog.infra.table import TopicTable
+from siltlog.infra.table_retention import move_starts, start_move
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest import flusher, landed, start, stranded, wal_state
 from siltlog.ingest.flusher import Flusher
@@ -404,5 +405,25 @@ def test_a_store_that_does_not_take_the_mark_of_a_claim_keeps_no_server_from_its
         await place.publish(["a"], 0)
         await place.stop()
         assert in_table(tmp_path / "lake") == [(0, 0, "a")]
+
+    asyncio.run(run())
+
+
+def test_what_was_flushed_before_a_clean_stop_is_not_set_aside_however_long_others_went_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        old, new = (Place(tmp_path / name) for name in ("old", "new"))
+        await old.start(tmp_path / "lake")
+        await old.publish(["expired since"], 0)
+        await old.stop()
+        await new.start(tmp_path / "lake")
+        assert new.life is not None
+        table = TopicTable.open(new.life.log.store, "t", SystemClock())
+        moves = {0: start_move(table.snapshot, 0, 1)}
+        move_starts(table, table.snapshot.version, moves, "retention", now_ms=SystemClock().now_us() // 1000)
+        await new.stop()
+        with mock.patch.object(landed, "read_entry", side_effect=FileNotFoundError):
+            await old.start(tmp_path / "lake")
+        await old.stop()
+        assert (in_table(tmp_path / "lake"), old.set_aside()) == ([], set())
 
     asyncio.run(run())

@@ -15,6 +15,7 @@ from siltlog.infra.store import open_store
 from siltlog.infra.table import TopicTable
 from siltlog.infra.table_snapshot import TableSnapshot
 from siltlog.infra.telemetry import Metrics
+from siltlog.ingest import flusher as flusher_module
 from siltlog.ingest.flusher import Flusher
 from siltlog.ingest.wal.disk import Disk
 
@@ -112,6 +113,32 @@ def test_a_table_that_cannot_be_read_once_a_flush_has_landed_is_not_anothers(tmp
             await log.append(topic, body("c"), None).durable
             await until(lambda: topic.partitions[0].table_offset == 3 or topic.state != "open")
             assert topic.state == "open" and topic.counts.flush_failures == 2
+            await flusher.stop(10)
+
+    asyncio.run(run())
+
+
+def test_a_look_at_the_mark_of_claims_that_fails_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher_module, "LOOK_SECONDS", 0.01)
+    looks = 0
+
+    def unable(path: str) -> bytes:
+        nonlocal looks
+        looks += 1
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            monkeypatch.setattr(log.store, "get", unable)
+            flusher = Flusher(log, LOGGER, Metrics())
+            await until(lambda: looks > 1)
+            monkeypatch.undo()
+            other = TopicTable.open(log.store, "t", CLOCK)
+            other.claim({0: other.snapshot.epochs[0] + 1}, new_id())
+            await until(lambda: topic.state == "fenced")
             await flusher.stop(10)
 
     asyncio.run(run())
