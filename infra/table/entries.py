@@ -267,12 +267,12 @@ def goes_on(store: ObjectStore, topic: str, version: int) -> bool:
 
 
 def standing_checkpoint(store: ObjectStore, topic: str) -> Checkpoint | None:
-    """The checkpoint that `_last_checkpoint` names, or the newest where the log after that one was cleaned.
+    """The checkpoint that `_last_checkpoint` names, or the newest where the log was cleaned beyond that one.
 
     A process that slept while it wrote a checkpoint has then named an old one. Raises Torn when the hint is cut short.
     """
     hinted = last_checkpoint(store, topic)
-    if hinted is not None and cleaned_below(store, topic) > hinted.version + 1:
+    if hinted is not None and cleaned_below(store, topic) > hinted.version:
         return newest_checkpoint(store, topic)
     return hinted
 

@@ -264,8 +264,9 @@ class Flusher:
                 f"it cannot be said yet whether commit {topic.open_commit} of topic {topic.name} has landed: "
                 "an entry of its log cannot be read"
             )
-        topic.ended_commit()
         self._log.see_table(topic, await self._in_thread(topic.table.refresh))
+        # Only then: who goes on from before what has landed would take its own table for another's.
+        topic.ended_commit()
 
     def _failed(self, topic: TopicLog, error: Exception) -> None:
         now = self._clock.monotonic()
@@ -350,6 +351,8 @@ class Flusher:
             return
         if any(log.table_offset != log.synced_offset for log in topic.partitions):
             return
+        # What was flushed is known for good before another goes on, which may clean the log that tells of it.
+        await self._log.group_commit.commit()
         try:
             async with topic.table_lock:
                 await self.states.write(topic, at_once=True)
@@ -392,6 +395,10 @@ class Flusher:
                 # Not on the flushes' threads: those may wait for the store.
                 found = await asyncio.to_thread(self._log.store.get, names.CLAIMED_OBJECT)
             except (FileNotFoundError, SiltlogError):
+                continue
+            except Exception:
+                # Whatever it was: the tables tell it, too, and have to be looked at.
+                self._logger.exception("looking whether another server has claimed failed")
                 continue
             if found not in (self._log.start_mark, self._claimed_by):
                 self._claimed_by = found

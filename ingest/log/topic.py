@@ -82,7 +82,9 @@ class TopicLog:
 
     def remembered(self, known: TopicState) -> None:
         """The WAL of the process before had this to say of it."""
-        self.epochs = list(known.epochs)
+        held = set(self.snapshot.epochs.values())
+        # Those that the table has come last: however often a claim fails, it is not they that are forgotten.
+        self.epochs = sorted(known.epochs, key=held.__contains__)
         # Until a claim has shut it out, a commit to a remote store may still land.
         self.open_commit, self.open_version = known.open_commit, known.open_version
         self.claiming = known.claiming

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import ConfigError, UnknownTopic
+from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable, topic_names
 from siltlog.infra.telemetry import Logger
@@ -64,23 +64,32 @@ async def start_log(
             plan.topic.takes_over({partition: goes_on_at[partition] for partition in plan.foreign})
             await claim(log, plan.topic, plan.offsets or None)
             await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
-            plan.topic.ended_commit()
             if plan.foreign:
                 await _set_aside(plan, stranded_dir, logger)
                 await _inherit_late(log, plan)
+            _settle(log, plan)
+            if plan.foreign:
+                await log.group_commit.commit()
 
     results = await asyncio.gather(*(take(plan) for plan in plans), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result
-    # For a server that still runs: it looks here more often than at its tables.
-    await asyncio.to_thread(log.store.put, names.CLAIMED_OBJECT, log.start_mark)
+    await _tell_others(log, logger)
     for plan in plans:
         _begin(plan, log.clock)
         for partition in plan.offsets:
             first, end = plan.topic.snapshot.gaps(partition)[-1]
             logger.warning("offsets were jumped", topic=plan.topic.name, partition=partition, first=first, next=end)
     log.bound_producers()
+
+
+async def _tell_others(log: Log, logger: Logger) -> None:
+    """A server that still runs looks at this more often than at its tables, which tell it all the same."""
+    try:
+        await asyncio.to_thread(log.store.put, names.CLAIMED_OBJECT, log.start_mark)
+    except SiltlogError as error:
+        logger.warning("a server that was taken over from hears of it some seconds later", reason=error.detail)
 
 
 def _tell_cut(cut: LastEntry, found: Found, logger: Logger) -> None:
@@ -207,14 +216,26 @@ async def _inherit_late(log: Log, plan: Plan) -> None:
     claims = await asyncio.to_thread(producer_state.read_claims, log.store, topic.name, topic.topic_id)
     topic.producers.claims.load(claims, log.clock.now_us())
     topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
-    settled = {partition: topic.snapshot.offsets[partition] for partition in plan.foreign}
-    for partition, offset in settled.items():
-        topic.partitions[partition].settled(offset)
-    topic.took_over()
     inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
     log.group_commit.add_control(wal_state.encode(inherited))
-    log.group_commit.add_control(wal_state.encode(wal_state.Flushed(topic.topic_id, topic.snapshot.version, settled)))
-    await log.group_commit.commit()
+
+
+def _settle(log: Log, plan: Plan) -> None:
+    """Notes how far the table is with the claim: what was another's, and a commit of ours that landed only now."""
+    topic = plan.topic
+    offsets = topic.snapshot.offsets
+    moved = {
+        one.partition: offsets[one.partition]
+        for one in topic.partitions
+        if one.partition in plan.foreign or one.table_offset != offsets[one.partition]
+    }
+    for partition, offset in moved.items():
+        topic.partitions[partition].settled(offset)
+    topic.took_over()
+    topic.ended_commit()
+    if moved:
+        flushed = wal_state.Flushed(topic.topic_id, topic.snapshot.version, moved)
+        log.group_commit.add_control(wal_state.encode(flushed))
 
 
 def _replay(partition: PartitionLog, batch: LogBatch, now_us: int) -> None:

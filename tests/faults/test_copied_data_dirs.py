@@ -17,14 +17,17 @@ import pytest
 from log_rig import LOGGER, body, running_log
 
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import open_store
 from siltlog.infra.stranded import stranded_files
 from siltlog.infra.table.data_file import read_data_file
+from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush import flusher
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.group_commit import GroupCommit
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.opening import landed, stranded
@@ -341,5 +344,94 @@ def test_a_flush_that_landed_unheard_is_known_by_its_records_once_the_log_of_the
         await place.stop()
         assert in_table(tmp_path / "lake") == [(0, 0, "a"), (0, 1, "b"), (0, 2, "c")]
         assert place.set_aside() == set()
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("S9")
+def test_a_commit_that_lands_while_its_data_dir_starts_again_is_no_copys(tmp_path: Path) -> None:
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        await place.start(tmp_path / "lake")
+        await place.publish(["under way"], 0)
+        requests: list[Callable[[], Any]] = []
+
+        def sent(*args: Any, **kwargs: Any) -> None:
+            requests.append(lambda: append(*args, **kwargs))
+            raise Killed
+
+        append, claim = TopicTable.append, TopicTable.claim
+
+        def claimed(*args: Any, **kwargs: Any) -> Any:
+            requests.pop()()
+            return claim(*args, **kwargs)
+
+        with mock.patch.object(TopicTable, "append", sent):
+            await place.flush()
+        await place.kill()
+        with mock.patch.object(TopicTable, "claim", claimed):
+            await place.start(tmp_path / "lake")
+        await place.publish(["of the other partition"], 1)
+        with killed_at(TopicTable, "append", after=True):
+            await place.flush()
+        await place.kill()
+        await place.start(tmp_path / "lake")
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "under way"), (1, 0, "of the other partition")]
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("S10")
+def test_however_often_a_claim_fails_the_data_dir_stays_the_one_that_owns_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal_state, "EPOCHS_REMEMBERED", 2)
+
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        await place.start(tmp_path / "lake")
+        await place.publish(["a"], 0)
+        await place.kill()
+        for _ in range(4):
+            with killed_at(TopicTable, "claim", after=False), pytest.raises(Killed):
+                await place.start(tmp_path / "lake")
+        await place.start(tmp_path / "lake")
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "a")]
+
+    asyncio.run(run())
+
+
+def test_a_store_that_does_not_take_the_mark_of_a_claim_keeps_no_server_from_its_start(tmp_path: Path) -> None:
+    refused = problem("topic_unavailable", "the store takes no mark")
+
+    async def run() -> None:
+        place = Place(tmp_path / "0")
+        with mock.patch.object(LocalStore, "put", side_effect=refused):
+            await place.start(tmp_path / "lake")
+        await place.publish(["a"], 0)
+        await place.stop()
+        assert in_table(tmp_path / "lake") == [(0, 0, "a")]
+
+    asyncio.run(run())
+
+
+def test_what_was_flushed_before_a_clean_stop_is_not_set_aside_however_long_others_went_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        old, new = (Place(tmp_path / name) for name in ("old", "new"))
+        await old.start(tmp_path / "lake")
+        await old.publish(["expired since"], 0)
+        await old.stop()
+        await new.start(tmp_path / "lake")
+        assert new.life is not None
+        table = TopicTable.open(new.life.log.store, "t", SystemClock())
+        moves = {0: start_move(table.snapshot, 0, 1)}
+        move_starts(table, table.snapshot.version, moves, "retention", now_ms=SystemClock().now_us() // 1000)
+        await new.stop()
+        with mock.patch.object(landed, "read_entry", side_effect=FileNotFoundError):
+            await old.start(tmp_path / "lake")
+        await old.stop()
+        assert (in_table(tmp_path / "lake"), old.set_aside()) == ([], set())
 
     asyncio.run(run())

@@ -313,3 +313,15 @@ def test_a_checkpoint_that_somebody_names_late_is_not_gone_by(store: ObjectStore
     assert TopicTable.open(store, "t", CLOCK).snapshot == table.refresh()
     append(store, table, {0: 1}, epoch=EPOCH)
     check_unharmed(store, table)
+
+
+def test_a_checkpoint_right_before_those_that_are_left_is_not_gone_by(store: ObjectStore) -> None:
+    table = filled(store)
+    table.checkpoint()
+    named = store.get(last_checkpoint_path("t"))
+    append(store, table, {0: 1})
+    table.checkpoint()
+    table.clean_log(Tomorrow().now_us() // 1000)
+    assert cleaned_below(store, "t") == table.snapshot.version
+    store.put(last_checkpoint_path("t"), named)
+    assert TopicTable.open(store, "t", CLOCK).snapshot == table.snapshot

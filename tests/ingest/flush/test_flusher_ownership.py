@@ -10,11 +10,12 @@ import pytest
 from log_rig import CLOCK, LOGGER, body, running_log
 from record_tables import new_id
 
-from siltlog.infra.errors import Fenced
+from siltlog.infra.errors import Fenced, OutcomeUnknown, problem
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Metrics
+from siltlog.ingest.flush import flusher as flusher_module
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.wal.disk import Disk
 
@@ -82,5 +83,64 @@ def test_a_claim_that_another_followed_at_once_is_none(tmp_path: Path, monkeypat
             monkeypatch.setattr(TopicTable, "claim", followed)
             with pytest.raises(Fenced, match="another node has claimed partition 0"):
                 await topics.create("t", 1, {})
+
+    asyncio.run(run())
+
+
+def test_a_table_that_cannot_be_read_once_a_flush_has_landed_is_not_anothers(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            topic = await topics.create("t", 1, {"flush.ms": 1})
+            table: Any = topic.table
+            append, outcome, refresh = table.append, table.outcome, table.refresh
+
+            def unanswered(*arguments: Any, **named: Any) -> Any:
+                append(*arguments, **named)
+                table.append = append
+                raise OutcomeUnknown("the answer was lost")
+
+            def told(*arguments: Any) -> Any:
+                found = outcome(*arguments)
+                table.outcome, table.refresh = outcome, unreadable
+                return found
+
+            def unreadable() -> Any:
+                table.refresh = refresh
+                raise problem("topic_unavailable", "the store does not answer")
+
+            table.append, table.outcome = unanswered, told
+            flusher = Flusher(log, LOGGER, Metrics())
+            await log.append(topic, body("a", "b"), None).durable
+            await until(lambda: topic.partitions[0].table_offset == 2 or topic.state != "open")
+            await log.append(topic, body("c"), None).durable
+            await until(lambda: topic.partitions[0].table_offset == 3 or topic.state != "open")
+            assert topic.state == "open" and topic.counts.flush_failures == 2
+            await flusher.stop(10)
+
+    asyncio.run(run())
+
+
+def test_a_look_at_the_mark_of_claims_that_fails_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher_module, "LOOK_SECONDS", 0.01)
+    looks = 0
+
+    def unable(path: str) -> bytes:
+        nonlocal looks
+        looks += 1
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        async with running_log(tmp_path, Disk()) as (log, topics):
+            topic = await topics.create("t", 1, {})
+            monkeypatch.setattr(log.store, "get", unable)
+            flusher = Flusher(log, LOGGER, Metrics())
+            await until(lambda: looks > 1)
+            monkeypatch.undo()
+            other = TopicTable.open(log.store, "t", CLOCK)
+            other.claim({0: other.snapshot.epochs[0] + 1}, new_id())
+            await until(lambda: topic.state == "fenced")
+            await flusher.stop(10)
 
     asyncio.run(run())
