@@ -264,7 +264,7 @@ class Simulation:
                 last[lane] = offset
 
 
-@pytest.mark.rule("X2")
+@pytest.mark.rule("X2", "X3")
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from([0.0, 0.2, 0.6]), st.booleans())
 def test_each_record_is_decided_once_lands_once_and_in_order(
@@ -281,7 +281,7 @@ def test_each_record_is_decided_once_lands_once_and_in_order(
     assert failed == sum(value.startswith(b"bad") for value, *_ in simulation.records), "time was not over for any"
 
 
-@pytest.mark.rule("X3", "X4")
+@pytest.mark.rule("X4")
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from([500, 3_000]))
 @example(1223127738, 2, 3_000).via("a claim that got no answer arrives when nothing waits for it any more")
@@ -345,3 +345,26 @@ def test_nothing_is_sent_before_the_server_asked_for_it(retry_after_ms: int) -> 
     assert not simulation.air
     simulation.settle()
     simulation.check(grown=False)
+
+
+@pytest.mark.rule("X2")
+def test_nothing_flies_beside_a_request_that_was_placed_by_another_count() -> None:
+    simulation = Simulation(1, 2, linger_ms=0)
+    simulation.send()
+    for _ in range(4):
+        simulation.depart()
+        simulation.serve()
+        simulation.hear()
+    keys = {partition_of(key, 2): key for key in (b"k%d" % number for number in range(9))}
+    for key in keys.values():
+        simulation.outbox.accumulator.append(TOPIC, b"v", key, None, 0, None, 1_000, simulation.clock.monotonic)
+        simulation.depart()
+    late, refused = simulation.air
+    simulation.grow()
+    simulation.air.remove(refused)
+    simulation.outbox.arrive(refused, simulation.server.answer(refused.step.request))
+    for _ in range(3):
+        simulation.depart()
+    assert simulation.air == [late], "what was refused waits: the other may still land where the former count says"
+    simulation.settle()
+    assert sum(map(len, simulation.server.log)) == 3
