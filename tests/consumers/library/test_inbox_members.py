@@ -66,7 +66,8 @@ def test_a_static_member_comes_back_and_nothing_moves(url: str, topic: str) -> N
     callbacks = {f"on_{what}": told(what) for what in ("assigned", "revoked", "lost")}
     with Consumer(url, group=topic, topics=[topic], instance_id="b", **callbacks) as other:  # type: ignore[arg-type]
         first = static()
-        until(lambda: (other.poll(timeout_ms=20), first.poll(timeout_ms=20)) and len(first.assignment()) == 2)
+        both = (first, other)
+        until(lambda: [len(one.assignment()) for one in both if one.poll(timeout_ms=20) or True] == [2, 2])
         held, before = first.assignment(), list(events)
         first.close()
         second = static()

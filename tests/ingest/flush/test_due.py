@@ -62,8 +62,8 @@ def test_bytes_pins_and_age_each_suffice(item: Load, active: int) -> None:
         assert at == item.oldest_seconds
     elif item.awaited:
         assert at <= item.oldest_seconds + item.flush_ms / 1000
-        assert at <= item.oldest_seconds + max(AWAITED_SECONDS, active / FILES_PER_SECOND_BUDGET)
-    elif item.bytes >= EARLY_BYTES or item.hidden:
+        assert at <= item.oldest_seconds + max(item.pace.awaited_seconds, active / FILES_PER_SECOND_BUDGET)
+    elif item.bytes >= item.pace.early_bytes or item.hidden:
         assert at == item.oldest_seconds + item.flush_ms / 1000
     else:
         assert at >= item.oldest_seconds + item.flush_ms / 1000

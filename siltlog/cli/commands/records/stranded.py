@@ -195,7 +195,7 @@ def _publish(
     records = rows.drop_columns(["offset"] if keeps_partitions else ["offset", "partition"])
     producer_id = producer_of(file.mark(), target, keeps_partitions)
     with (
-        publication_of(session, target, acks, pace, producer_id, begun=begun) as publication,
+        publication_of(session, target, acks, pace, producer_id, begun=begun, stored=True) as publication,
         publish_progress(target, rows.num_rows) as show,
     ):
         if noted is None:
