@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import hcl2
 
-FOLDER = Path(__file__).parents[1] / "terraform"
+FOLDER = Path(__file__).parents[2] / "terraform"
 Statement = Mapping[str, Any]
 
 
