@@ -1,6 +1,6 @@
 """How long a large group takes to settle, and what it costs while nothing happens.
 
-Members are as API.md has them: heartbeats that wait over HTTP, one connection each, all in one process beside the
+Members do what a consumer does: heartbeats that wait over HTTP, one connection each, all in one process beside the
 server. A group has settled when every partition is held, nobody holds more than one more than another, and all of it is
 known to the members.
 """

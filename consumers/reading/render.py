@@ -104,7 +104,10 @@ class Record(msgspec.Struct, gc=False):
 
 
 def records(batches: Sequence[pa.RecordBatch], values: Values, topic: str | UnsetType = UNSET) -> list[Record]:
-    """The records of RECORD_SCHEMA batches, in order. `values` as API.md says."""
+    """Gives the records of RECORD_SCHEMA batches, in order.
+
+    With `values` `text` a value that is no text comes as base64; with `json` one that is JSON is embedded.
+    """
     if not batches:
         return []
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)

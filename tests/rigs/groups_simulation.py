@@ -157,7 +157,7 @@ class Tenure:
 
 @dataclass
 class Client:
-    """A consumer that does as API.md says. With `instance` it comes back under that, and another id."""
+    """A consumer that keeps to the interface. With `instance` it comes back under that, and another id."""
 
     name: str
     instance: str | None

@@ -1,4 +1,4 @@
-"""Groups on a real Valkey, one rule of DESIGN.md at a time."""
+"""Groups on a real Valkey, one rule of docs/design/groups.md at a time."""
 
 import asyncio
 import subprocess
