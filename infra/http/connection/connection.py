@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
-from siltlog.infra.http.connection.fast_path import FastPath, NoFastPath, Offer
+from siltlog.infra.http.connection.fast_path import Exchange, FastPath, NoFastPath
 from siltlog.infra.http.connection.gathering import LingeringTransport
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
 from siltlog.infra.http.door import Door
@@ -50,7 +50,10 @@ class Connection(HttpToolsProtocol):
         self.excess = False
         """It is one too many."""
         self._served = served
-        self._offer = Offer(served.fast_path, self)
+        self._fast_path = served.fast_path
+        self._taken: Exchange | None = None
+        """What the fast path has taken, while it is not known yet whether the request comes whole."""
+        self._content = b""
         self._upgrade: Upgrade | None = None
         self._body_came = False
         """A piece of a body was among what was read last."""
@@ -73,7 +76,7 @@ class Connection(HttpToolsProtocol):
         crowd, door, _ = self._served
         self.excess = crowd.joined(self)
         if self.excess:
-            self._offer = Offer(NoFastPath(), self)
+            self._fast_path = NoFastPath()
             self.app = door.refuse
             if crowd.excess > EXCESS_MAX:
                 self.refuse(crowd.full())
@@ -103,9 +106,15 @@ class Connection(HttpToolsProtocol):
             self._upgrade.socket.data_received(data)
         else:
             self._parse(data)
-            # Not all of a request came at once.
-            self._offer.read()
-        self._bound_head(len(data))
+            if self._taken is not None:
+                # Not all of a request came at once.
+                self._taken = None
+                self._take_long_way()
+        if self._in_head or (self.cycle is not None and self.cycle.more_body and not self._body_came):
+            self._bound_head(len(data))
+        else:
+            self._head_bytes = 0
+        self._body_came = False
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -119,32 +128,29 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(str(error))
 
     def _bound_head(self, nbytes: int) -> None:
-        if self._in_head or (self.cycle is not None and self.cycle.more_body and not self._body_came):
-            self._head_bytes += nbytes
-            if self._head_bytes > HEAD_BYTES_MAX:
-                self.refuse(
-                    problem(
-                        "request_too_large",
-                        f"the line and fields of a request are above the limit of {HEAD_BYTES_MAX} bytes",
-                        limit=HEAD_BYTES_MAX,
-                    )
+        self._head_bytes += nbytes
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self.refuse(
+                problem(
+                    "request_too_large",
+                    f"the line and fields of a request are above the limit of {HEAD_BYTES_MAX} bytes",
+                    limit=HEAD_BYTES_MAX,
                 )
-        else:
-            self._head_bytes = 0
-        self._body_came = False
-
-    # What the parser found.
+            )
 
     def on_headers_complete(self) -> None:
-        if (self.cycle is None or self.cycle.response_complete) and self._offer.head():
-            return
+        if self.cycle is None or self.cycle.response_complete:
+            self._taken = self._fast_path.taken(self)
+            if self._taken is not None:
+                return
         if not self._upgrade_offered:
             super().on_headers_complete()
             # The request's are complete. Fields that follow a chunked body are none of them (RFC 9110, section 6.5).
             self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        if self._offer.body(body):
+        if self._taken is not None:
+            self._content = self._content + body if self._content else body
             return
         self._body_came = True
         cycle = self.cycle
@@ -158,20 +164,28 @@ class Connection(HttpToolsProtocol):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        if self._offer.end() is None and not self._upgrade_offered:
+        exchange = self._taken
+        if exchange is not None:
+            self._taken = None
+            if exchange.suits(self._content):
+                content, self._content = self._content, b""
+                self.cycle = exchange  # type: ignore[assignment]
+                exchange.begin(content)
+                return
+            self._take_long_way()
+        if not self._upgrade_offered:
             # A field behind the body may have said so: the parser reads nothing more of this connection.
             self.cycle.keep_alive = self.cycle.keep_alive and self.parser.should_keep_alive()
             super().on_message_complete()
 
-    def take_long_way(self, content: bytes) -> None:
-        """Hands a request that nothing else answers to the application, with what has come of its body."""
+    def _take_long_way(self) -> None:
+        """Hands what the fast path had taken to the application, with what has come of its body."""
+        content, self._content = self._content, b""
         if not self._upgrade_offered:
             super().on_headers_complete()
             self.headers = []
         if content:
             self.on_body(content)
-
-    # Other protocols.
 
     @property
     def _upgrade_offered(self) -> bool:
