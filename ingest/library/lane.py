@@ -31,7 +31,6 @@ YOUNG_IN_FLIGHT_MAX = 2
 UNKNOWN_TOPIC_CODES = frozenset(("unknown_topic", "unknown_partition"))
 BAD_RECORD_CODES = frozenset(("invalid_record", "record_too_large"))
 CLAIMABLE_CODES = frozenset(("unknown_producer", "out_of_order_sequence"))
-NOT_OFFERED_CODES = frozenset(("not_found", "method_not_allowed", "http_404", "http_405"))
 Lookup = Literal["topic", "limits", "claim"]
 _log = logging.getLogger("siltlog.producer")
 _CLAIMED = msgspec.json.Decoder(Claimed)

@@ -67,10 +67,6 @@ class Comparison:
     repeated: int
     """read more than once"""
 
-    @property
-    def agree(self) -> bool:
-        return not (self.missing or self.unknown or self.altered)
-
 
 def compare(acknowledged: Ledger, read: Ledger) -> Comparison:
     """`read` in the order of reading. Repeats are allowed: a group delivers at least once."""
