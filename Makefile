@@ -23,7 +23,7 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test check bench clean lock java
+.PHONY: help setup demo notebook test check bench twins clean lock java
 .SUFFIXES:
 
 help: ## List the targets
@@ -52,6 +52,9 @@ check: $(PACKAGES) ## Check format, lint and types
 
 bench: $(PACKAGES) ## Measure speed and memory, each beside its limit
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+twins: $(PACKAGES) ## Make the synchronous modules anew of the asynchronous ones
+	@$(BIN)/python -m development.twins
 
 clean: ## Remove what the other targets made (downloaded jars stay)
 	@rm -rf $(VENV) silt-demo build dist spark-warehouse .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,3 +1,4 @@
+# Made of async_admin.py by `make twins`: change that one.
 """Topics, groups and the cluster, from Python."""
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +66,8 @@ class Admin:
 
     def offsets(self, topic: str, timestamp: TimeLike | None = None) -> list[Document]:
         """Gives each partition's bounds and, with `timestamp`, the lowest offset at or after it."""
-        partitions: list[Document] = self._run(calls.offsets(topic, timestamp))["partitions"]
+        reply = self._run(calls.offsets(topic, timestamp))
+        partitions: list[Document] = reply["partitions"]
         return partitions
 
     def delete_records(self, topic: str, partition: int, before_offset: int | Literal["latest"]) -> Document:

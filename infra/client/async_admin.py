@@ -1,4 +1,4 @@
-"""Topics, groups and the cluster, from asyncio: the calls of `Admin`."""
+"""Topics, groups and the cluster, from asyncio."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class AsyncAdmin:
     """Replies are the documents of the HTTP API. Shared by the tasks of one event loop.
 
-    Arguments and errors as for Admin.
+    A call is tried again for `retry_timeout_ms` while the server cannot be reached or says that it will pass.
     """
 
     def __init__(
