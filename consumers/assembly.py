@@ -22,7 +22,6 @@ from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.streams import Streams
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
@@ -142,13 +141,12 @@ class Push:
         fetcher: Fetcher,
         groups: Groups,
         nacks: Nacks,
-        in_flight: InFlight,
         logger: Logger,
         metrics: Metrics,
     ) -> None:
         self.streams = streams = Streams()
-        self.tails = Tails(log, fetcher, streams, in_flight, logger)
-        self.sockets = Sockets(log, fetcher, groups, nacks, streams, Connected(), in_flight, logger)
+        self.tails = Tails(log, fetcher, streams, logger)
+        self.sockets = Sockets(log, fetcher, groups, nacks, streams, Connected(), logger)
         metrics.gauge(names.METRIC_STREAMS, "Open event streams and WebSockets", lambda: len(streams))
         metrics.totals(
             names.METRIC_STREAM_RECORDS, "Records sent to streams and WebSockets", "kind", streams.records.items

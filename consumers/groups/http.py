@@ -21,6 +21,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
     FILTERED,
     GROUP,
@@ -147,7 +148,8 @@ class GroupsHttp:
         body.wait_ms = min(body.wait_ms, self._limits.wait_ms)
         body.max_records = min(body.max_records, self._limits.records)
         body.max_bytes = min(body.max_bytes, self._limits.bytes)
-        generation, result = await self._polls.poll(_name(request, "group"), _name(request, "member"), body)
+        group, member = _name(request, "group"), _name(request, "member")
+        generation, result = await self._polls.poll(group, member, body, held_of(request.scope))
 
         def rendered() -> bytes:
             return _JSON.encode({"generation": generation, **result.document()})

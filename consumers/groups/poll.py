@@ -8,6 +8,7 @@ from siltlog.consumers.groups.messages import Membership, PollRequest
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, FetchResult
 from siltlog.infra.errors import problem
+from siltlog.infra.http.memory import Held
 
 FETCH_BYTES_MAX = 64 * 1024 * 1024
 FETCH_RECORDS_MAX = 1_000_000
@@ -20,7 +21,9 @@ class GroupPoll:
         self._groups = groups
         self._fetcher = fetcher
 
-    async def poll(self, group: str, member: str, request: PollRequest) -> tuple[int, FetchResult]:
+    async def poll(
+        self, group: str, member: str, request: PollRequest, held: Held | None = None
+    ) -> tuple[int, FetchResult]:
         """The generation to send next time, and records from the committed offsets on.
 
         Waits for records or for a change of what the member may read, whichever comes first; not at all while the
@@ -33,15 +36,15 @@ class GroupPoll:
             told = await self._groups.beat(group, member, request, poll=True, commits=request.commit)
             waiter.told(told.generation)
             wait_ms = 0 if told.releasing else int(told.wait_s(request.wait_ms) * 1000)
-            result = await self._fetch_or_change(told, request, wait_ms, waiter)
+            result = await self._fetch_or_change(told, request, wait_ms, waiter, held)
             if result is None:
                 again = PollRequest(generation=request.generation, topics=request.topics)
                 again.topic_pattern = request.topic_pattern
                 told = await self._groups.beat(group, member, again, poll=True)
-                result = await self._fetch(told, request, 0)
+                result = await self._fetch(told, request, 0, held)
             return told.generation, result
 
-    async def _fetch(self, told: Membership, request: PollRequest, wait_ms: int) -> FetchResult:
+    async def _fetch(self, told: Membership, request: PollRequest, wait_ms: int, held: Held | None) -> FetchResult:
         positions = [
             FetchPosition(key.topic, key.partition, offset, topic_id=key.topic_id)
             for key, offset in told.assignment or ()
@@ -54,17 +57,18 @@ class GroupPoll:
             wait_ms=wait_ms,
             isolation="wal",
             values=request.values,
+            held=held,
         )
 
     async def _fetch_or_change(
-        self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter
+        self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter, held: Held | None
     ) -> FetchResult | None:
         """Returns None when what the member may read changed before there was a record."""
         if wait_ms == 0:
-            return await self._fetch(told, request, 0)
+            return await self._fetch(told, request, 0, held)
         if not told.assignment:
-            return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0)
-        fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms))
+            return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0, held)
+        fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms, held))
         changing: asyncio.Task[Any] = asyncio.ensure_future(waiter.changed())
         try:
             await asyncio.wait((fetching, changing), return_when=asyncio.FIRST_COMPLETED)

@@ -22,7 +22,7 @@ from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.media import chosen_media
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import Held, held_of
 from siltlog.infra.http.operations import (
     TEXT,
     TOPIC,
@@ -56,13 +56,10 @@ id: AQ
 
 
 class Tails:
-    def __init__(
-        self, log: LogView, fetcher: Fetcher, streams: Streams, in_flight: InFlight | None, logger: Logger
-    ) -> None:
+    def __init__(self, log: LogView, fetcher: Fetcher, streams: Streams, logger: Logger) -> None:
         self.log = log
         self.fetcher = fetcher
         self.streams = streams
-        self.in_flight = in_flight
         self.logger = logger
 
     @operation(
@@ -108,18 +105,19 @@ class _Events(Response):
         tails = self._tails
         with tails.streams.opened("events") as stream:
             scope["state"][STREAM] = stream
-            tail = Tail(tails.log, tails.fetcher, self._asked, stream.wake)
+            held = held_of(scope)
+            tail = Tail(tails.log, tails.fetcher, self._asked, stream.wake, held)
             listening = asyncio.create_task(_until_gone(receive, stream))
             try:
                 await send(start)
                 await send(_body(b"%b\n%b" % (retry_field(RETRY_MS), _id_alone(tail))))
-                await self._run(tail, stream, send, scope["state"].get("request_id"))
+                await self._run(tail, stream, held, send, scope["state"].get("request_id"))
                 await send(_body(b"", more=False))
             finally:
                 tail.feed.close()
                 listening.cancel()
 
-    async def _run(self, tail: Tail, stream: Stream, send: Send, request_id: str | None) -> None:
+    async def _run(self, tail: Tail, stream: Stream, held: Held | None, send: Send, request_id: str | None) -> None:
         """Sends records until the stream ends, or one of its partitions has a problem."""
         while not stream.ended:
             try:
@@ -142,8 +140,8 @@ class _Events(Response):
                 # Once more, with nothing: what was sent may be forgotten when this returns.
                 await send(_body(b""))
                 stream.sent(sum(part.records for part in found))
-            if self._tails.in_flight is not None:
-                self._tails.in_flight.let_go()
+            if held is not None:
+                held.release()
             if tail.feed.ready:
                 # Looking for some among many must not keep others waiting.
                 await asyncio.sleep(0)

@@ -15,6 +15,7 @@ from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, PartitionFet
 from siltlog.consumers.reading.reader import Isolation, visible_end
 from siltlog.consumers.view import LogView, PartitionView
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.http.memory import Held
 
 READ_RECORDS_MAX = 500
 READ_BYTES_MAX = 256 * 1024
@@ -74,12 +75,15 @@ class Feed:
         *,
         wanted: RecordFilter,
         isolation: Isolation,
+        held: Held | None,
     ) -> None:
+        """What is read is counted in `held`, until whoever sends it releases that."""
         self._log = log
         self._fetcher = fetcher
         self._wake = wake
         self._wanted = wanted
         self._isolation = isolation
+        self._held = held
         self._offsets: dict[Key, int] = {}
         self._watched: dict[Key, tuple[PartitionView, Callable[[], None]]] = {}
         self._ready: dict[Key, None] = {}
@@ -134,6 +138,7 @@ class Feed:
             min_bytes=1,
             wait_ms=0,
             isolation=self._isolation,
+            held=self._held,
         )
         found = self._taken(((keys[index], result.partitions[index]) for index in result.order), records_max)
         if not found:

@@ -31,7 +31,7 @@ from siltlog.consumers.reading.render import Values
 from siltlog.consumers.view import LogView
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
 from siltlog.infra.http.connection.web_socket import WebSocket, problem_message
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import Stream
 from siltlog.infra.telemetry import Logger
 
@@ -97,11 +97,11 @@ class GroupSocket(Session):
         nacks: Nacks,
         log: LogView,
         fetcher: Fetcher,
-        in_flight: InFlight | None,
+        held: Held | None,
         logger: Logger,
     ) -> None:
-        super().__init__(socket, stream, joining.values, in_flight, logger)
-        self.feed = Feed(log, fetcher, stream.wake, wanted=RecordFilter(), isolation="wal")
+        super().__init__(socket, stream, joining.values, held, logger)
+        self.feed = Feed(log, fetcher, stream.wake, wanted=RecordFilter(), isolation="wal", held=held)
         self.group, self.member = self.name = joining.group, joining.member
         self._joining = joining
         self._log = log

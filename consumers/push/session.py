@@ -8,7 +8,7 @@ from siltlog.consumers.push.messages import Commit, Credit, Nack, Release, recor
 from siltlog.consumers.reading.render import Values
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.connection.web_socket import AWAY, REFUSED, TOO_SLOW, WebSocket
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, Stream
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.telemetry import Logger
@@ -19,9 +19,7 @@ class Session(abc.ABC):
 
     in_group: bool
 
-    def __init__(
-        self, socket: WebSocket, stream: Stream, values: Values, in_flight: InFlight | None, logger: Logger
-    ) -> None:
+    def __init__(self, socket: WebSocket, stream: Stream, values: Values, held: Held | None, logger: Logger) -> None:
         self.socket = socket
         self.stream = stream
         self.credit = 0
@@ -29,7 +27,7 @@ class Session(abc.ABC):
         self._holds = False
         """Memory of records that the client has not taken yet."""
         self._values = values
-        self._in_flight = in_flight
+        self._memory = held
         self._logger = logger
         socket.wake = stream.wake
 
@@ -107,8 +105,8 @@ class Session(abc.ABC):
 
     def _let_go(self) -> None:
         self._holds = False
-        if self._in_flight is not None:
-            self._in_flight.let_go()
+        if self._memory is not None:
+            self._memory.release()
 
     async def _message(self, found: list[Found]) -> bytes:
         cursor = self.cursor()

@@ -29,7 +29,7 @@ from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.connection.web_socket import REFUSED, UPGRADE, WebSocket
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import Held, held_of
 from siltlog.infra.http.operations import (
     GROUP,
     IN_BODY,
@@ -67,11 +67,11 @@ class TopicSocket(Session):
         log: LogView,
         fetcher: Fetcher,
         request: TailRequest,
-        in_flight: InFlight | None,
+        held: Held | None,
         logger: Logger,
     ) -> None:
-        super().__init__(socket, stream, request.values, in_flight, logger)
-        self._tail = Tail(log, fetcher, request, stream.wake)
+        super().__init__(socket, stream, request.values, held, logger)
+        self._tail = Tail(log, fetcher, request, stream.wake, held)
         self._told = False
         self.feed = self._tail.feed
 
@@ -105,7 +105,6 @@ class Sockets:
     nacks: Nacks
     streams: Streams
     connected: Connected
-    in_flight: InFlight | None
     logger: Logger
 
     @operation(
@@ -128,7 +127,8 @@ class Sockets:
         asked = await tail_request(self.log, self.fetcher, request.path_params["topic"], query)
 
         async def talk(socket: WebSocket, stream: Stream) -> None:
-            await TopicSocket(socket, stream, self.log, self.fetcher, asked, self.in_flight, self.logger).run()
+            held = held_of(request.scope)
+            await TopicSocket(socket, stream, self.log, self.fetcher, asked, held, self.logger).run()
 
         return self._opening(request, "topic_socket", talk)
 
@@ -187,7 +187,7 @@ class Sockets:
                 nacks=self.nacks,
                 log=self.log,
                 fetcher=self.fetcher,
-                in_flight=self.in_flight,
+                held=held_of(request.scope),
                 logger=self.logger,
             )
             self.connected.put(session)

@@ -15,6 +15,7 @@ from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, check_range,
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.memory import Held
 from siltlog.infra.http.operations import TIME, TOPIC_ID, choice, in_query
 from siltlog.infra.http.query import Query
 from siltlog.infra.limits import whole_number
@@ -188,9 +189,11 @@ async def tail_request(
 class Tail:
     """One tail that is read. Used by one task."""
 
-    def __init__(self, log: LogView, fetcher: Fetcher, request: TailRequest, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, log: LogView, fetcher: Fetcher, request: TailRequest, wake: Callable[[], None], held: Held | None
+    ) -> None:
         self.request = request
-        self.feed = Feed(log, fetcher, wake, wanted=request.wanted, isolation=request.isolation)
+        self.feed = Feed(log, fetcher, wake, wanted=request.wanted, isolation=request.isolation, held=held)
         self._topic = request.topic
         self._told: dict[int, int] = {}
         for partition, offset in request.offsets.items():

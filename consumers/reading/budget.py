@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.infra.http.memory import SMALL_BYTES, InFlight
+from siltlog.infra.http.memory import SMALL_BYTES, Held
 
 RECORD_BYTES = 20
 """Bytes that a record counts beside its key, value and headers, for its partition, offset and timestamp."""
@@ -48,9 +48,9 @@ class Budget:
     The first record of a reply is always taken, whatever it weighs: a reader must be able to go on.
     """
 
-    def __init__(self, max_records: int, max_bytes: int, in_flight: InFlight | None = None) -> None:
-        """Counts what is taken in `in_flight` too: where that is nearly full, a reply has less in it."""
-        self._in_flight = in_flight
+    def __init__(self, max_records: int, max_bytes: int, held: Held | None = None) -> None:
+        """Counts what is taken in `held` too: where memory is nearly full, a reply has less in it."""
+        self._held = held
         self.records_left = max_records
         self.bytes_left = max_bytes
         self.bytes_taken = 0
@@ -69,15 +69,15 @@ class Budget:
         if ends is None:
             ends = record_ends(batch)
         room = self.bytes_left if share.bytes_left is None else min(share.bytes_left, self.bytes_left)
-        if self._in_flight is not None:
-            room = min(room, max(self._in_flight.room(), SMALL_BYTES) // REPLY_COPIES)
+        if self._held is not None:
+            room = min(room, max(self._held.room(), SMALL_BYTES) // REPLY_COPIES)
         share_is_less = share.bytes_left is not None and room == share.bytes_left < self.bytes_left
         count = min(int(np.searchsorted(ends, room, side="right")), wanted)
         if count == 0 and (self.bytes_taken == 0 or (share.bytes_taken == 0 and ends[0] <= self.bytes_left)):
             count = 1
         nbytes = int(ends[count - 1]) if count else 0
-        if self._in_flight is not None:
-            self._in_flight.take(nbytes * REPLY_COPIES)
+        if self._held is not None:
+            self._held.take(nbytes * REPLY_COPIES)
         self.records_left -= count
         self.bytes_left -= nbytes
         self.bytes_taken += nbytes

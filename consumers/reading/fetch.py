@@ -19,7 +19,7 @@ from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.errors import SiltlogError, problem, problem_document
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import Held
 from siltlog.infra.records import Bounds
 
 GOLDEN_RATIO = 0.6180339887498949
@@ -102,9 +102,8 @@ class FetchResult:
 class Fetcher:
     """Serves fetches from a log. Used on one event loop."""
 
-    def __init__(self, log: LogView, row_groups: RowGroups, in_flight: InFlight | None = None) -> None:
+    def __init__(self, log: LogView, row_groups: RowGroups) -> None:
         self._log = log
-        self._in_flight = in_flight
         self.lookup = Lookup(log.store, row_groups)
         self._reader = Reader(row_groups)
         self._turn = 0.0
@@ -124,12 +123,14 @@ class Fetcher:
         wait_ms: int,
         isolation: str = "wal",
         values: str = "text",
+        held: Held | None = None,
     ) -> FetchResult:
         """Reads until `min_bytes` are there, a partition has a problem, or `wait_ms` are over.
 
-        Problems of one partition are in its part of the result. Limits are the caller's to cut.
+        Problems of one partition are in its part of the result. Limits are the caller's to cut. What is read is counted
+        in `held`; reads of the server itself are no reply, and give none.
         """
-        budget = Budget(max_records, max_bytes, self._in_flight)
+        budget = Budget(max_records, max_bytes, held)
         parts = [PartitionFetch(at, at.offset, Share(at.max_bytes)) for at in positions]
         first = self._first_of(len(parts))
         order = [*range(first, len(parts)), *range(first)]

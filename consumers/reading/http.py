@@ -20,6 +20,7 @@ from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.errors import OffsetOutOfRange, problem
 from siltlog.infra.http.media import chosen_media
+from siltlog.infra.http.memory import Held, held_of
 from siltlog.infra.http.operations import (
     ANYTHING,
     IN_BODY,
@@ -195,7 +196,7 @@ class ReadsHttp:
         values = cast(Values, query.choice("values", VALUES, "text"))
         lines = query.choice("lines", ("record", "value"), "record")
         topic, view = self._find(request, query)
-        part = await self._read(query, media, topic, view, isolation)
+        part = await self._read(query, media, topic, view, isolation, held_of(request.scope))
         bounds = {"next_offset": part.next_offset, **(part.bounds._asdict() if part.bounds else {})}
         headers = {} if media == names.MEDIA_JSON else {_BOUND_HEADERS[name]: str(at) for name, at in bounds.items()}
 
@@ -213,7 +214,13 @@ class ReadsHttp:
         return await read_reply(request, await _maybe_on_thread([part], rendered), media, headers)
 
     async def _read(
-        self, query: Query, media: str, topic: TopicView, view: PartitionView, isolation: Isolation
+        self,
+        query: Query,
+        media: str,
+        topic: TopicView,
+        view: PartitionView,
+        isolation: Isolation,
+        held: Held | None,
     ) -> PartitionFetch:
         limits = self._limits
         defaults = _BY_MEDIA[media]
@@ -230,6 +237,7 @@ class ReadsHttp:
                 min_bytes=min_bytes,
                 wait_ms=wait_ms,
                 isolation=isolation,
+                held=held,
             )
             part = result.partitions[0]
             asked = query.text("offset", "earliest")
@@ -297,6 +305,7 @@ class ReadsHttp:
             wait_ms=min(body.wait_ms, limits.wait_ms),
             isolation=body.isolation,
             values=body.values,
+            held=held_of(request.scope),
         )
 
         def rendered() -> Sequence[Piece]:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.header_fields import told_apart
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import HELD, InFlight
 from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
 from siltlog.infra.telemetry import Logger, Metrics
 
@@ -100,8 +100,8 @@ class Door:
             headers = dict(scope["headers"])
         request_id = self._request_id(headers)
         caller = Caller(headers.get(b"host", b""), scope["scheme"], headers.get(b"origin"))
-        # Also a refusal can be read by the page that is told it.
-        extra = [(_REQUEST_ID, request_id.encode()), *self._cors_fields(caller)]
+        extra = [(_REQUEST_ID, request_id.encode())]
+        grant: Grant | None = None
         started = False
         replies = self.replies
 
@@ -116,7 +116,8 @@ class Door:
                 replies[status] = replies.get(status, 0) + 1
             await send(message)
 
-        scope["state"] = {"request_id": request_id, BODIES: self._bodies}
+        held = self._in_flight.hold()
+        scope["state"] = {"request_id": request_id, BODIES: self._bodies, HELD: held}
         # Starlette then raises for an unknown method rather than reply in its own words.
         scope["app"] = self
         self.in_flight += 1
@@ -124,6 +125,7 @@ class Door:
             if repeated is not None:
                 raise repeated
             grant = self.admit(caller)
+            extra += grant.fields
             preflight = grant.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
             if preflight:
                 app = _preflight(headers)
@@ -132,6 +134,9 @@ class Door:
             if started:
                 # The reply is cut off; its reader sees a broken connection rather than half an answer.
                 raise
+            if grant is None:
+                # Also a refusal can be read by the page that is told it.
+                extra += self._cors_fields(caller)
             refusal = self.refusal(error, scope["method"], scope["path"], request_id)
             reply = problem_reply(refusal, request_id)
             if refusal.retry_after_ms is not None and _is_event_source(scope, headers):
@@ -143,7 +148,7 @@ class Door:
             await reply(scope, receive, send_with_id)
         finally:
             self.in_flight -= 1
-            self._in_flight.let_go()
+            held.release()
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(_REQUEST_ID)

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.coding import CODINGS, Inflater, request_coding
-from siltlog.infra.http.memory import STALL_SECONDS, InFlight
+from siltlog.infra.http.memory import STALL_SECONDS, Held, InFlight, held_of
 from siltlog.infra.limits import malformed_json, too_large
 
 T = TypeVar("T")
@@ -135,14 +135,14 @@ def encode_json(document: Any) -> bytes:
 class BodyReader:
     """Reads whole bodies of at most `bytes_max`, each within `timeout_ms`.
 
-    What they take is counted in `in_flight`, until the request lets go of it. One timer looks after all that are being
-    read: a timer each would cost a small publish a tenth of its time.
+    What they take is counted in what the request holds, where that is given. When there is no room in `in_flight`,
+    those that stand still are given up. One timer looks after all that are being read: a timer each would cost a small
+    publish a tenth of its time.
     """
 
     def __init__(self, bytes_max: int, timeout_ms: int = BODY_TIMEOUT_MS, in_flight: InFlight | None = None) -> None:
         self._bytes_max = bytes_max
         self._timeout_ms = timeout_ms
-        self._in_flight = in_flight
         self._ends: dict[asyncio.Task[Any], float] = {}
         self._progress: dict[asyncio.Task[Any], float] = {}
         """When the last PROGRESS_BYTES of each body in several parts had come."""
@@ -152,7 +152,7 @@ class BodyReader:
         self._second_look: asyncio.TimerHandle | None = None
         self._inflater = Inflater()
         if in_flight is not None:
-            in_flight.on_full.append(self._give_up_stalled)
+            in_flight.when_full(self._give_up_stalled)
 
     def close(self, refusal: SiltlogError) -> None:
         """Refuses every body from now on with `refusal`, also those that are being received."""
@@ -160,12 +160,9 @@ class BodyReader:
         for task in self._ends:
             self._give_up(task, refusal)
 
-    def done(self) -> None:
-        """Stops counting what the current request read: it is no longer needed, or counted elsewhere."""
-        if self._in_flight is not None:
-            self._in_flight.let_go()
-
-    async def read(self, receive: Receive, content_length: str, bytes_max: int | None = None) -> bytes:
+    async def read(
+        self, receive: Receive, content_length: str, held: Held | None = None, bytes_max: int | None = None
+    ) -> bytes:
         """Refuses a body above the limit as soon as it is known to be, and one that takes too long (408).
 
         `bytes_max` is a limit of this request alone.
@@ -179,7 +176,7 @@ class BodyReader:
         assert task is not None
         self._watch(task)
         try:
-            return await self._read(receive, task, limit)
+            return await self._read(receive, task, held, limit)
         except asyncio.CancelledError:
             given_up = self._given_up.pop(task, None)
             if given_up is None:
@@ -190,7 +187,7 @@ class BodyReader:
             del self._ends[task]
             self._progress.pop(task, None)
 
-    async def _read(self, receive: Receive, task: "asyncio.Task[Any]", limit: int) -> bytes:
+    async def _read(self, receive: Receive, task: "asyncio.Task[Any]", held: Held | None, limit: int) -> bytes:
         chunks: list[bytes] = []
         size = noted = 0
         while True:
@@ -201,8 +198,8 @@ class BodyReader:
             size += len(chunk)
             if size > limit:
                 raise too_large(limit)
-            if self._in_flight is not None:
-                self._in_flight.take(len(chunk))
+            if held is not None:
+                held.take(len(chunk))
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -210,11 +207,11 @@ class BodyReader:
                 noted = size
                 self._progress[task] = asyncio.get_running_loop().time()
 
-    async def inflated(self, body: bytes, coding: str, bytes_max: int | None = None) -> bytes:
+    async def inflated(self, body: bytes, coding: str, held: Held | None = None, bytes_max: int | None = None) -> bytes:
         """A body that was read, without its content coding: what it becomes counts as if it had been sent so."""
         content = await self._inflater.inflated(body, coding, bytes_max or self._bytes_max)
-        if self._in_flight is not None:
-            self._in_flight.take(len(content))
+        if held is not None:
+            held.take(len(content))
         return content
 
     def _watch(self, task: "asyncio.Task[Any]") -> None:
@@ -260,8 +257,9 @@ async def body_of(request: Request, bytes_max: int) -> bytes:
     """
     reader: BodyReader = request.scope.get("state", {}).get(BODIES) or BodyReader(bytes_max)
     coding = request_coding(request.headers.get("content-encoding", ""))
-    body = await reader.read(request.receive, request.headers.get("content-length", ""), bytes_max)
-    return await reader.inflated(body, coding, bytes_max) if coding else body
+    held = held_of(request.scope)
+    body = await reader.read(request.receive, request.headers.get("content-length", ""), held, bytes_max)
+    return await reader.inflated(body, coding, held, bytes_max) if coding else body
 
 
 def too_slow(detail: str) -> SiltlogError:

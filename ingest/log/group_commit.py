@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import Held, InFlight
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.records.batch import LogBatch
 from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
@@ -21,6 +21,7 @@ CONTROL_TOPIC = bytes(16)
 
 @dataclass(slots=True)
 class Group:
+    held: Held
     partitions: dict[PartitionLog, None] = field(default_factory=dict)
     controls: list[bytes] = field(default_factory=list)
     done: list[asyncio.Future[None]] = field(default_factory=list)
@@ -47,7 +48,7 @@ class GroupCommit:
         self._on_group = on_group
         self._in_flight = in_flight
         self._loop = asyncio.get_running_loop()
-        self._open = Group()
+        self._open = Group(in_flight.hold())
         self._sealed: deque[Group] = deque()
         self._under_way: Group | None = None
         self._scheduled = False
@@ -57,7 +58,7 @@ class GroupCommit:
         """Says that `partition` has pending records of about `nbytes`."""
         self._open.partitions[partition] = None
         self._open.nbytes += nbytes
-        self._in_flight.add(nbytes)
+        self._open.held.add(nbytes)
 
     def add_control(self, payload: bytes) -> None:
         """Adds an entry for the recovery to read: a claim, a flush."""
@@ -81,7 +82,7 @@ class GroupCommit:
         return future
 
     def _seal(self) -> None:
-        group, self._open = self._open, Group()
+        group, self._open = self._open, Group(self._in_flight.hold())
         for topic in {partition.topic: None for partition in group.partitions}:
             topic.move_sticky()
         for partition in group.partitions:
@@ -130,7 +131,7 @@ class GroupCommit:
         group, self._under_way = self._under_way, None
         assert group is not None
         now = self._clock.monotonic()
-        self._in_flight.done(group.nbytes)
+        group.held.release()
         # In this order: the high watermark moves, waiting fetches wake, the acks go out.
         for (partition, batch), frame in zip(group.batches, locations, strict=False):
             partition.synced(batch, frame, now)

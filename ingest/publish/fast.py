@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from siltlog.infra import names
 from siltlog.infra.http.door import Door
-from siltlog.infra.http.memory import SMALL_BYTES, InFlight
+from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.infra.limits import PARTITION_MAX
 from siltlog.ingest.log.topic import TopicLog
@@ -166,8 +166,8 @@ class Exchange:
         "_all",
         "_connection",
         "_headers",
+        "_held",
         "_media",
-        "_nbytes",
         "_partition",
         "_path",
         "_published",
@@ -207,7 +207,7 @@ class Exchange:
         self._media = media
         self._headers = headers
         self._path = connection.url
-        self._nbytes = 0
+        self._held: Held
         self._published: Published
         self._request_id = ""
 
@@ -218,12 +218,11 @@ class Exchange:
         """The whole request is here: appends it. Never raises."""
         publishes = self._all
         self._request_id = publishes.door.next_request_id()
-        self._nbytes = len(content)
+        self._held = publishes.in_flight.hold()
         publishes.begun(self)
         try:
-            publishes.in_flight.admit(self._nbytes)
+            self._held.take(len(content))
         except Exception as error:
-            self._nbytes = 0
             self.refuse(error)
             return
         try:
@@ -284,7 +283,7 @@ class Exchange:
     def _end(self, reply: bytes) -> None:
         connection = self._connection
         self.response_complete = True
-        self._all.in_flight.leave(self._nbytes)
+        self._held.release()
         self._all.ended(self)
         if self.disconnected:
             return

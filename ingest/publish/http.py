@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
+from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
     ANYTHING,
     TEXT,
@@ -183,9 +184,10 @@ class Publish:
         asked = _acks(query)
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
         topic = self._publishing.topic(request.path_params["topic"])
-        content = await self._bodies.read(request.receive, headers.get("content-length", ""))
+        held = held_of(request.scope)
+        content = await self._bodies.read(request.receive, headers.get("content-length", ""), held)
         if coding:
-            content = await self._bodies.inflated(content, coding)
+            content = await self._bodies.inflated(content, coding, held)
         body = await self._parser.parsed(media, content, request.scope["headers"], query)
         if "partition" in query:
             fix_partition(body, query.integer("partition", 0, maximum=PARTITION_MAX))
@@ -195,7 +197,9 @@ class Publish:
             header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
         )
         published = await self._publishing.append(topic, body, by, asked, timeout_ms)
-        self._bodies.done()
+        if held is not None:
+            # What it read is no longer needed, or counted with its group commit.
+            held.release()
         return publish_reply(await self._publishing.acknowledged(published, timeout_ms))
 
 

@@ -221,14 +221,12 @@ class _Server:
         row_groups: RowGroups,
     ) -> None:
         settings = self.settings
-        fetcher = Fetcher(log, row_groups, self._in_flight)
-        # What it reads is no reply: it is not counted among them.
-        own_reads = Fetcher(log, row_groups)
-        dead_letters = coordination.dead_letters(own_reads, system, self.metrics)
-        push = Push(log, fetcher, coordination.groups, dead_letters, self._in_flight, self.logger, self.metrics)
+        fetcher = Fetcher(log, row_groups)
+        dead_letters = coordination.dead_letters(fetcher, system, self.metrics)
+        push = Push(log, fetcher, coordination.groups, dead_letters, self.logger, self.metrics)
         limits = ReadLimits(request_bytes=min(settings.request_bytes, FETCH_BODY_BYTES_MAX))
         store_watch = StoreWatch(log.store, self.clock)
-        jobs = JobLog(log, own_reads, system, self._cluster_id, self.logger, self.metrics)
+        jobs = JobLog(log, fetcher, system, self._cluster_id, self.logger, self.metrics)
         node = NodeHttp(log, self.metrics, settings, url, coordination, limits, self._cluster_id, store_watch)
         bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, self._in_flight)
         publish = Publish(publishing, bodies, settings.request_bytes)
@@ -239,7 +237,7 @@ class _Server:
             ProducersHttp(log, flusher.states),
             RecordsHttp(log, LogStarts(log, flusher.states, flusher.wake, self.logger)),
             coordination.http(fetcher, limits),
-            DeadLettersHttp(dead_letters, Replay(log, own_reads, system, self.clock)),
+            DeadLettersHttp(dead_letters, Replay(log, fetcher, system, self.clock)),
             push.tails,
             push.sockets,
             JobsHttp(jobs, log.store, self.clock),

@@ -44,7 +44,7 @@ class Connections:
         self._pressed = False
         self._logger = logger
         self._clock = clock
-        in_flight.on_full.append(self._press)
+        in_flight.when_full(self._press)
 
     def protocol(self, **kwargs: Any) -> Connection:
         """Makes the protocol of one connection; uvicorn calls it for each."""

@@ -1,6 +1,7 @@
 """Groups over HTTP, from a real server: topics, records, Valkey and all."""
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -37,6 +38,13 @@ class Api:
         assert status >= 400, document
         assert document["status"] == status and document["detail"] and document["type"].endswith(document["error_code"])
         return status, document["error_code"]
+
+    def server_metrics(self) -> dict[str, float]:
+        """The metrics without labels."""
+        lines = self._http.request("GET", self.server.url + "/metrics").data.decode().splitlines()
+        return {
+            name: float(value) for name, value in (line.split() for line in lines if line[0] != "#" and "{" not in line)
+        }
 
     def topic(self, name: str, partitions: int, records: int) -> None:
         self.ok("POST", "/v1/topics", {"name": name, "partitions": partitions})
@@ -226,3 +234,18 @@ def test_a_killed_server_takes_its_groups_up_again(api: Api) -> None:
     assert again["assignment"] is None and again["generation"] == told["generation"]
     body["offsets"][0]["offset"] = 5
     assert api.call("PUT", "/v1/groups/kept/offsets", body)[0] == 204
+
+
+@pytest.mark.rule("P5")
+def test_what_a_poll_has_waited_for_holds_no_memory_once_it_is_answered(api: Api) -> None:
+    api.topic("waited", 1, 1)
+    told = api.ok("POST", "/v1/groups/waiting/members/a/poll", {"topics": ["waited"]})
+    asked = {"generation": told["generation"], "topics": ["waited"], "wait_ms": 10_000}
+    asked["commit"] = [{"topic": "waited", "partition": 0, "offset": 1}]
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(api.ok, "POST", "/v1/groups/waiting/members/a/poll", asked)
+        time.sleep(0.3)
+        api.ok("POST", "/v1/topics/waited/records", {"records": [{"value": "x" * 50_000}]})
+        assert len(waiting.result()["records"]) == 1
+    metrics = api.server_metrics()
+    assert metrics[names.METRIC_IN_FLIGHT_BYTES] < 50_000

@@ -28,7 +28,7 @@ class Bench:
 
     def feed(self, wanted: RecordFilter | None = None, isolation: Isolation = "wal") -> Feed:
         fetcher = Fetcher(self.log, self.row_groups)
-        return Feed(self.log, fetcher, self.wake, wanted=wanted or RecordFilter(), isolation=isolation)
+        return Feed(self.log, fetcher, self.wake, wanted=wanted or RecordFilter(), isolation=isolation, held=None)
 
     def wake(self) -> None:
         self.woken += 1

@@ -26,9 +26,10 @@ def test_it_is_never_above_its_bound_and_all_comes_back(requests: list[list[int]
 
         async def request(parts: list[int]) -> int:
             held = 0
+            account = in_flight.hold()
             try:
                 for part in parts:
-                    in_flight.take(part)
+                    account.take(part)
                     held += part
                     # A large one never takes what is kept for small ones.
                     assert in_flight.used_bytes <= (BOUND if held <= SMALL_BYTES else BOUND * LARGE_SHARE)
@@ -36,8 +37,8 @@ def test_it_is_never_above_its_bound_and_all_comes_back(requests: list[list[int]
                         await asyncio.sleep(0)
                 return held
             finally:
-                in_flight.let_go()
-                in_flight.let_go()
+                account.release()
+                account.release()
 
         outcomes = await asyncio.gather(*map(request, requests), return_exceptions=True)
         for parts, outcome in zip(requests, outcomes, strict=True):
@@ -55,12 +56,14 @@ def test_it_is_never_above_its_bound_and_all_comes_back(requests: list[list[int]
 def test_what_outlives_its_request_keeps_others_out() -> None:
     async def run() -> None:
         in_flight = InFlight(BOUND, SystemClock())
-        in_flight.add(BOUND)
+        outlives, request = in_flight.hold(), in_flight.hold()
+        outlives.add(BOUND)
         with pytest.raises(Unavailable):
-            in_flight.take(1)
-        assert in_flight.room() == 0
-        in_flight.done(BOUND)
-        in_flight.take(1)
+            request.take(1)
+        assert request.room() == 0
+        outlives.release()
+        request.take(1)
+        assert in_flight.used_bytes == 1
 
     asyncio.run(run())
 
@@ -83,10 +86,11 @@ def test_bodies_that_stand_still_make_room_for_others() -> None:
                 await asyncio.sleep(pause_seconds)
                 return {"type": "http.request", "body": b"x" * abs(part), "more_body": part > 0}
 
+            held = in_flight.hold()
             try:
-                return len(await bodies.read(receive, ""))
+                return len(await bodies.read(receive, "", held))
             finally:
-                bodies.done()
+                held.release()
 
         large = BOUND // 2
         stalled = asyncio.create_task(one([large], 0.0))

@@ -181,12 +181,12 @@ def test_a_cancelled_request_stays_cancelled() -> None:
 def test_what_a_body_inflates_to_is_counted() -> None:
     async def run() -> None:
         in_flight = InFlight(SMALL_BYTES, SystemClock())
-        bodies = BodyReader(1 << 20, in_flight=in_flight)
+        bodies, held = BodyReader(1 << 20, in_flight=in_flight), in_flight.hold()
         packed = gzip.compress(bytes(10_000))
-        assert await bodies.inflated(await bodies.read(received(packed), ""), "gzip") == bytes(10_000)
+        assert await bodies.inflated(await bodies.read(received(packed), "", held), "gzip", held) == bytes(10_000)
         assert in_flight.used_bytes == len(packed) + 10_000
-        in_flight.let_go()
+        held.release()
         with pytest.raises(Unavailable):
-            await bodies.inflated(gzip.compress(bytes(SMALL_BYTES + 1)), "gzip")
+            await bodies.inflated(gzip.compress(bytes(SMALL_BYTES + 1)), "gzip", held)
 
     asyncio.run(run())

@@ -27,7 +27,7 @@ def test_who_takes_nothing_has_a_second_once_memory_is_short() -> None:
         connections = Connections(crowd, NONE, NONE, stall_seconds=30.0, in_flight=in_flight, clock=clock, logger=NONE)
         await connections._look()
         with pytest.raises(Unavailable):
-            in_flight.take(2_000)
+            in_flight.hold().take(2_000)
         await connections._look()
         await connections._look()
 
