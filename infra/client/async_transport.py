@@ -1,7 +1,6 @@
 """The asynchronous transport: aiohttp under the client core; and calls made over it. It comes with `siltlog[async]`."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -11,11 +10,12 @@ from siltlog.infra.client.core import (
     Buffer,
     ConnectionFailed,
     Endpoints,
-    Pause,
     Reply,
     Request,
     Response,
-    exchange,
+    Retries,
+    Send,
+    only,
 )
 from siltlog.infra.client.transport import USER_AGENT
 from siltlog.infra.clock import Clock
@@ -100,8 +100,8 @@ async def _pieces(body: Sequence[Buffer]) -> AsyncIterator[memoryview]:
             yield left[start : start + ONE_PIECE_BYTES_MAX]
 
 
-class AsyncCaller:
-    """Requests with their retries, as `Caller` makes them."""
+class AsyncCaller(Retries):
+    """Makes requests with their retries, as `Caller` does."""
 
     def __init__(
         self,
@@ -113,41 +113,38 @@ class AsyncCaller:
         jitter: Callable[[], float] | None = None,
         told: Callable[[SiltlogError], None] | None = None,
     ) -> None:
-        self._endpoints = endpoints
+        super().__init__(endpoints, clock, retry_timeout_ms=retry_timeout_ms, jitter=jitter, told=told)
         self._transport = transport
-        self._clock = clock
-        self._retry_timeout_ms = retry_timeout_ms
-        self._jitter = jitter or random.Random().random  # noqa: S311
         self.interrupted = asyncio.Event()
         """Once set, no retry is waited for: the call in flight raises its last error."""
-        self._told = told
 
     async def call(self, request: Request) -> Response:
         """Raises the SiltlogError of the last attempt."""
-        steps = exchange(
-            request,
-            self._endpoints,
-            now=self._clock.monotonic(),
-            retry_timeout_ms=self._retry_timeout_ms,
-            jitter=self._jitter,
-            told=self._told,
-        )
-        answer: Reply | None = None
-        while True:
-            try:
-                step = next(steps) if answer is None else steps.send(answer)
-            except StopIteration as done:
-                response: Response = done.value
-                return response
-            if isinstance(step, Pause):
-                answer = None
-                if await self._interrupted_within(step.seconds):
-                    raise step.error
-                continue
-            try:
-                answer = Reply(await self._transport.send(step.url, step.request), self._clock.monotonic())
-            except ConnectionFailed as failed:
-                answer = Reply(failed, self._clock.monotonic())
+        return await self.run(only(request))
+
+    async def run(self, call: Call[T]) -> T:
+        """Makes the requests of a call, with their retries, and gives its result."""
+        steps = self.steps(call)
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Send):
+                    step = steps.send(await self._attempt(step))
+                elif await self._interrupted_within(step.seconds):
+                    step = steps.throw(step.error)
+                else:
+                    step = next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _attempt(self, step: Send) -> Reply:
+        result: Response | ConnectionFailed
+        try:
+            result = await self._transport.send(step.url, step.request)
+        except ConnectionFailed as failed:
+            result = failed
+        return Reply(result, self._clock.monotonic())
 
     async def _interrupted_within(self, seconds: float) -> bool:
         try:
@@ -155,18 +152,3 @@ class AsyncCaller:
                 return await self.interrupted.wait()
         except TimeoutError:
             return False
-
-    async def run(self, call: Call[T]) -> T:
-        """Makes the requests of a call, with their retries, and gives its result."""
-        try:
-            request = next(call)
-            while True:
-                try:
-                    reply = await self.call(request)
-                except SiltlogError as error:
-                    request = call.throw(error)
-                else:
-                    request = call.send(reply)
-        except StopIteration as done:
-            result: T = done.value
-            return result

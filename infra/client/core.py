@@ -5,15 +5,19 @@ either is decided here, by functions of their arguments, so that the synchronous
 """
 
 import math
+import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from siltlog.infra import names
+from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, Unavailable, from_problem
+
+T = TypeVar("T")
 
 BACKOFF_MS_BASE = 50
 BACKOFF_MS_MAX = 2_000
@@ -246,3 +250,50 @@ def exchange(
         if attempt == FAILURES_TOLD and told is not None:
             told(error)
         yield Pause(pause, error)
+
+
+class Retries:
+    """How requests are made again: all that the callers of both transports share."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        clock: Clock,
+        *,
+        retry_timeout_ms: int,
+        jitter: Callable[[], float] | None = None,
+        told: Callable[[SiltlogError], None] | None = None,
+    ) -> None:
+        """`told` hears of a request that failed twice and is tried on."""
+        self._endpoints = endpoints
+        self._clock = clock
+        self._retry_timeout_ms = retry_timeout_ms
+        self._jitter = jitter or random.Random().random  # noqa: S311
+        self._told = told
+
+    def steps(self, call: Generator[Request, Response, T]) -> Generator[Send | Pause, Reply | None, T]:
+        """The requests of a call, each as an `exchange`; who cannot wait throws a pause's error in."""
+        try:
+            request = next(call)
+            while True:
+                try:
+                    response = yield from exchange(
+                        request,
+                        self._endpoints,
+                        now=self._clock.monotonic(),
+                        retry_timeout_ms=self._retry_timeout_ms,
+                        jitter=self._jitter,
+                        told=self._told,
+                    )
+                except SiltlogError as error:
+                    request = call.throw(error)
+                else:
+                    request = call.send(response)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+
+def only(request: Request) -> Generator[Request, Response, Response]:
+    """A call of one request, which gives its reply."""
+    return (yield request)

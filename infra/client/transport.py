@@ -1,6 +1,5 @@
 """The synchronous transport: urllib3 under the client core; and calls made over it."""
 
-import random
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -16,11 +15,12 @@ from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
     ConnectionFailed,
     Endpoints,
-    Pause,
     Reply,
     Request,
     Response,
-    exchange,
+    Retries,
+    Send,
+    only,
 )
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
@@ -125,8 +125,8 @@ def _reason(error: BaseException) -> str:
     return text.rsplit(": ", 1)[-1] if isinstance(error, NewConnectionError) else text or type(error).__name__
 
 
-class Caller:
-    """Requests with their retries, for what is not on the publish path."""
+class Caller(Retries):
+    """Makes requests with their retries, for what is not on the publish path."""
 
     def __init__(
         self,
@@ -138,54 +138,35 @@ class Caller:
         jitter: Callable[[], float] | None = None,
         told: Callable[[SiltlogError], None] | None = None,
     ) -> None:
-        """`told` hears of a call that failed twice and is tried on."""
-        self._endpoints = endpoints
+        super().__init__(endpoints, clock, retry_timeout_ms=retry_timeout_ms, jitter=jitter, told=told)
         self._transport = transport
-        self._clock = clock
-        self._retry_timeout_ms = retry_timeout_ms
-        self._jitter = jitter or random.Random().random  # noqa: S311
         self.interrupted = threading.Event()
         """Once set, no retry is waited for: the call in flight raises its last error."""
-        self._told = told
 
     def call(self, request: Request) -> Response:
         """Raises the SiltlogError of the last attempt."""
-        steps = exchange(
-            request,
-            self._endpoints,
-            now=self._clock.monotonic(),
-            retry_timeout_ms=self._retry_timeout_ms,
-            jitter=self._jitter,
-            told=self._told,
-        )
-        answer: Reply | None = None
-        while True:
-            try:
-                step = next(steps) if answer is None else steps.send(answer)
-            except StopIteration as done:
-                response: Response = done.value
-                return response
-            if isinstance(step, Pause):
-                answer = None
-                if self.interrupted.wait(step.seconds):
-                    raise step.error
-                continue
-            try:
-                answer = Reply(self._transport.send(step.url, step.request), self._clock.monotonic())
-            except ConnectionFailed as failed:
-                answer = Reply(failed, self._clock.monotonic())
+        return self.run(only(request))
 
     def run(self, call: Call[T]) -> T:
         """Makes the requests of a call, with their retries, and gives its result."""
+        steps = self.steps(call)
         try:
-            request = next(call)
+            step = next(steps)
             while True:
-                try:
-                    reply = self.call(request)
-                except SiltlogError as error:
-                    request = call.throw(error)
+                if isinstance(step, Send):
+                    step = steps.send(self._attempt(step))
+                elif self.interrupted.wait(step.seconds):
+                    step = steps.throw(step.error)
                 else:
-                    request = call.send(reply)
+                    step = next(steps)
         except StopIteration as done:
             result: T = done.value
             return result
+
+    def _attempt(self, step: Send) -> Reply:
+        result: Response | ConnectionFailed
+        try:
+            result = self._transport.send(step.url, step.request)
+        except ConnectionFailed as failed:
+            result = failed
+        return Reply(result, self._clock.monotonic())
