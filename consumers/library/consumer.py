@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn, Self, Unpack
 
 import pyarrow as pa
 
@@ -17,14 +17,14 @@ from siltlog.consumers.library.handler_run import HandlerRun
 from siltlog.consumers.library.handling import HandlingOptions
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import warn_of_retries
-from siltlog.consumers.library.options import ConsumerOptions, OnPartitions, Reset, StopAt, check_handler
+from siltlog.consumers.library.options import ConsumerKeywords, ConsumerOptions, check_handler
 from siltlog.consumers.library.positions import Chunk, PartitionState, Run, records_in
 from siltlog.consumers.library.record import ConsumerRecord
-from siltlog.consumers.library.sources.choice import Read, TableReading
-from siltlog.consumers.library.sources.server import SERVER, Isolation, ServerSource
+from siltlog.consumers.library.sources.choice import TableReading
+from siltlog.consumers.library.sources.server import SERVER, ServerSource
 from siltlog.consumers.library.threads import ConsumerThreads
-from siltlog.infra.client.calls import topic_list
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.keywords import spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.client.transport import Caller, HttpTransport, Transport
 from siltlog.infra.clock import Clock, SystemClock
@@ -54,68 +54,29 @@ class Consumer:
     `on_lost` when they are another's already.
     """
 
+    @spelled_out(ConsumerKeywords, ConsumerOptions, topics=None, assign=None)
     def __init__(
         self,
         url: str | Sequence[str],
         *,
-        group: str | None = None,
-        topics: str | Sequence[str] | None = None,
-        topic_pattern: str | None = None,
-        assign: Sequence[TopicPartition] | None = None,
-        auto_offset_reset: Reset = "earliest",
-        auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        isolation: Isolation = "wal",
-        read: Read = "auto",
-        stop_at: StopAt | None = None,
-        idle_timeout_ms: int | None = None,
-        buffer_bytes: int = 32 * 1024 * 1024,
-        session_timeout_ms: int = 45_000,
-        rebalance_timeout_ms: int = 60_000,
-        max_poll_interval_ms: int = 300_000,
-        retry_timeout_ms: int = 60_000,
-        client_id: str | None = None,
-        instance_id: str | None = None,
-        on_assigned: OnPartitions | None = None,
-        on_revoked: OnPartitions | None = None,
-        on_lost: OnPartitions | None = None,
         clock: Clock | None = None,
         transport: Transport | None = None,
+        **options: Unpack[ConsumerKeywords],
     ) -> None:
         """Raises ConfigError when an argument is not valid. Connects at the first call that needs the server."""
-        options = ConsumerOptions(
-            group=group,
-            topics=topic_list(topics),
-            topic_pattern=topic_pattern,
-            assign=list(assign or ()),
-            auto_offset_reset=auto_offset_reset,
-            auto_commit=auto_commit,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            isolation=isolation,
-            read=read,
-            stop_at=stop_at,
-            idle_timeout_ms=idle_timeout_ms,
-            buffer_bytes=buffer_bytes,
-            session_timeout_ms=session_timeout_ms,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            max_poll_interval_ms=max_poll_interval_ms,
-            retry_timeout_ms=retry_timeout_ms,
-            client_id=client_id,
-            instance_id=instance_id,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
-        )
+        chosen = ConsumerOptions.of("Consumer", options)
         endpoints = Endpoints(url)
-        self._options = options
+        self._options = chosen
         self._clock = clock or SystemClock()
         self._transport = transport or HttpTransport()
         caller, background = (
-            Caller(endpoints, self._transport, self._clock, retry_timeout_ms=retry_timeout_ms, told=warn_of_retries)
+            Caller(
+                endpoints, self._transport, self._clock, retry_timeout_ms=chosen.retry_timeout_ms, told=warn_of_retries
+            )
             for _ in range(2)
         )
-        self._table = TableReading(read, lambda: background, self._clock)
-        self._inbox = Inbox(options, self._clock, self._table.choose)
+        self._table = TableReading(chosen.read, lambda: background, self._clock)
+        self._inbox = Inbox(chosen, self._clock, self._table.choose)
         sources = {SERVER: ServerSource(background), **self._table.sources}
         self._threads = ConsumerThreads(self._inbox, sources, caller, background, self._clock)
         self._turn = threading.RLock()

@@ -1,13 +1,15 @@
-"""The arguments of a consumer and the handler of a run, checked once, alike for both consumers."""
+"""The keywords of a consumer and the handler of a run, checked once, alike for both consumers."""
 
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypedDict
 
 from siltlog.consumers.library.sources.choice import READS, Read
 from siltlog.consumers.library.sources.server import Isolation
 from siltlog.infra import names
+from siltlog.infra.client.calls import topic_list
+from siltlog.infra.client.keywords import check_known
 from siltlog.infra.client.record import TopicPartition, checked_partition
 from siltlog.infra.errors import ConfigError
 
@@ -22,12 +24,36 @@ TIMEOUT_MS_MAX = 3_600_000
 BUFFER_BYTES_MIN = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
+class ConsumerKeywords(TypedDict, total=False):
+    """Both consumers take these options.
+
+    group: the group to read in, with `topics` or `topic_pattern`.
+    topics: a topic, or several.
+    topic_pattern: a regular expression (RE2) of the topics' whole names.
+    assign: the partitions to read, without a group.
+    auto_offset_reset: where to begin without a committed offset, or past what is gone: "earliest", "latest", "error".
+    auto_commit: whether what is done is committed without being asked to.
+    auto_commit_interval_ms: how often.
+    isolation: "wal" sees all that is acknowledged, "table" what is in the table.
+    read: where rows come from: "auto", "server", or "table".
+    stop_at: "latest" ends an iteration at the ends that were seen when it began; None does not.
+    idle_timeout_ms: ends an iteration when nothing came for so long; None does not.
+    buffer_bytes: so many bytes are fetched ahead.
+    session_timeout_ms: the group drops a member that it has not heard of for so long.
+    rebalance_timeout_ms: the group waits so long for a member to let go of partitions.
+    max_poll_interval_ms: a consumer that is asked for nothing in so long leaves the group, until the next poll.
+    retry_timeout_ms: how long calls go on trying while the server cannot be reached.
+    client_id: a name for this consumer, shown with the group's members.
+    instance_id: a name that stays: whoever comes back under it within `session_timeout_ms` has its partitions again.
+    on_assigned: called with partitions that came.
+    on_revoked: called with partitions before they are let go.
+    on_lost: called with partitions that are another's already.
+    """
+
     group: str | None
-    topics: Sequence[str]
+    topics: str | Sequence[str] | None
     topic_pattern: str | None
-    assign: Sequence[TopicPartition]
+    assign: Sequence[TopicPartition] | None
     auto_offset_reset: Reset
     auto_commit: bool
     auto_commit_interval_ms: int
@@ -45,6 +71,39 @@ class ConsumerOptions:
     on_assigned: OnPartitions | None
     on_revoked: OnPartitions | None
     on_lost: OnPartitions | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    group: str | None = None
+    topics: Sequence[str] = ()
+    topic_pattern: str | None = None
+    assign: Sequence[TopicPartition] = ()
+    auto_offset_reset: Reset = "earliest"
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    isolation: Isolation = "wal"
+    read: Read = "auto"
+    stop_at: StopAt | None = None
+    idle_timeout_ms: int | None = None
+    buffer_bytes: int = 32 * 1024 * 1024
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 60_000
+    max_poll_interval_ms: int = 300_000
+    retry_timeout_ms: int = 60_000
+    client_id: str | None = None
+    instance_id: str | None = None
+    on_assigned: OnPartitions | None = None
+    on_revoked: OnPartitions | None = None
+    on_lost: OnPartitions | None = None
+
+    @classmethod
+    def of(cls, constructor: str, given: ConsumerKeywords) -> Self:
+        """Raises TypeError for what is no keyword, else as the class does."""
+        check_known(constructor, given, ConsumerKeywords)
+        chosen: dict[str, Any] = {**given}
+        lists = {"topics": topic_list(given.get("topics")), "assign": list(given.get("assign") or ())}
+        return cls(**chosen | lists)
 
     def __post_init__(self) -> None:
         """Raises ConfigError that names the argument."""

@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,13 @@ import pyarrow as pa
 from siltlog.infra.arrow.arrays import fixed_array
 from siltlog.infra.arrow.partitioner import partitions_of
 from siltlog.infra.arrow.pieces import Pieces
-from siltlog.infra.client.core import Buffer
+from siltlog.infra.client.core import Buffer, Endpoints
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.errors import problem
 
 Compression = Literal["none", "lz4", "zstd"]
+CompressionOption = Compression | Literal["auto"]
+"""\"auto\" is lz4, or none towards this machine."""
 
 PIECE_BYTES_MIN = 16 * 1024
 """Smaller pieces of a body are joined before they go to the socket."""
@@ -204,3 +207,10 @@ def _textual(type_: pa.DataType) -> bool:
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def compression_for(endpoints: Endpoints, asked: CompressionOption) -> Compression:
+    if asked != "auto":
+        return asked
+    local = all(urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1") for url in endpoints.urls)
+    return "none" if local else "lz4"

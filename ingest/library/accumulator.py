@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from siltlog.infra import names
-from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.client.record import Headers
 from siltlog.infra.errors import problem
 from siltlog.ingest.library.batch import ROW_BYTES, Batch, Owner
 from siltlog.ingest.library.lane import Lane
+from siltlog.ingest.library.options import PublishOptions
 from siltlog.ingest.library.request import REQUEST_BYTES_TARGET, Limits
 
 

@@ -6,12 +6,12 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, Unpack
 
 from siltlog.infra.client.arrow_body import published_table
 from siltlog.infra.client.async_transport import AsyncHttpTransport, AsyncTransport
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.options import Acks, CompressionOption, PublishOptions, compression_for
+from siltlog.infra.client.keywords import spelled_out
 from siltlog.infra.client.record import (
     HeadersLike,
     PartitionMetadata,
@@ -29,48 +29,33 @@ from siltlog.ingest.library.async_senders import AsyncSenders
 from siltlog.ingest.library.batch import ROW_BYTES
 from siltlog.ingest.library.delivery import unread
 from siltlog.ingest.library.metrics import ProducerMetrics
+from siltlog.ingest.library.options import ProducerKeywords, PublishOptions
 from siltlog.ingest.library.senders import buffer_full
 
 
 class AsyncProducer:
     """Idempotent: a retry never duplicates. Shared by the tasks of one event loop; not across a fork.
 
-    Arguments as for Producer. With `linger_ms` 0 records gather by themselves while requests are under way. `send`
-    waits up to `max_block_ms` while `buffer_bytes` are waiting, then raises BufferFull; `send_nowait` raises at once.
+    With `linger_ms` 0 records gather by themselves while requests are under way. Where there is no room in the buffer
+    `send` raises BufferFull after `max_block_ms`, and `send_nowait` at once.
     """
 
+    @spelled_out(ProducerKeywords, PublishOptions, compression="auto", linger_ms=0)
     def __init__(
         self,
         url: str | Sequence[str],
         *,
-        acks: Acks | None = None,
-        linger_ms: float = 0,
-        batch_bytes: int = 1024 * 1024,
-        buffer_bytes: int = 64 * 1024 * 1024,
-        max_block_ms: int = 60_000,
-        delivery_timeout_ms: int = 120_000,
-        request_timeout_ms: int = 15_000,
-        compression: CompressionOption = "auto",
         clock: Clock | None = None,
         transport: AsyncTransport | None = None,
+        **options: Unpack[ProducerKeywords],
     ) -> None:
         """Raises ConfigError when an argument is not valid, or aiohttp is missing. Connects at the first send."""
         endpoints = Endpoints(url)
-        options = PublishOptions(
-            acks,
-            compression_for(endpoints, compression),
-            linger_ms,
-            batch_bytes,
-            buffer_bytes,
-            max_block_ms,
-            delivery_timeout_ms,
-            request_timeout_ms,
-        )
-        self._options = options
+        self._options = PublishOptions.of("AsyncProducer", endpoints, {"linger_ms": 0, **options})
         self._clock = clock or SystemClock()
         self._now_us = self._clock.now_us
         self._transport = transport or AsyncHttpTransport()
-        self._senders = AsyncSenders(endpoints, options, self._clock, self._transport)
+        self._senders = AsyncSenders(endpoints, self._options, self._clock, self._transport)
         self._outbox = self._senders.outbox
         self._accumulator = self._outbox.accumulator
         self._closed = False

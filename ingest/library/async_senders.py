@@ -8,12 +8,12 @@ from collections import deque
 
 from siltlog.infra.client.async_transport import AsyncTransport
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response
-from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem
 from siltlog.ingest.library.async_delivery import AsyncBatch
 from siltlog.ingest.library.batch import Batch
+from siltlog.ingest.library.options import PublishOptions
 from siltlog.ingest.library.outbox import Departure, Outbox
 from siltlog.ingest.library.senders import buffer_full, refuse_forked
 

@@ -18,9 +18,9 @@ import msgspec
 
 from siltlog.infra.client.answers import Claimed
 from siltlog.infra.client.core import Request, Response, backoff_ms, json_request
-from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable, of_the_record
 from siltlog.ingest.library.batch import Batch, Landed
+from siltlog.ingest.library.options import PublishOptions
 from siltlog.ingest.library.placer import Placer
 from siltlog.ingest.library.request import Flight, Identity, Limits, flight_of
 

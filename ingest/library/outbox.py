@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response, failure_of
-from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.ingest.library.accumulator import Accumulator
@@ -17,6 +16,7 @@ from siltlog.ingest.library.batch import Batch, Failed, Owner
 from siltlog.ingest.library.delivery import FailureLedger
 from siltlog.ingest.library.lane import Lane, Step
 from siltlog.ingest.library.metrics import ProducerCounts, ProducerMetrics
+from siltlog.ingest.library.options import PublishOptions
 
 _log = logging.getLogger("siltlog.producer")
 

@@ -8,11 +8,11 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, Unpack
 
 from siltlog.infra.client.arrow_body import published_table
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.options import Acks, CompressionOption, PublishOptions, compression_for
+from siltlog.infra.client.keywords import spelled_out
 from siltlog.infra.client.record import HeadersLike, TimeLike, encoded, partition_number, time_us
 from siltlog.infra.client.transport import HttpTransport, Transport
 from siltlog.infra.clock import Clock, SystemClock
@@ -20,54 +20,37 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.ingest.library.batch import ROW_BYTES
 from siltlog.ingest.library.delivery import BatchDelivery, Delivery, unread
 from siltlog.ingest.library.metrics import ProducerMetrics
+from siltlog.ingest.library.options import ProducerKeywords, PublishOptions
 from siltlog.ingest.library.senders import Senders
 
 
 class Producer:
     """Idempotent: a retry never duplicates. Safe from several threads; not across a fork.
 
-    `url` is a server's URL, or several of one cluster. `acks` None means the topic's own level. Records wait at most
-    `linger_ms` for others to travel with, less when `batch_bytes` are there; while requests are under way a batch goes
-    on growing. What is not acknowledged `delivery_timeout_ms` after its send has failed. `send` blocks up to
-    `max_block_ms` while `buffer_bytes` are waiting, then raises BufferFull. `compression="auto"` is lz4, or none
-    towards this machine.
+    `url` is a server's URL, or several of one cluster. Records wait at most `linger_ms` for others to travel with, less
+    when `batch_bytes` are there; while requests are under way a batch goes on growing.
     """
 
+    @spelled_out(ProducerKeywords, PublishOptions, compression="auto")
     def __init__(
         self,
         url: str | Sequence[str],
         *,
-        acks: Acks | None = None,
-        linger_ms: float = 5,
-        batch_bytes: int = 1024 * 1024,
-        buffer_bytes: int = 64 * 1024 * 1024,
-        max_block_ms: int = 60_000,
-        delivery_timeout_ms: int = 120_000,
-        request_timeout_ms: int = 15_000,
-        compression: CompressionOption = "auto",
         clock: Clock | None = None,
         transport: Transport | None = None,
+        **options: Unpack[ProducerKeywords],
     ) -> None:
         """Raises ConfigError when an argument is not valid. Connects at the first send."""
         endpoints = Endpoints(url)
-        options = PublishOptions(
-            acks,
-            compression_for(endpoints, compression),
-            linger_ms,
-            batch_bytes,
-            buffer_bytes,
-            max_block_ms,
-            delivery_timeout_ms,
-            request_timeout_ms,
-        )
+        chosen = PublishOptions.of("Producer", endpoints, options)
         self._clock = clock or SystemClock()
         self._now_us, self._monotonic = self._clock.now_us, self._clock.monotonic
         self._transport = transport or HttpTransport()
-        self._senders = Senders(endpoints, options, self._clock, self._transport)
+        self._senders = Senders(endpoints, chosen, self._clock, self._transport)
         self._lock = self._senders.lock
         self._outbox = self._senders.outbox
         self._accumulator = self._outbox.accumulator
-        self._buffer_bytes = buffer_bytes
+        self._buffer_bytes = chosen.buffer_bytes
         self._closed = False
         self._pid = os.getpid()
         # Keeps it alive: what was sent and not flushed is not lost with the last reference.

@@ -11,10 +11,10 @@ from siltlog.infra import names
 from siltlog.infra.client.answers import Claimed, Published
 from siltlog.infra.client.arrow_body import Compression, Placement, body_of
 from siltlog.infra.client.core import Buffer, Request
-from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.client.record import PartitionMetadata
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError
 from siltlog.ingest.library.batch import Batch, Landed
+from siltlog.ingest.library.options import PublishOptions
 
 GRACE_MS = 5_000
 """How much longer the client waits for a reply than the server was told to take."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
-from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import BufferFull, problem
 from siltlog.ingest.library.batch import Batch
 from siltlog.ingest.library.lane import Lane
+from siltlog.ingest.library.options import PublishOptions
 from siltlog.ingest.library.outbox import Outbox
 
 SENDERS_MAX = 8

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.arrow_body import compression_for
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.options import compression_for
 from siltlog.infra.client.rate import Pace
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock

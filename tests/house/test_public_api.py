@@ -88,6 +88,42 @@ for _name, _parameters in list(METHODS.items()):
     # Both ask the same of a server.
     if _name.startswith(("Admin.", "Consumer.")):
         METHODS[f"Async{_name}"] = _parameters
+CONSUMER_DEFAULTS = {
+    "group": None,
+    "topics": None,
+    "topic_pattern": None,
+    "assign": None,
+    "auto_offset_reset": "earliest",
+    "auto_commit": True,
+    "auto_commit_interval_ms": 5_000,
+    "isolation": "wal",
+    "read": "auto",
+    "stop_at": None,
+    "idle_timeout_ms": None,
+    "buffer_bytes": 32 * 1024 * 1024,
+    "session_timeout_ms": 45_000,
+    "rebalance_timeout_ms": 60_000,
+    "max_poll_interval_ms": 300_000,
+    "retry_timeout_ms": 60_000,
+    "client_id": None,
+    "instance_id": None,
+    "on_assigned": None,
+    "on_revoked": None,
+    "on_lost": None,
+}
+PRODUCER_DEFAULTS = {
+    name: {
+        "acks": None,
+        "linger_ms": linger_ms,
+        "batch_bytes": 1024 * 1024,
+        "buffer_bytes": 64 * 1024 * 1024,
+        "max_block_ms": 60_000,
+        "delivery_timeout_ms": 120_000,
+        "request_timeout_ms": 15_000,
+        "compression": "auto",
+    }
+    for name, linger_ms in {"Producer": 5, "AsyncProducer": 0}.items()
+}
 FIELDS = {
     "TopicPartition": "topic partition",
     "RecordMetadata": "topic partition offset timestamp",
@@ -131,6 +167,24 @@ def test_the_signatures(name: str) -> None:
     keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL)
     shown = [("*" if p.kind in keyword else "") + p.name for p in parameters if p.name != "self"]
     assert " ".join(shown) == METHODS[name]
+
+
+@pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "AsyncConsumer"])
+def test_the_help_tells_each_option_and_its_default(name: str) -> None:
+    constructor = getattr(siltlog, name).__init__
+    options = METHODS[f"{name}.__init__"].replace("*", "").split()[1:-2]
+    text = inspect.getdoc(constructor) or ""
+    assert [option for option in options if f"\n{option}: " not in text] == []
+    defaults = {option: inspect.signature(constructor).parameters[option].default for option in options}
+    assert defaults == (CONSUMER_DEFAULTS if "Consumer" in name else PRODUCER_DEFAULTS[name])
+
+
+@pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "AsyncConsumer"])
+def test_an_unknown_option_is_told_with_the_nearest_one(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\(\) .*'buffer_size'; did you mean 'buffer_bytes'\?$"):
+        getattr(siltlog, name)("http://127.0.0.1:1", buffer_size=1)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'zzz'$"):
+        getattr(siltlog, name)("http://127.0.0.1:1", zzz=1)
 
 
 @pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "AsyncConsumer", "Admin", "AsyncAdmin"])

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partition_of
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
-from siltlog.infra.client.options import PublishOptions
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.ingest.library.batch import Batch, Failed, Landed
+from siltlog.ingest.library.options import PublishOptions
 from siltlog.ingest.library.outbox import Departure, Outbox
 
 TOPIC = "t"

@@ -185,8 +185,8 @@ def publication_of(
     """`begun`: the server was there before, so it is waited for from the beginning. `stored`: the records come from a
     log, whose times are what they are."""
     from siltlog.infra.client import resumable as files
+    from siltlog.infra.client.arrow_body import compression_for
     from siltlog.infra.client.core import Endpoints
-    from siltlog.infra.client.options import compression_for
     from siltlog.infra.client.transport import Caller, HttpTransport
 
     # No server: say so now, rather than when the time for retries is over.
