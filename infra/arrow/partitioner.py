@@ -4,6 +4,8 @@
 (mathematical, never negative).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -34,11 +36,19 @@ def partitions_of(keys: pa.Array, partitions: int, keyless: int) -> npt.NDArray[
     """
     encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
     distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
-    hashes = np.array([xxhash.xxh64_intdigest(key, HASH_SEED) for key in distinct], np.uint64)
-    by_code = np.append((hashes.view(np.int64) % partitions).astype(np.int32), np.int32(keyless))
+    by_code = partitions_of_distinct([*distinct, None], partitions, keyless)
     indices = encoded.indices
     codes = numbers_of(indices, indices.type.to_pandas_dtype())
     if indices.null_count:
         codes = np.where(validity_of(indices), codes, len(distinct))
     partitions_out: npt.NDArray[np.int32] = by_code[codes]
     return partitions_out
+
+
+def partitions_of_distinct(keys: Sequence[bytes | None], partitions: int, keyless: int) -> npt.NDArray[np.int32]:
+    """Does what `partitions_of` does, and hashes every key."""
+    hashes = np.array([xxhash.xxh64_intdigest(key or b"", HASH_SEED) for key in keys], np.uint64)
+    found = (hashes.view(np.int64) % partitions).astype(np.int32)
+    if None in keys:
+        found[[key is None for key in keys]] = keyless
+    return found

@@ -10,6 +10,7 @@ import pyarrow as pa
 from siltlog.infra.clock import parse_us
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.ingest.records.plain import PLAIN_MAX, PlainRecords
 
 ROWS_MAX = 32
 """Up to so many records a request stays Python lists, to be joined with others' into one batch per group commit."""
@@ -28,14 +29,15 @@ HeaderList = list[tuple[str, bytes | None]]
 class Body:
     """A parsed publish of `count` records. Lists and arrays all have that length.
 
-    Either `rows` (few records) or the Arrow columns are set; `timestamp`, `key` and `headers` are None where no
-    record has any. `partition` is -1 where the record names none.
+    Either `rows` (few records), `plain` (more, of values and keys alone) or the Arrow columns are set; `timestamp`,
+    `key` and `headers` are None where no record has any. `partition` is -1 where the record names none.
     """
 
     count: int
     nbytes: int
     """About what the records take: of text its bytes, whatever its characters are."""
     rows: "Rows | None" = None
+    plain: PlainRecords | None = None
     timestamp: pa.Array | None = None
     key: pa.Array | None = None
     value: pa.Array | None = None
@@ -46,6 +48,13 @@ class Body:
     """Whether the reply lists every record's partition and offset."""
     stored: bool = False
     """Whether these are records that were stored before, whose times are what they are."""
+
+    def contents(self) -> tuple[pa.Array, pa.Array | None]:
+        """Values and keys of a body without `rows`, as columns."""
+        if self.plain is not None:
+            return self.plain.columns()
+        assert self.value is not None
+        return self.value, self.key
 
 
 @dataclass(slots=True)
@@ -105,6 +114,16 @@ def from_rows(rows: Rows, nbytes: int) -> Body:
         partition=np.array(rows.partitions, np.int32),
         sequence=sequence,
     )
+
+
+def plain_body(plain: PlainRecords, records_max: int = PLAIN_MAX) -> Body:
+    """The body of records that stay one by one up to `records_max`, and are columns beyond."""
+    count = len(plain.values)
+    nbytes = plain.nbytes + TIMESTAMP_BYTES * count
+    if count <= records_max:
+        return Body(count, nbytes, plain=plain)
+    value, key = plain.columns()
+    return Body(count, nbytes, key=key, value=value)
 
 
 def fix_partition(body: Body, partition: int) -> None:

@@ -24,7 +24,7 @@ from siltlog.ingest.records.body import (
     timestamp_us,
     too_many_records,
 )
-from siltlog.ingest.records.json_columns import JsonHeader, JsonRecord, PlainRecord, columns_of, plain_columns_of
+from siltlog.ingest.records.json_columns import JsonHeader, JsonRecord, PlainRecord, columns_of, plain_body_of
 from siltlog.ingest.records.pointer import JsonPointer
 
 Refuse = Callable[[int, str], SiltlogError]
@@ -96,7 +96,7 @@ def _plain(body: bytes, key_from: JsonPointer | None) -> Body | None:
         records = _decode_plain(body).records
     except msgspec.ValidationError:
         return None
-    return plain_columns_of(records, key_from) if len(records) > ROWS_MAX else None
+    return plain_body_of(records, key_from) if len(records) > ROWS_MAX else None
 
 
 def body_of_records(records: Sequence[JsonRecord], key_from: JsonPointer | None, refuse: Refuse) -> Body:

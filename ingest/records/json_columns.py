@@ -16,7 +16,8 @@ import pyarrow as pa
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.columns import TIMESTAMP
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
-from siltlog.ingest.records.body import TIMESTAMP_BYTES, Body, headers_of
+from siltlog.ingest.records.body import Body, headers_of, plain_body
+from siltlog.ingest.records.plain import PlainRecords, Text, ends_of, keys_of, lengths_of
 from siltlog.ingest.records.pointer import JsonPointer
 
 _QUOTE, _NULL_FIRST = 0x22, 0x6E
@@ -64,11 +65,11 @@ def columns_of(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> B
         return None
 
 
-def plain_columns_of(records: Sequence[PlainRecord], key_from: JsonPointer | None) -> Body | None:
+def plain_body_of(records: Sequence[PlainRecord], key_from: JsonPointer | None) -> Body | None:
     """Does what `columns_of` does for records of a value and a key alone: it looks at no other column."""
     try:
-        return _contents([record.value for record in records], [record.key for record in records], key_from)
-    except (_Irregular, ValueError, pa.ArrowInvalid):
+        return plain_body(_plain([record.value for record in records], [record.key for record in records], key_from))
+    except (_Irregular, ValueError):
         return None
 
 
@@ -79,7 +80,8 @@ def _columns(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> Bod
     ):
         if column.count(None) < len(records):
             raise _Irregular
-    body = _contents([record.value for record in records], [record.key for record in records], key_from)
+    plain = _plain([record.value for record in records], [record.key for record in records], key_from)
+    body = plain_body(plain, records_max=0)
     body.headers = _headers([record.headers for record in records])
     if body.headers is not None:
         body.nbytes += body.headers.nbytes
@@ -89,40 +91,40 @@ def _columns(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> Bod
     return body
 
 
-def _contents(raws: list[msgspec.Raw], keys: list[str | None], key_from: JsonPointer | None) -> Body:
-    count = len(raws)
-    value = _values(raws)
-    key = _keys(keys, raws, key_from)
-    nbytes = value.nbytes + (key.nbytes if key is not None else 0) + TIMESTAMP_BYTES * count
-    return Body(count, nbytes, key=key, value=value)
+def _plain(raws: list[msgspec.Raw], keys: list[str | None], key_from: JsonPointer | None) -> PlainRecords:
+    values, lengths, text = _values(raws)
+    given = _keys(keys, raws, key_from)
+    return PlainRecords(values, lengths, text, None if given is None else keys_of(given))
 
 
-def _values(raws: list[msgspec.Raw]) -> pa.Array:
-    """All strings, or none: a string's own text, of all else the text as sent."""
-    ends = np.zeros(len(raws) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, raws), np.int32, len(raws)), out=ends[1:])
+def _values(raws: list[msgspec.Raw]) -> tuple[Sequence[Text], npt.NDArray[np.int32], bytes]:
+    """All strings, or none: a string's own text, of all else the text as sent; and their lengths, and all together."""
+    lengths = lengths_of(raws)
     text = b"".join(raws)
-    starts = ends[:-1]
-    if (starts == ends[1:]).any():
+    starts = ends_of(lengths)[:-1]
+    if not lengths.all():
         raise _Irregular
     firsts = np.frombuffer(text, np.uint8)[starts]
     if (firsts == _NULL_FIRST).any():
         raise _Irregular
     strings = np.count_nonzero(firsts == _QUOTE)
     if strings == 0:
-        return pa.Array.from_buffers(pa.binary(), len(raws), [None, pa.py_buffer(ends), pa.py_buffer(text)])
+        return raws, lengths, text
     if strings < len(raws):
         raise _Irregular
-    return _texts(_decode_texts(b"".join((b"[", b",".join(raws), b"]"))))
+    texts = [one.encode() for one in _decode_texts(b"".join((b"[", b",".join(raws), b"]")))]
+    return texts, lengths_of(texts), b"".join(texts)
 
 
-def _keys(keys: list[str | None], raws: list[msgspec.Raw], key_from: JsonPointer | None) -> pa.Array | None:
-    none = keys.count(None) == len(keys)
+def _keys(
+    keys: list[str | None], raws: list[msgspec.Raw], key_from: JsonPointer | None
+) -> Sequence[str | bytes | None] | None:
+    """None where no record has a key."""
     if key_from is None:
-        return None if none else _texts(keys)
-    if not none:
+        return keys
+    if keys.count(None) < len(keys):
         raise _Irregular
-    return pa.array([key_from.key(raw) for raw in raws], pa.binary())
+    return [key_from.key(raw) for raw in raws]
 
 
 def _texts(texts: Sequence[str | None]) -> pa.Array:

@@ -9,22 +9,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.limits import malformed_json
 from siltlog.ingest.records.body import (
     RECORDS_MAX,
     ROWS_MAX,
-    TIMESTAMP_BYTES,
     Body,
     Rows,
     from_rows,
+    plain_body,
     record_bytes,
     too_many_records,
 )
 from siltlog.ingest.records.json import body_of_records
 from siltlog.ingest.records.json_columns import JsonRecord
+from siltlog.ingest.records.plain import PlainRecords, keys_of, lengths_of
 from siltlog.ingest.records.pointer import JsonPointer
 
 _decode_record = msgspec.json.Decoder(JsonRecord).decode
@@ -60,10 +60,7 @@ def parse_value_lines(body: bytes, key_from: JsonPointer | None = None) -> Body:
         nbytes = sum(record_bytes(value, key, None) for value, key in zip(values, keys, strict=True))
         rows = Rows([None] * count, list(keys), list(values), [None] * count, [-1] * count, [None] * count)
         return from_rows(rows, nbytes)
-    value = pa.array(values, pa.binary())
-    key = None if key_from is None else pa.array(keys, pa.binary())
-    nbytes = value.nbytes + (key.nbytes if key is not None else 0) + TIMESTAMP_BYTES * count
-    return Body(count, nbytes, key=key, value=value)
+    return plain_body(PlainRecords(values, lengths_of(values), b"".join(values), keys_of(keys)))
 
 
 def parse_record_lines(body: bytes, key_from: JsonPointer | None = None) -> Body:

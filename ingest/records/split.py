@@ -9,13 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra.arrow.arrays import fixed_array
 from siltlog.infra.arrow.partitioner import partition_of, partitions_of
 from siltlog.infra.clock import format_us
 from siltlog.infra.columns import TIMESTAMP
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.records.batch import record_batch
-from siltlog.ingest.records.body import Body, Rows
+from siltlog.ingest.records.body import ROWS_MAX, Body, Rows
 
 SECONDS_LOOK_MAX_MS = 100_000_000_000
 """Milliseconds below this are before 1973-03-03: whoever sent them meant seconds."""
@@ -43,6 +44,8 @@ class Split:
             first = first_offsets[only.partition]
             offsets = repeat(None, only.count) if first is None else range(first, first + only.count)
             return list(zip(repeat(only.partition), offsets, strict=False))
+        if len(self.partition_of_record) > ROWS_MAX and None not in first_offsets.values():
+            return self._offsets(first_offsets)
         counters = dict(first_offsets)
         out: list[tuple[int, int | None]] = []
         for partition in np.asarray(self.partition_of_record).tolist():
@@ -52,6 +55,15 @@ class Split:
                 counters[partition] = offset + 1
         return out
 
+    def _offsets(self, first_offsets: dict[int, Any]) -> list[tuple[int, int | None]]:
+        targets = np.asarray(self.partition_of_record, np.uint16)
+        ordered = [
+            np.arange(first_offsets[part.partition], first_offsets[part.partition] + part.count) for part in self.slices
+        ]
+        offsets = np.empty(len(targets), np.int64)
+        offsets[np.argsort(targets, kind="stable")] = np.concatenate(ordered)
+        return list(zip(targets.tolist(), offsets.tolist(), strict=True))
+
 
 def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record_bytes_max: int, now_us: int) -> Split:
     """Raises Refused that names the index of the first bad record; `keyless` is the partition of keyless records."""
@@ -59,15 +71,13 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
     if body.rows is not None:
         _finish_rows(body.rows, config, limit, now_us, body.stored)
         return _split_rows(body.rows, partitions, keyless)
-    assert body.value is not None
     _check_sizes(body, limit)
     timestamp = _finish_timestamps(body, config, now_us)
     targets = _targets(body, partitions, keyless)
-    columns = record_batch(timestamp, body.value, body.key, body.headers)
     first = int(targets[0])
     if (targets == first).all():
-        return Split([Slice(first, body.count, columns, body.sequence)], targets)
-    columns, sequences = _by_partition(columns, body.sequence, targets)
+        return Split([Slice(first, body.count, _columns(body, timestamp), body.sequence)], targets)
+    columns, sequences = _by_partition(body, timestamp, targets)
     counts = np.bincount(targets)
     slices, at = [], 0
     for partition in np.flatnonzero(counts).tolist():
@@ -79,15 +89,25 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
 
 
 def _by_partition(
-    columns: pa.RecordBatch, sequences: npt.NDArray[np.int64] | None, targets: npt.NDArray[np.int32]
+    body: Body, timestamp: pa.Array, targets: npt.NDArray[np.int32]
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64] | None]:
     """The records of one partition behind those of the one before it, each in the body's order."""
+    sequences = body.sequence
     if (targets[1:] >= targets[:-1]).all():
         # As clients send them that know the partitions.
-        return columns, sequences
+        return _columns(body, timestamp), sequences
     # A stable sort of 16-bit numbers is a radix sort.
     order = np.argsort(targets.astype(np.uint16), kind="stable")
-    return columns.take(pa.array(order)), None if sequences is None else sequences[order]
+    ordered = None if sequences is None else sequences[order]
+    if body.plain is not None:
+        # Their times are all the same.
+        return record_batch(timestamp, *body.plain.columns(order), None), ordered
+    return _columns(body, timestamp).take(pa.array(order)), ordered
+
+
+def _columns(body: Body, timestamp: pa.Array) -> pa.RecordBatch:
+    """The records in the body's order."""
+    return record_batch(timestamp, *body.contents(), body.headers)
 
 
 def _finish_rows(rows: Rows, config: TopicConfig, limit: int, now_us: int, stored: bool) -> None:
@@ -150,7 +170,9 @@ def _targets(body: Body, partitions: int, keyless: int) -> npt.NDArray[np.int32]
         missing = explicit < 0
         if not missing.any():
             return explicit
-    if body.key is None:
+    if body.plain is not None and body.plain.keys is not None:
+        hashed = body.plain.keys.partitions(partitions, keyless)
+    elif body.key is None:
         hashed = np.full(body.count, keyless, np.int32)
     else:
         hashed = partitions_of(body.key, partitions, keyless)
@@ -159,7 +181,7 @@ def _targets(body: Body, partitions: int, keyless: int) -> npt.NDArray[np.int32]
 
 def _finish_timestamps(body: Body, config: TopicConfig, now_us: int) -> pa.Array:
     if body.timestamp is None or config["timestamp.type"] == "append":
-        return pa.array(np.full(body.count, now_us, np.int64)).view(TIMESTAMP)
+        return fixed_array(np.full(body.count, now_us, np.int64), TIMESTAMP)
     micros: Any = body.timestamp.view(pa.int64())
     low_high = pc.min_max(micros)
     earliest_us, latest_us = config.times_us(now_us, stored=body.stored)
@@ -190,9 +212,12 @@ def _wrong_time(given_us: int, index: int, config: TopicConfig, now_us: int) -> 
 def _check_sizes(body: Body, limit: int) -> None:
     if body.nbytes <= limit:
         return
-    sizes = _lengths(body.value)
-    if body.key is not None:
-        sizes = sizes + _lengths(body.key)
+    if body.plain is not None:
+        sizes = body.plain.sizes()
+    else:
+        sizes = _lengths(body.value)
+        if body.key is not None:
+            sizes = sizes + _lengths(body.key)
     if body.headers is not None:
         parents = pc.list_parent_indices(body.headers).to_numpy()
         flat = pc.list_flatten(body.headers)

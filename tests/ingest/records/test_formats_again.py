@@ -132,12 +132,12 @@ def stored(body: Body) -> list[Record]:
         found = zip(rows.keys, rows.values, rows.headers, rows.timestamps, strict=True)
         return [(key, value, headers, micros) for key, value, headers, micros in found]
     nothing = [None] * body.count
-    assert body.value is not None
+    value, key = body.contents()
     headers = nothing if body.headers is None else body.headers.to_pylist()
     return list(
         zip(
-            nothing if body.key is None else body.key.to_pylist(),
-            body.value.to_pylist(),
+            nothing if key is None else key.to_pylist(),
+            value.to_pylist(),
             [one and [(pair["key"], pair["value"]) for pair in one] for one in headers],
             nothing if body.timestamp is None else body.timestamp.cast(pa.int64()).to_pylist(),
             strict=True,

@@ -97,7 +97,7 @@ def stored_in(body: Body) -> list[dict[str, Any]]:
         columns = (rows.timestamps, rows.keys, rows.values, rows.headers, rows.partitions, rows.sequences)
         names = ("timestamp", "key", "value", "headers", "partition", "sequence")
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    assert body.value is not None
+    value, key = body.contents()
     times = [None] * body.count if body.timestamp is None else body.timestamp.cast(pa.int64()).to_pylist()
     out = []
     for index in range(body.count):
@@ -105,8 +105,8 @@ def stored_in(body: Body) -> list[dict[str, Any]]:
         out.append(
             {
                 "timestamp": times[index],
-                "key": None if body.key is None else body.key[index].as_py(),
-                "value": body.value[index].as_py(),
+                "key": None if key is None else key[index].as_py(),
+                "value": value[index].as_py(),
                 "headers": headers and [(header["key"], header["value"]) for header in headers],
                 "partition": int(body.partition[index]) if body.partition is not None else -1,
                 "sequence": int(body.sequence[index]) if body.sequence is not None else None,

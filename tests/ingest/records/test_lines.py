@@ -25,15 +25,15 @@ ENDS = st.sampled_from([b"\n", b"\r\n"])
 def values_of(body: Body) -> list[bytes | None]:
     if body.rows is not None:
         return body.rows.values
-    assert body.value is not None
-    found: list[bytes | None] = body.value.to_pylist()
+    found: list[bytes | None] = body.contents()[0].to_pylist()
     return found
 
 
 def keys_of(body: Body) -> list[bytes | None]:
     if body.rows is not None:
         return body.rows.keys
-    found: list[bytes | None] = [None] * body.count if body.key is None else body.key.to_pylist()
+    key = body.contents()[1]
+    found: list[bytes | None] = [None] * body.count if key is None else key.to_pylist()
     return found
 
 
