@@ -25,7 +25,7 @@ async def carry_forward(log: Log, topic: TopicLog) -> int:
 
 
 async def _carry_partition(log: Log, partition: PartitionLog) -> int:
-    chunks = list(partition.head.between(partition.table_offset, partition.synced_offset))
+    chunks = list(partition.head.between(partition.offsets.table, partition.offsets.synced))
     first_segment: int | None = None
     carried = 0
     for chunk in chunks:

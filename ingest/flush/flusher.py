@@ -186,7 +186,7 @@ class Flusher:
     async def _flush(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         try:
             async with topic.table_lock:
-                if topic.state in ("fenced", "deleted"):
+                if topic.availability.lasting:
                     return
                 await self._settle_open_commit(topic)
                 work = [item for log in partitions if (item := _work_of(log)) is not None]
@@ -272,17 +272,16 @@ class Flusher:
         now = self._clock.monotonic()
         failures = (self._failures.get(topic) or Failures(now, 0, 0.0, "")).another(now, str(error))
         self._failures[topic] = failures
-        topic.flush_failed(error, int((failures.again_seconds - now) * 1000))
+        alone = self._fails_alone(topic, failures)
+        topic.flush_failed(error, int((failures.again_seconds - now) * 1000), alone=alone)
         if failures.worth_saying:
             self._logger.warning(
                 "flush failed; will try again", topic=topic.name, attempts=failures.attempts, reason=str(error)
             )
-
-        if self._is_own_fault(topic, failures):
-            topic.unavailable(f"it cannot be flushed to its table: {error}")
+        if alone:
             self._wake.set()
 
-    def _is_own_fault(self, topic: TopicLog, failures: Failures) -> bool:
+    def _fails_alone(self, topic: TopicLog, failures: Failures) -> bool:
         """Whether others can be flushed where this topic cannot; then it must not cost them the WAL."""
         log = self._log
         if not log.wal_is_tight() or topic.state not in ("open", "unavailable"):
@@ -349,7 +348,7 @@ class Flusher:
         """After the flush of a clean stop: another WAL may take over without asking. A failure is only logged."""
         if topic.state != "open" or topic.open_commit:
             return
-        if any(log.table_offset != log.synced_offset for log in topic.partitions):
+        if any(log.offsets.table != log.offsets.synced for log in topic.partitions):
             return
         # What was flushed is known for good before another goes on, which may clean the log that tells of it.
         await self._log.group_commit.commit()
@@ -438,7 +437,7 @@ def _states_to_note(partitions: Sequence[PartitionLog], snapshot: TableSnapshot)
 
 
 def _work_of(log: PartitionLog) -> Work | None:
-    first, end = log.table_offset, log.synced_offset
+    first, end = log.offsets.table, log.offsets.synced
     chunks: list[Chunk] = []
     nbytes = 0
     for chunk in log.head.between(first, end):

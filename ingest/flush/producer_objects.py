@@ -66,24 +66,24 @@ class StateWriter:
         await asyncio.wait([task], timeout=CLAIM_OBJECT_SECONDS_MAX)
 
     def _due(self, log: PartitionLog, at_once: bool) -> _Captured | None:
-        sequencer = log.sequencer
-        if log.state_offset == log.table_offset or not (sequencer.producers or sequencer.keys):
+        sequencer, table_offset = log.sequencer, log.offsets.table
+        if log.state_offset == table_offset or not (sequencer.producers or sequencer.keys):
             return None
         captured = self._captured.get(log)
-        if captured is not None and captured.offset <= log.table_offset:
+        if captured is not None and captured.offset <= table_offset:
             del self._captured[log]
             return captured
         now = self._clock.monotonic()
         if not at_once and now - self._begun_seconds.get(log, -STATE_OBJECT_SECONDS) < STATE_OBJECT_SECONDS:
             return None
-        if log.table_offset == sequencer.next_offset:
+        if table_offset == sequencer.next_offset:
             self._begun_seconds[log] = now
-            return _capture(log, log.table_offset)
+            return _capture(log, table_offset)
         if captured is None:
             # Of each producer only the last requests are remembered, and those may all lie above the table offset: so
             # it is kept as of now, until the table has come so far.
             self._begun_seconds[log] = now
-            self._captured[log] = _capture(log, log.submitted_offset)
+            self._captured[log] = _capture(log, log.offsets.submitted)
         return None
 
     async def _try_claims(self, topic: TopicLog) -> None:

@@ -220,7 +220,7 @@ class Log:
         topic = self._by_id.get(topic_id)
         if topic is None or partition >= len(topic.partitions):
             return 2**63 - 1
-        return topic.partitions[partition].table_offset
+        return topic.partitions[partition].offsets.table
 
     def append(
         self,
@@ -437,7 +437,9 @@ class Log:
         reasons = ["draining"] if self.draining else []
         if self.wal.free_bytes < FRAME_OVERHEAD_BYTES:
             reasons.append("disk_full" if self.wal.disk_full else "wal_full")
-        reasons += [f"topic {t.name} fenced: {t.state_reason}" for t in self._topics.values() if t.state == "fenced"]
+        reasons += [
+            f"topic {t.name} fenced: {t.availability.reason}" for t in self._topics.values() if t.state == "fenced"
+        ]
         return reasons
 
     def degraded(self) -> list[str]:
@@ -445,7 +447,7 @@ class Log:
         found = []
         for topic in self.topics():
             if topic.state == "unavailable":
-                found.append(f"topic {topic.name} takes no records: {topic.state_reason}")
+                found.append(f"topic {topic.name} takes no records: {topic.availability.reason}")
             elif topic.flush_error:
                 found.append(f"topic {topic.name} cannot be flushed for now: {topic.flush_error}")
         if len(found) > DEGRADED_MAX:
@@ -471,7 +473,7 @@ class Log:
         for topic in self._topics.values():
             partitions = {
                 log.partition: wal_state.PartitionState(
-                    log.submitted_offset, log.table_offset, log.sequencer.dump(log.submitted_offset)
+                    log.offsets.submitted, log.offsets.table, log.sequencer.dump(log.offsets.submitted)
                 )
                 for log in topic.partitions
             }

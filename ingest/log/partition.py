@@ -10,6 +10,7 @@ from copy import copy
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from siltlog.infra.arrow.arrays import binary_array
@@ -41,14 +42,32 @@ class Piece(NamedTuple):
     producer: ProducerBatch | None
 
 
-class PartitionLog:
-    """Everybody may read its offsets; they change only by its own methods, and stand in this order:
+class Offsets(msgspec.Struct, frozen=True, gc=False):
+    """How far a partition has come at one moment, in the order of the fields; a value out of order cannot be made.
 
-    `log_start_offset` <= `table_offset` <= `synced_offset` <= `submitted_offset` <= the sequencer's `next_offset`
-
-    The high watermark is at most `synced_offset`, never goes back, and where acks is `table` it is the table offset.
-    `state_offset` is the offset that the producer object beside the table covers, -1 before there is one.
+    The offset that the sequencer gives out next is at least `submitted`.
     """
+
+    log_start: int
+    """The lowest offset that retention has left."""
+    table: int
+    """Everything below is in the table."""
+    shown: int
+    """Readers see everything below and nothing else: the high watermark, which never goes back.
+
+    It moves with `table` where the acks of the topic is the table, else with `synced`.
+    """
+    synced: int
+    """Everything below is durable."""
+    submitted: int
+    """Everything below is durable or on its way into the WAL."""
+
+    def __post_init__(self) -> None:
+        assert self.log_start <= self.table <= self.shown <= self.synced <= self.submitted, "offsets are in order"
+
+
+class PartitionLog:
+    """Everybody may read its `offsets`; they change only by its own methods."""
 
     def __init__(self, topic: "TopicLog", partition: int, wal: Wal) -> None:
         self.topic = topic
@@ -56,12 +75,9 @@ class PartitionLog:
         self.epoch = 0
         self.sequencer = Sequencer(taken=topic.producers.bytes)
         self.head = Head(0)
-        self.log_start_offset = 0
-        self.table_offset = 0
-        self.synced_offset = 0
-        self.submitted_offset = 0
+        self.offsets = Offsets(0, 0, 0, 0, 0)
         self.state_offset = -1
-        self._high_watermark = 0
+        """The offset that the producer object beside the table covers, -1 before there is one."""
         self._pending: list[Piece] = []
         self._pending_first = 0
         self._wal = wal
@@ -69,34 +85,35 @@ class PartitionLog:
         self._table_waiters = Waiters()
         self._synced_waiters = Waiters()
 
-    def begin(self, next_offset: int, table_offset: int, log_start_offset: int, epoch: int) -> None:
-        """Sets the position this process starts from; everything below `next_offset` is durable."""
-        self.epoch = epoch
-        self.sequencer.next_offset = next_offset
-        self.synced_offset = next_offset
-        self.submitted_offset = next_offset
-        self.table_offset = table_offset
-        self.log_start_offset = log_start_offset
-        assert log_start_offset <= table_offset <= next_offset, "a partition begins with its offsets in order"
-        self._move_high_watermark()
-
     def remembered(self, next_offset: int, table_offset: int) -> None:
-        """Takes over how far the process before came, for the state at the head of this one's WAL."""
+        """Takes over how far the process before came, for the state at the head of this one's WAL.
+
+        Until the partition begins nobody reads it: no lower offset is asked for than the table's.
+        """
         self.sequencer.next_offset = next_offset
-        self.submitted_offset = next_offset
-        self.table_offset = table_offset
+        self.offsets = Offsets(table_offset, table_offset, table_offset, next_offset, next_offset)
 
     def settled(self, table_offset: int) -> None:
-        """Notes that all of another owner's records below `table_offset` are in the table, or were set aside."""
-        self.table_offset = table_offset
+        """Notes before it begins that all of another owner's records below are in the table, or were set aside."""
+        known = self.offsets
+        self.offsets = Offsets(table_offset, table_offset, table_offset, known.synced, known.submitted)
 
     def restored(self, head: Head) -> None:
         """Takes as its head what the WAL still had of the partition, before it begins."""
         self.head = head
 
+    def begin(self, next_offset: int, table_offset: int, log_start_offset: int, epoch: int) -> None:
+        """Sets the position this process starts from; everything below `next_offset` is durable."""
+        self.epoch = epoch
+        self.sequencer.next_offset = next_offset
+        shown = table_offset if self.hidden else next_offset
+        self.offsets = Offsets(log_start_offset, table_offset, shown, next_offset, next_offset)
+
     def submitted(self, next_offset: int) -> None:
         """Everything below is on its way into the WAL."""
-        self.submitted_offset = next_offset
+        assert next_offset <= self.sequencer.next_offset, "what is submitted was sequenced"
+        now = self.offsets
+        self.offsets = Offsets(now.log_start, now.table, now.shown, now.synced, next_offset)
 
     def state_stored(self, offset: int) -> None:
         """The object beside the table tells of the producers of everything below."""
@@ -104,7 +121,7 @@ class PartitionLog:
 
     def add(self, piece: Piece, now_us: int) -> int:
         """Sequences a piece and keeps it for the next group commit; its first offset."""
-        first = self.sequencer.append(piece.rows, piece.producer, now_us, self.submitted_offset)
+        first = self.sequencer.append(piece.rows, piece.producer, now_us, self.offsets.submitted)
         if not self._pending:
             self._pending_first = first
         self._pending.append(piece)
@@ -128,37 +145,37 @@ class PartitionLog:
 
     def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         self.head.append(batch, frame, now_seconds)
-        self.synced_offset = batch.next_offset
-        assert self.synced_offset <= self.submitted_offset, "what is synced was submitted"
-        self._move_high_watermark()
-        self._synced_waiters.reached(self.synced_offset)
+        before, synced = self.offsets, batch.next_offset
+        shown = before.shown if self.hidden else synced
+        self.offsets = Offsets(before.log_start, before.table, shown, synced, before.submitted)
+        self._synced_waiters.reached(synced)
         self.notify()
 
     def moved(self, table_offset: int, log_start_offset: int) -> None:
         """The table's position became known: a flush of ours landed, or another process moved the log start."""
-        if table_offset == self.table_offset and log_start_offset == self.log_start_offset:
+        before = self.offsets
+        if table_offset == before.table and log_start_offset == before.log_start:
             return
-        self.table_offset = table_offset
-        self.log_start_offset = log_start_offset
+        shown = max(before.shown, table_offset)
+        self.offsets = Offsets(log_start_offset, table_offset, shown, before.synced, before.submitted)
         self.head.flushed(table_offset)
-        self._move_high_watermark()
         self._table_waiters.reached(table_offset)
         self.notify()
 
     def reconfigured(self) -> None:
         """Another `acks` of the topic may show more of what is synced; what was shown stays so."""
-        before = self._high_watermark
-        self._move_high_watermark()
-        if self._high_watermark != before:
+        before = self.offsets
+        if not self.hidden and before.shown != before.synced:
+            self.offsets = Offsets(before.log_start, before.table, before.synced, before.synced, before.submitted)
             self.notify()
 
     def when_synced(self, offset: int) -> asyncio.Future[None] | None:
         """Done once everything below `offset` is synced; None when it is."""
-        return None if offset <= self.synced_offset else self._synced_waiters.until(offset)
+        return None if offset <= self.offsets.synced else self._synced_waiters.until(offset)
 
     def when_in_table(self, offset: int) -> asyncio.Future[None] | None:
         """Done once everything below `offset` is in the table; None when it is."""
-        return None if offset <= self.table_offset else self._table_waiters.until(offset)
+        return None if offset <= self.offsets.table else self._table_waiters.until(offset)
 
     @property
     def awaited(self) -> bool:
@@ -174,12 +191,10 @@ class PartitionLog:
         self._table_waiters.fail(error)
         self._synced_waiters.fail(error)
 
-    @property
-    def high_watermark(self) -> int:
-        return self._high_watermark
-
     def bounds(self) -> Bounds:
-        return Bounds(self.log_start_offset, self.table_offset, self._high_watermark)
+        """Gives what everybody is told of the offsets."""
+        now = self.offsets
+        return Bounds(now.log_start, now.table, now.shown)
 
     async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
         """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; None when the head begins above `offset`."""
@@ -233,10 +248,6 @@ class PartitionLog:
     def notify(self) -> None:
         for callback in tuple(self._subscribers):
             callback()
-
-    def _move_high_watermark(self) -> None:
-        reached = self.table_offset if self.hidden else self.synced_offset
-        self._high_watermark = max(self._high_watermark, reached)
 
 
 def _batches_of(first_offset: int, pieces: list[Piece]) -> list[LogBatch]:

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from siltlog.infra import names
-from siltlog.infra.errors import DEFAULT_RETRY_AFTER_MS, ConfigError, Fenced, SiltlogError, problem
+from siltlog.infra.errors import ConfigError, Fenced, SiltlogError, problem
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.topic_config import TopicConfig
@@ -18,6 +20,25 @@ from siltlog.ingest.producers.known import TopicProducers
 from siltlog.ingest.wal import Wal
 
 State = Literal["creating", "open", "fenced", "unavailable", "deleted"]
+
+
+class Availability(msgspec.Struct, frozen=True):
+    """Whether a topic takes records, and why it takes none."""
+
+    state: State
+    """Only what is `open` takes records; `unavailable` is what this node has and cannot flush."""
+    reason: str = ""
+    """Why it takes none; empty while it is open."""
+    retry_after_ms: int | None = None
+    """When it may take them again, where that is known."""
+
+    @property
+    def lasting(self) -> bool:
+        """It takes none from this process any more: another node has it, or it was deleted."""
+        return self.state in ("fenced", "deleted")
+
+
+OPEN = Availability("open")
 
 
 @dataclass(slots=True)
@@ -49,12 +70,9 @@ class TopicLog:
         self.table = table
         self.table_lock = asyncio.Lock()
         """Held by whoever calls a method of `table` that commits or refreshes."""
-        self.state: State = "open"
-        self.state_reason = ""
+        self.availability = OPEN
         self.flush_error = ""
         """Why its last flush failed; empty when it did not."""
-        self.flush_retry_ms = DEFAULT_RETRY_AFTER_MS
-        """How long after a failure it is flushed again."""
         self.producers = TopicProducers()
         self.partitions = [PartitionLog(self, partition, wal) for partition in range(snapshot.partitions)]
         self.epochs: list[int] = []
@@ -75,10 +93,18 @@ class TopicLog:
 
     def creating(self, reason: str) -> None:
         """It is known, and takes no records before it is `opened`."""
-        self.state, self.state_reason = "creating", reason
+        self.availability = Availability("creating", reason)
 
     def opened(self) -> None:
-        self.state, self.state_reason = "open", ""
+        self.availability = OPEN
+
+    @property
+    def state(self) -> State:
+        return self.availability.state
+
+    @property
+    def takes_records(self) -> bool:
+        return self.availability is OPEN and self.paused is None
 
     def remembered(self, known: TopicState) -> None:
         """The WAL of the process before had this to say of it."""
@@ -121,14 +147,16 @@ class TopicLog:
         if self.state == "unavailable":
             self.opened()
 
-    def flush_failed(self, error: Exception, again_ms: int) -> None:
-        """A flush failed, and is tried again after `again_ms`."""
-        self.flush_error, self.flush_retry_ms = str(error), again_ms
-        self.counts.flush_failures += 1
+    def flush_failed(self, error: Exception, again_ms: int, *, alone: bool) -> None:
+        """A flush failed, and is tried again after `again_ms`.
 
-    def unavailable(self, reason: str) -> None:
-        """It takes no records until `flushes_again`."""
-        self.state, self.state_reason = "unavailable", reason
+        Where others are flushed and it `alone` is not, it takes no records until `flushes_again`.
+        """
+        self.flush_error = str(error)
+        self.counts.flush_failures += 1
+        if alone or self.state == "unavailable":
+            reason = f"it cannot be flushed to its table: {error}"
+            self.availability = Availability("unavailable", reason, again_ms)
 
     def see(self, snapshot: TableSnapshot) -> None:
         """Takes in a newer snapshot. Never that of the topic's end: whoever still reads reads what there was."""
@@ -162,10 +190,10 @@ class TopicLog:
         self.see(snapshot)
         moved = {}
         for log in self.partitions:
-            before = log.table_offset
+            before = log.offsets.table
             log.moved(snapshot.offsets[log.partition], snapshot.starts[log.partition])
-            if log.table_offset != before:
-                moved[log.partition] = log.table_offset
+            if log.offsets.table != before:
+                moved[log.partition] = log.offsets.table
         return moved
 
     def check_owned(self, snapshot: TableSnapshot) -> None:
@@ -208,15 +236,16 @@ class TopicLog:
 
     def check_open(self) -> None:
         """Raises Unavailable or UnknownTopic when the topic takes no records."""
-        if self.state == "open" and self.paused is None:
+        if self.takes_records:
             return
-        if self.state == "deleted":
+        why = self.availability
+        if why.state == "deleted":
             raise problem("unknown_topic", f"there is no topic {self.name}")
-        reason = self.state_reason or "it is being given more partitions"
+        reason = why.reason or "it is being given more partitions"
         raise problem(
             "topic_unavailable",
             f"topic {self.name} takes no records: {reason}",
-            retry_after_ms=self.flush_retry_ms if self.state == "unavailable" else None,
+            retry_after_ms=why.retry_after_ms,
         )
 
     @contextmanager
@@ -236,8 +265,7 @@ class TopicLog:
 
     def close(self, state: State, reason: str) -> None:
         """Stops acknowledging; whoever waits learns why."""
-        self.state = state
-        self.state_reason = reason
+        self.availability = Availability(state, reason)
         for partition in self.partitions:
             partition.fail_waiters(self.gone())
             partition.notify()
@@ -246,7 +274,9 @@ class TopicLog:
         """Why what waits for this topic will not be answered."""
         if self.state == "deleted":
             return problem("unknown_topic", f"the topic {self.name} was deleted")
-        return problem("ack_timeout", f"topic {self.name} stopped before this was in its table: {self.state_reason}")
+        return problem(
+            "ack_timeout", f"topic {self.name} stopped before this was in its table: {self.availability.reason}"
+        )
 
 
 def _fenced(reason: str) -> Fenced:

@@ -227,7 +227,7 @@ def _settle(log: Log, plan: Plan) -> None:
     moved = {
         one.partition: offsets[one.partition]
         for one in topic.partitions
-        if one.partition in plan.foreign or one.table_offset != offsets[one.partition]
+        if one.partition in plan.foreign or one.offsets.table != offsets[one.partition]
     }
     for partition, offset in moved.items():
         topic.partitions[partition].settled(offset)

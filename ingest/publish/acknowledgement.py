@@ -28,7 +28,7 @@ async def acknowledged(
 
     try:
         await future
-        if topic.state in ("fenced", "deleted"):
+        if topic.availability.lasting:
             # It is on this disk, but another node owns the topic by now, or it has ended: nobody may rely on it, nor
             # wait for its table.
             raise topic.gone()

@@ -89,7 +89,7 @@ class Publishing:
             topic = self._log.topic(name)
         except UnknownTopic:
             return None
-        plain = topic.state == "open" and topic.paused is None and topic.config["acks"] == "wal" and not topic.system
+        plain = topic.takes_records and topic.config["acks"] == "wal" and not topic.system
         return topic if plain else None
 
     async def publish(
@@ -140,7 +140,7 @@ class Publishing:
 
         Raises when the topic has ended, or is another node's.
         """
-        if published.topic.state in ("fenced", "deleted"):
+        if published.topic.availability.lasting:
             raise published.topic.gone()
         _count(published)
         return published

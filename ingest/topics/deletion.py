@@ -39,7 +39,7 @@ class LogStarts:
         if topic.name.startswith(names.SYSTEM_PREFIX):
             raise problem("forbidden", f"the topic {topic.name} is the system's: its records follow from its use")
         before = self._checked(topic, log, before_offset)
-        if before > log.log_start_offset:
+        if before > log.offsets.log_start:
             await self._in_table(topic, log, before)
             await self._covered(topic, log, before)
             await self._move(topic, log, before)
@@ -93,7 +93,7 @@ class LogStarts:
             if log.state_offset >= offset or not (log.sequencer.producers or log.sequencer.keys):
                 return
             # It was captured as of now, and can be written once the table has come so far.
-            await self._in_table(topic, log, log.submitted_offset)
+            await self._in_table(topic, log, log.offsets.submitted)
 
     async def _move(self, topic: TopicLog, log: PartitionLog, start: int) -> None:
         for _ in range(RACES_MAX):
@@ -106,7 +106,7 @@ class LogStarts:
                     )
                 snapshot = await asyncio.to_thread(topic.table.refresh)
                 self._log.see_table(topic, snapshot)
-                if log.log_start_offset >= start:
+                if log.offsets.log_start >= start:
                     return
                 moves = {log.partition: start_move(snapshot, log.partition, start)}
                 now_ms = self._log.clock.now_us() // 1000

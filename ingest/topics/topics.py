@@ -209,7 +209,7 @@ class Topics:
         with topic.pause():
             # The history says where the new count begins: what was sequenced by the old one must survive a crash.
             await self._log.group_commit.commit()
-            first_offsets = [log.submitted_offset for log in topic.partitions]
+            first_offsets = [log.offsets.submitted for log in topic.partitions]
             version = topic.snapshot.version
             try:
                 snapshot = await asyncio.to_thread(

@@ -317,7 +317,7 @@ def test_a_claim_right_behind_a_flush_is_not_taken_for_its_own(tmp_path: Path) -
             flush = asyncio.ensure_future(place.flush())
             await place.publish(["acknowledged meanwhile"], 0)
             await flush
-        assert (topic.state, partition.table_offset) == ("fenced", 0)
+        assert (topic.state, partition.offsets.table) == ("fenced", 0)
         await place.kill()
         await place.start(tmp_path / "lake", take_over=True)
         assert place.set_aside() == {(0, 1, "acknowledged meanwhile")}

@@ -37,7 +37,7 @@ async def some_turns() -> None:
 
 
 async def shown(log: PartitionLog) -> list[bytes]:
-    batches = await log.read_head(0, log.high_watermark, 1_000, 1_000_000) or []
+    batches = await log.read_head(0, log.offsets.shown, 1_000, 1_000_000) or []
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
@@ -49,7 +49,7 @@ def test_nothing_is_seen_or_acknowledged_before_it_is_synced(tmp_path: Path) -> 
             topic = await topics.create("t", 1, {})
             (partition,) = topic.partitions
             told: list[int] = []
-            partition.subscribe(lambda: told.append(partition.high_watermark))
+            partition.subscribe(lambda: told.append(partition.offsets.shown))
             disk.gate.clear()
             producer = Producer("p", 0)
             sent = log.append(topic, body("a", "b", first_sequence=0), producer)
@@ -59,7 +59,7 @@ def test_nothing_is_seen_or_acknowledged_before_it_is_synced(tmp_path: Path) -> 
             retry = asyncio.ensure_future(acknowledged(topic, repeated, "wal", 60, no_wake))
             claim = asyncio.ensure_future(log.claim_producer(topic, "p"))
             await some_turns()
-            assert (partition.high_watermark, told, await shown(partition)) == (0, [], [])
+            assert (partition.offsets.shown, told, await shown(partition)) == (0, [], [])
             assert not (ack.done() or retry.done() or claim.done())
             ack.add_done_callback(lambda _: told.append(-1))
             disk.gate.set()
@@ -131,7 +131,7 @@ def test_a_topic_whose_acks_is_the_table_shows_nothing_before(tmp_path: Path) ->
             (partition,) = topic.partitions
             sent = log.append(topic, body("a", "b"), None)
             await asyncio.wait_for(acknowledged(topic, sent, "wal", 60, no_wake), 60)
-            assert (partition.synced_offset, partition.high_watermark, await shown(partition)) == (2, 0, [])
+            assert (partition.offsets.synced, partition.offsets.shown, await shown(partition)) == (2, 0, [])
             woken: list[None] = []
             ack = asyncio.ensure_future(acknowledged(topic, sent, "table", 60, lambda: woken.append(None)))
             await some_turns()

@@ -326,7 +326,7 @@ def assigned_through_another(path: Path, fields: set[str]) -> list[str]:
 
 def test_a_topic_and_a_partition_change_by_their_own_methods_alone(tree: Tree) -> None:
     fields = set().union(*(fields_of(tree.paths[name]) for name in OWNED))
-    assert {"state", "open_commit", "table_offset", "submitted_offset"} <= fields
+    assert {"availability", "open_commit", "offsets", "state_offset"} <= fields
     # What the WAL keeps of a topic has fields of the same names, and is no topic.
     others = [
         path for name, path in tree.paths.items() if room_of(name) == "ingest" and name != "siltlog.ingest.log.state"

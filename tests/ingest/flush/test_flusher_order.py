@@ -39,8 +39,10 @@ def test_producers_of_a_partition_that_rests_come_beside_the_table(
             for sequence in (0, 1):
                 sent = log.append(topic, body("a", first_sequence=sequence), Producer("p", 0))
                 await sent.durable
-                await until(lambda: partition.table_offset == partition.synced_offset and not topic.table_lock.locked())
-            assert (partition.table_offset, partition.state_offset) == (2, 1), "one was written a moment ago"
+                await until(
+                    lambda: partition.offsets.table == partition.offsets.synced and not topic.table_lock.locked()
+                )
+            assert (partition.offsets.table, partition.state_offset) == (2, 1), "one was written a moment ago"
             monkeypatch.setattr(producer_objects, "STATE_OBJECT_SECONDS", 0.0)
             await until(lambda: partition.state_offset == 2)
             assert log.store.size(f"topics/t/{names.state_object(topic.topic_id, 0, 2)}") is not None

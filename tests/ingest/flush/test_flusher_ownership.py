@@ -51,8 +51,8 @@ def test_a_topic_that_was_claimed_right_after_a_flush_is_fenced(tmp_path: Path) 
             flusher = Flusher(log, LOGGER, Metrics())
             await log.append(topic, body("a", "b"), None).durable
             await until(lambda: topic.state != "open")
-            assert topic.state == "fenced" and "claimed" in topic.state_reason
-            assert topic.partitions[0].table_offset == 0 == topic.snapshot.offsets[0]
+            assert topic.state == "fenced" and "claimed" in topic.availability.reason
+            assert topic.partitions[0].offsets.table == 0 == topic.snapshot.offsets[0]
             await flusher.stop(10)
 
     asyncio.run(run())
@@ -66,7 +66,7 @@ def test_settings_that_were_changed_right_before_a_claim_do_not_hide_it(tmp_path
             taken_over_after(tmp_path, topic.table, "set_config")
             with pytest.raises(Fenced, match="another node has claimed partition 0"):
                 await topics.alter("t", None, {"flush.ms": 5})
-            assert topic.partitions[0].table_offset == 0
+            assert topic.partitions[0].offsets.table == 0
 
     asyncio.run(run())
 
@@ -111,9 +111,9 @@ def test_a_table_that_cannot_be_read_once_a_flush_has_landed_is_not_anothers(tmp
             table.append, table.outcome = unanswered, told
             flusher = Flusher(log, LOGGER, Metrics())
             await log.append(topic, body("a", "b"), None).durable
-            await until(lambda: topic.partitions[0].table_offset == 2 or topic.state != "open")
+            await until(lambda: topic.partitions[0].offsets.table == 2 or topic.state != "open")
             await log.append(topic, body("c"), None).durable
-            await until(lambda: topic.partitions[0].table_offset == 3 or topic.state != "open")
+            await until(lambda: topic.partitions[0].offsets.table == 3 or topic.state != "open")
             assert topic.state == "open" and topic.counts.flush_failures == 2
             await flusher.stop(10)
 

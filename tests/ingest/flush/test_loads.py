@@ -43,7 +43,7 @@ async def publish(log: Log, topic: TopicLog, value: str, partition: int = 0) -> 
 
 async def in_table(log: Log, topic: TopicLog, flusher: Flusher) -> None:
     """As who publishes with `acks=table`."""
-    landed = topic.partitions[0].when_in_table(topic.partitions[0].synced_offset)
+    landed = topic.partitions[0].when_in_table(topic.partitions[0].offsets.synced)
     flusher.wake()
     if landed is not None:
         await landed
@@ -58,10 +58,10 @@ def test_who_waits_for_the_table_is_answered_and_the_rest_stays(tmp_path: Path) 
             for _ in range(3):
                 await publish(log, topic, "awaited")
                 await in_table(log, topic, flusher)
-            assert [each.table_offset for each in topic.partitions] == [3, 0]
-            assert topic.partitions[1].high_watermark == 1, "consumers see it"
+            assert [each.offsets.table for each in topic.partitions] == [3, 0]
+            assert topic.partitions[1].offsets.shown == 1, "consumers see it"
             await flusher.drain()
-            assert topic.partitions[1].table_offset == 1
+            assert topic.partitions[1].offsets.table == 1
 
     run(test)
 
@@ -72,7 +72,7 @@ def test_room_in_the_log_comes_before_the_budget_of_files(tmp_path: Path) -> Non
         async with flushing(tmp_path) as (log, topics, flusher):
             quiet, busy = await topics.create("quiet", 1, KEPT_BACK), await topics.create("busy", 1, {})
             await publish(log, quiet, "pins the oldest segment")
-            while not quiet.partitions[0].table_offset:
+            while not quiet.partitions[0].offsets.table:
                 await publish(log, busy, LARGE)
                 await in_table(log, busy, flusher)
                 assert not log.wal_is_tight()
@@ -90,7 +90,7 @@ def test_memory_comes_before_the_budget_of_files(tmp_path: Path) -> None:
             assert not log.wal_holds_much() and topic.config.integer("flush.bytes") > MIB
             while log.unflushed_bytes() > MIB / 2:
                 await asyncio.sleep(0.01)
-            assert any(each.table_offset for each in topic.partitions)
+            assert any(each.offsets.table for each in topic.partitions)
 
     run(test)
 

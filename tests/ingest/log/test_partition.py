@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from siltlog.infra.columns import HEADERS
 from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.log.log import FRAME_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-from siltlog.ingest.log.partition import Piece, _batches_of
+from siltlog.ingest.log.partition import Offsets, Piece, _batches_of
 from siltlog.ingest.producers.sequencer import ProducerBatch
 from siltlog.ingest.records.arrow import parse_arrow
 from siltlog.ingest.records.batch import file_columns
@@ -108,3 +108,15 @@ def test_many_empty_records_take_no_more_than_was_reserved(arrow: bool, headers:
         [batch] = _batches_of(0, [Piece(part.count, part.records, body.nbytes, None)])
         written += frame_bytes(sum(len(piece) for piece in batch.payload()))
     assert written <= reserved_for(body, len(parts.slices))
+
+
+OFFSETS = st.lists(st.integers(-1, 9), min_size=5, max_size=5)
+
+
+@given(OFFSETS)
+def test_offsets_that_are_out_of_order_cannot_be_made(numbers: list[int]) -> None:
+    if numbers == sorted(numbers):
+        assert Offsets(*numbers).submitted == numbers[-1]
+    else:
+        with pytest.raises(AssertionError, match="in order"):
+            Offsets(*numbers)

@@ -72,7 +72,7 @@ def test_records_are_flushed_first_and_offsets_go_on(tmp_path: Path) -> None:
         async with node(tmp_path) as one:
             await one.publish("a", "b", "c")
             assert await one.delete(2) == one.stored_start() == 2
-            assert one.topic.partitions[0].table_offset == 3
+            assert one.topic.partitions[0].offsets.table == 3
             assert await one.delete(1) == 2
             assert await one.delete(None) == one.stored_start() == 3
             await one.publish("d")
@@ -106,7 +106,7 @@ def test_nothing_is_deleted_while_nothing_can_be_flushed(tmp_path: Path, monkeyp
             with pytest.raises(Unavailable, match="nothing was deleted") as refused:
                 await one.delete(1)
             assert refused.value.retryable == "yes"
-            assert one.topic.partitions[0].log_start_offset == 0 and not one.topic.partitions[0].awaited
+            assert one.topic.partitions[0].offsets.log_start == 0 and not one.topic.partitions[0].awaited
 
     run(test)
 
