@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from siltlog.infra.errors import SiltlogError, problem
@@ -12,7 +11,7 @@ from siltlog.ingest.producers.known import TopicProducers
 from siltlog.ingest.producers.sequencer import Append, Duplicate, ProducerBatch, Refusal, Rest, Sequencer
 from siltlog.ingest.records.batch import record_batch
 from siltlog.ingest.records.body import Rows
-from siltlog.ingest.records.split import Slice, Split
+from siltlog.ingest.records.split import Sequences, Slice, Split
 
 
 class Sequenced(Protocol):
@@ -96,22 +95,28 @@ def _refused_or_part(topic: Checkable, slice_: Slice, producer: Producer, claime
     sequences = slice_.sequences
     if sequences is None:
         raise problem("invalid_record", "with Silt-Producer-Id every record needs its partition and sequence", index=0)
-    next_sequence = sequencer.next_sequence(producer.producer_id)
     if producer.epoch < claimed:
-        return Refusal("fenced_producer", next_sequence, claimed)
+        return Refusal("fenced_producer", sequencer.next_sequence(producer.producer_id), claimed)
     if producer.increasing:
         verdict = sequencer.check_increasing(producer.producer_id, producer.epoch, sequences)  # type: ignore[arg-type]
-        orderly = bool((sequences[1:] > sequences[:-1]).all())
+        orderly = bool((np.diff(sequences) > 0).all())
         batch = _increasing_batch(producer, sequences, verdict.seen if isinstance(verdict, Rest) else 0)
     else:
         batch = ProducerBatch(producer.producer_id, producer.epoch, int(sequences[0]), slice_.count)
         verdict = sequencer.check(batch)
-        orderly = bool((sequences == np.arange(sequences[0], sequences[0] + slice_.count)).all())
+        orderly = _rise_by_one(sequences)
     if isinstance(verdict, Refusal):
         return verdict
     if not orderly:
-        return Refusal("out_of_order_sequence", next_sequence, producer.epoch)
+        return Refusal("out_of_order_sequence", sequencer.next_sequence(producer.producer_id), producer.epoch)
     return _part(slice_, batch, verdict)
+
+
+def _rise_by_one(sequences: Sequences) -> bool:
+    first, count = sequences[0], len(sequences)
+    if isinstance(sequences, list):
+        return count == 1 or sequences == list(range(first, first + count))
+    return bool((sequences == np.arange(first, first + count)).all())
 
 
 def _part(slice_: Slice, batch: ProducerBatch, verdict: Append | Rest | Duplicate) -> Part:
@@ -121,7 +126,7 @@ def _part(slice_: Slice, batch: ProducerBatch, verdict: Append | Rest | Duplicat
     return Part(slice_.partition, _to_append(slice_, batch, seen), batch, seen)
 
 
-def _increasing_batch(producer: Producer, sequences: npt.NDArray[np.int64], seen: int) -> ProducerBatch:
+def _increasing_batch(producer: Producer, sequences: Sequences, seen: int) -> ProducerBatch:
     first, last = int(sequences[seen]), int(sequences[-1])
     rows = len(sequences) - seen
     return ProducerBatch(producer.producer_id, producer.epoch, first, rows, last - first + 1 - rows)
@@ -129,6 +134,8 @@ def _increasing_batch(producer: Producer, sequences: npt.NDArray[np.int64], seen
 
 def _to_append(slice_: Slice, batch: ProducerBatch, seen: int) -> Slice:
     """Without the first `seen` records; with its sequences in a column where they have gaps."""
+    if not seen and not batch.skipped:
+        return slice_
     records = slice_.records
     if seen:
         records = _rows_from(records, seen) if isinstance(records, Rows) else records.slice(seen)
@@ -150,7 +157,7 @@ def _rows_from(rows: Rows, first: int) -> Rows:
     )
 
 
-def _with_sequences(records: pa.RecordBatch, sequences: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def _with_sequences(records: pa.RecordBatch, sequences: Sequences) -> pa.RecordBatch:
     there = dict(zip(records.schema.names, records.columns, strict=True))
     return record_batch(there["timestamp"], there["value"], there.get("key"), there.get("headers"), pa.array(sequences))
 

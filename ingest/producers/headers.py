@@ -1,7 +1,6 @@
 """The headers by which a publish happens exactly once: a producer's, or an idempotency key."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -107,8 +106,9 @@ def _give_sequences(body: Body, first: int) -> None:
     wrong: int | None = None
     if body.rows is not None:
         several = len(set(body.rows.partitions)) > 1
-        given = enumerate(body.rows.sequences)
-        wrong = next((index for index, own in given if own not in (None, first + index)), None)
+        if body.rows.sequences.count(None) < body.count:
+            given = enumerate(body.rows.sequences)
+            wrong = next((index for index, own in given if own not in (None, first + index)), None)
         body.rows.sequences = list(range(first, first + body.count))
     else:
         several = body.partition is not None and bool((body.partition != body.partition[0]).any())
@@ -128,15 +128,20 @@ def _give_sequences(body: Body, first: int) -> None:
 
 def _check_named(body: Body) -> None:
     if body.rows is not None:
-        missing: Any = [p < 0 or s is None for p, s in zip(body.rows.partitions, body.rows.sequences, strict=True)]
+        partitions, sequences = body.rows.partitions, body.rows.sequences
+        if min(partitions) >= 0 and None not in sequences:
+            return
+        pairs = zip(partitions, sequences, strict=True)
+        index = next(index for index, (partition, number) in enumerate(pairs) if partition < 0 or number is None)
     elif body.partition is None or body.sequence is None:
-        missing = [True]
+        index = 0
     else:
         missing = body.partition < 0
-    if any(missing) if isinstance(missing, list) else missing.any():
+        if not missing.any():
+            return
         index = int(np.argmax(missing))
-        raise problem(
-            "invalid_record",
-            f"record {index}: with Silt-Producer-Id every record names its partition and its sequence",
-            index=index,
-        )
+    raise problem(
+        "invalid_record",
+        f"record {index}: with Silt-Producer-Id every record names its partition and its sequence",
+        index=index,
+    )

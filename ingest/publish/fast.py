@@ -9,6 +9,7 @@ which answers the same.
 import asyncio
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -35,6 +36,8 @@ INFLATED_BYTES_MAX = 256 * 1024
 LOOK_SECONDS = 0.25
 TIMEOUT_MS_MIN = 1_000
 """A request with less time goes the long way, which counts it more exactly."""
+QUERIES_KEPT = 64
+"""So many queries are known again without being read: clients send the same few."""
 _QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=wal)?(?:(?:\A|&)partition=(\d{1,9}))?")
 """The parameters that the client library sends, in its order."""
 _MEDIA = {media.encode(): media for media in MEDIA}
@@ -303,6 +306,7 @@ class _NoEvent:
 _NO_EVENT = _NoEvent()
 
 
+@lru_cache(QUERIES_KEPT)
 def _asked(query: bytes) -> Asked | None:
     """None where the long way has to look at the query."""
     found = _QUERY.fullmatch(query)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from siltlog.infra.arrow.arrays import numbers_of, validity_of
 from siltlog.infra.arrow.pieces import Pieces
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
 
@@ -206,15 +208,21 @@ def _producer_columns(batch: LogBatch) -> tuple[pa.Array, pa.Array, pa.Array]:
     index = np.repeat(np.arange(len(counts)), counts)
     ids = pa.array([run.producer_id if run else None for _, run in batch.runs], pa.string()).take(pa.array(index))
     epochs = pa.array([run.producer_epoch if run else None for _, run in batch.runs], pa.int32()).take(pa.array(index))
-    own = batch.columns.column("sequence") if "sequence" in batch.columns.schema.names else nulls(rows, pa.int64())
-    parts, at = [], 0
-    for count, run in batch.runs:
-        if run is not None and run.first_sequence is not None:
-            parts.append(pa.array(np.arange(run.first_sequence, run.first_sequence + count, dtype=np.int64)))
-        else:
-            parts.append(own.slice(at, count))
-        at += count
-    return ids, epochs, pa.concat_arrays(parts)
+    return ids, epochs, _sequences(batch, counts, index)
+
+
+def _sequences(batch: LogBatch, counts: list[int], index: npt.NDArray[np.int64]) -> pa.Array:
+    """The sequences of all records, null where one has none; `index` has the run of each."""
+    given = [-1 if run is None or run.first_sequence is None else run.first_sequence for _, run in batch.runs]
+    firsts = np.array(given, np.int64)
+    starts = np.cumsum(counts) - counts
+    sequences = (firsts - starts)[index] + np.arange(batch.rows)
+    missing = (firsts < 0)[index]
+    if "sequence" in batch.columns.schema.names:
+        own = batch.columns.column("sequence")
+        sequences = np.where(missing, numbers_of(own, np.int64), sequences)
+        missing &= ~validity_of(own)
+    return pa.array(sequences, mask=missing)
 
 
 def _slice_runs(runs: Runs, skip: int, rows: int) -> Runs:

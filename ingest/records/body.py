@@ -129,8 +129,9 @@ def plain_body(plain: PlainRecords, records_max: int = PLAIN_MAX) -> Body:
 def fix_partition(body: Body, partition: int) -> None:
     """`?partition=` is for the whole body; a record that names another one is an error, not a tie to break."""
     if body.rows is not None:
-        named = body.rows.partitions
-        wrong = next((index for index, given in enumerate(named) if given not in (-1, partition)), None)
+        named, wrong = body.rows.partitions, None
+        if named.count(-1) < body.count:
+            wrong = next((index for index, given in enumerate(named) if given not in (-1, partition)), None)
         body.rows.partitions = [partition] * body.count
     else:
         explicit = body.partition

@@ -18,6 +18,7 @@ from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.records.batch import record_batch
 from siltlog.ingest.records.body import ROWS_MAX, Body, Rows
 
+Sequences = npt.NDArray[np.int64] | list[int]
 SECONDS_LOOK_MAX_MS = 100_000_000_000
 """Milliseconds below this are before 1973-03-03: whoever sent them meant seconds."""
 
@@ -29,7 +30,7 @@ class Slice:
     partition: int
     count: int
     records: Rows | pa.RecordBatch
-    sequences: npt.NDArray[np.int64] | None
+    sequences: Sequences | None
 
 
 @dataclass(slots=True)
@@ -137,12 +138,13 @@ def _split_rows(rows: Rows, partitions: int, keyless: int) -> Split:
         elif partition >= partitions:
             raise _unknown_partition(index, partition, partitions)
         targets.append(partition)
-    sequences = None
-    if any(sequence is not None for sequence in rows.sequences):
-        if None in rows.sequences:
-            index = rows.sequences.index(None)
+    sequences: Any = None
+    missing = rows.sequences.count(None)
+    if missing < len(targets):
+        sequences = rows.sequences
+        if missing:
+            index = sequences.index(None)
             raise problem("invalid_record", f"record {index} has no sequence, but others have", index=index)
-        sequences = np.array(rows.sequences, np.int64)
     if targets.count(targets[0]) == len(targets):
         return Split([Slice(targets[0], len(targets), rows, sequences)], targets)
     slices = []
@@ -156,7 +158,7 @@ def _split_rows(rows: Rows, partitions: int, keyless: int) -> Split:
             [],
             [rows.sequences[i] for i in at],
         )
-        slices.append(Slice(partition, len(at), own, None if sequences is None else sequences[at]))
+        slices.append(Slice(partition, len(at), own, None if sequences is None else [sequences[i] for i in at]))
     return Split(slices, targets)
 
 

@@ -32,7 +32,7 @@ def slices_of(parts: Split) -> list[tuple[int, int, list[dict[str, object]], lis
         # Also as it is written into the log, from the middle of a buffer.
         stored = LogBatch.from_payload(0, pa.py_buffer(b"".join(LogBatch(0, part.records, 1).payload())))
         assert stored.columns == part.records
-        sequences = None if part.sequences is None else part.sequences.tolist()
+        sequences = None if part.sequences is None else list(part.sequences)
         found.append((part.partition, part.count, part.records.to_pylist(), sequences))
     return found
 

@@ -107,7 +107,7 @@ def test_every_record_is_in_its_partition_in_order(data: st.DataObject, columns:
         own = by_partition[part.partition]
         assert part.count == len(own)
         assert rows_of(part) == [(times[i] or NOW_US, keys[i], values[i], headers[i]) for i in own]
-        assert (None if part.sequences is None else part.sequences.tolist()) == (
+        assert (None if part.sequences is None else list(part.sequences)) == (
             None if sequences is None else [sequences[i] for i in own]
         )
     firsts: dict[int, int | None] = {partition: 100 * partition for partition in by_partition}
