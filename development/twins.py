@@ -20,6 +20,8 @@ NAMES = (
     (r"\b(_*)Async(?=[A-Z])", r"\1"),
     (r"\b(_*)async_(?=[a-z])", r"\1"),
     (r"\b__a(?=(?:enter|exit|iter|next)__)", "__"),
+    (r"\bConsumerTasks\b", "ConsumerThreads"),
+    (r"(?<![A-Za-z])task(?=s?\b)", "thread"),
 )
 """What every twin calls otherwise, wherever it stands: in code, in comments and in docstrings."""
 
@@ -47,6 +49,11 @@ TWINS = (
         "infra/client/async_admin.py",
         "infra/client/admin.py",
         {"from asyncio": "from Python", "Shared by the tasks of one event loop.": "Safe from several threads."},
+    ),
+    Twin(
+        "consumers/library/handling/async_handler_run.py",
+        "consumers/library/handling/handler_run.py",
+        {"in the task that": "on the thread that"},
     ),
 )
 

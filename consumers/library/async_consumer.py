@@ -11,12 +11,12 @@ from typing import Any, NoReturn, Self, Unpack
 import pyarrow as pa
 
 from siltlog.consumers.behind import Lag
-from siltlog.consumers.library.async_handler_run import AsyncHandle, AsyncHandlerRun
 from siltlog.consumers.library.fetches import FETCH_RECORDS_MAX
-from siltlog.consumers.library.handling import HandlingOptions
+from siltlog.consumers.library.handling.async_handler_run import AsyncHandlerRun
+from siltlog.consumers.library.handling.partition_lane import Handle
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import warn_of_retries
-from siltlog.consumers.library.options import ConsumerKeywords, ConsumerOptions, check_handler
+from siltlog.consumers.library.options import ConsumerKeywords, ConsumerOptions, HandlingOptions, check_handler
 from siltlog.consumers.library.positions import Chunk, PartitionState, Run, records_in
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.asynchronous import AsyncServerSource, AsyncSource, InThread
@@ -110,7 +110,7 @@ class AsyncConsumer:
 
     async def run(
         self,
-        handle: AsyncHandle,
+        handle: Handle,
         *,
         max_attempts: int = 5,
         backoff_ms: int = 200,
@@ -170,12 +170,12 @@ class AsyncConsumer:
         Raises Fenced when a partition has become another member's: its records are delivered there again.
         """
         async with self._my_turn():
-            await self._tasks.run(self._inbox.commit_asked(what))
+            await self._tasks.run(self._inbox.commits.commit_asked(what))
 
     async def committed(self, topic: str, partition: int) -> int | None:
         """The group's committed offset, None when it has none."""
         async with self._my_turn():
-            return await self._tasks.run(self._inbox.committed(TopicPartition(topic, partition)))
+            return await self._tasks.run(self._inbox.commits.committed(TopicPartition(topic, partition)))
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions this consumer reads now."""

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import NoReturn, Self, Unpack
@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.fetches import FETCH_RECORDS_MAX
-from siltlog.consumers.library.handler_run import HandlerRun
-from siltlog.consumers.library.handling import HandlingOptions
+from siltlog.consumers.library.handling.handler_run import HandlerRun
+from siltlog.consumers.library.handling.partition_lane import Handle
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import warn_of_retries
-from siltlog.consumers.library.options import ConsumerKeywords, ConsumerOptions, check_handler
+from siltlog.consumers.library.options import ConsumerKeywords, ConsumerOptions, HandlingOptions, check_handler
 from siltlog.consumers.library.positions import Chunk, PartitionState, Run, records_in
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.choice import TableReading
@@ -118,7 +118,7 @@ class Consumer:
 
     def run(
         self,
-        handle: Callable[[ConsumerRecord], object],
+        handle: Handle,
         *,
         max_attempts: int = 5,
         backoff_ms: int = 200,
@@ -188,12 +188,12 @@ class Consumer:
         Raises Fenced when a partition has become another member's: its records are delivered there again.
         """
         with self._my_turn():
-            self._threads.run(self._inbox.commit_asked(what))
+            self._threads.run(self._inbox.commits.commit_asked(what))
 
     def committed(self, topic: str, partition: int) -> int | None:
         """The group's committed offset, None when it has none."""
         with self._my_turn():
-            return self._threads.run(self._inbox.committed(TopicPartition(topic, partition)))
+            return self._threads.run(self._inbox.commits.committed(TopicPartition(topic, partition)))
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions this consumer reads now."""

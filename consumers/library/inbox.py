@@ -12,11 +12,11 @@ then follow, as with iteration. `watchers` are told of partitions before the use
 """
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from siltlog.consumers.behind import Lag
+from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES, Commits
 from siltlog.consumers.library.fetches import Answer, Flights
 from siltlog.consumers.library.lag import lag_of
 from siltlog.consumers.library.member import GroupMember, MemberOptions, News, Place
@@ -29,24 +29,19 @@ from siltlog.consumers.library.positions import (
     PartitionState,
     Positions,
     Run,
-    readable,
 )
 from siltlog.consumers.library.program import Program, tell
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.server import Choose, from_server
 from siltlog.consumers.library.topic_bounds import TopicBounds
-from siltlog.infra.client import calls
 from siltlog.infra.client.core import BACKOFF_MS_MAX
 from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import ConfigError, Fenced, OffsetOutOfRange, SiltlogError, Unavailable, problem
+from siltlog.infra.errors import ConfigError, OffsetOutOfRange, SiltlogError, Unavailable, problem
 from siltlog.infra.records import Bounds
 
-LAST_COMMIT_MS = 10_000
-"""How long a commit is tried before partitions are let go."""
 WAIT_S_MAX = 1.0
 """A wait is looked at this often, whatever it waits for."""
-TOPIC_GONE_CODES = frozenset(("unknown_topic", "unknown_partition"))
 _log = logging.getLogger("siltlog.consumer")
 
 
@@ -81,9 +76,7 @@ class Inbox:
         self._unlearned: set[str] = set()
         self._news = News()
         self._untold: list[TopicPartition] = []
-        self.commit_at = math.inf
-        """When what is done is to be committed (monotonic seconds)."""
-        self._put_off_commit()
+        self.commits = Commits(options, self.positions, self.member, clock, self._drop)
 
     def arrive(self, flight: Flight, answer: Answer) -> None:
         """Takes the answer to a fetch; the next `attend` acts on it."""
@@ -102,9 +95,7 @@ class Inbox:
             yield from self._take_news(self.member)
         while (landed := self._flights.take()) is not None:
             self._land(*landed)
-        if self.commit_due(self._clock.monotonic()):
-            self._put_off_commit()
-            yield from self._commit_done(self.positions.uncommitted(), 0)
+        yield from self.commits.commit_due()
         unplaced = [f"{at.topic}/{at.partition}" for at, state in self.positions.states.items() if not state.placed]
         if unplaced and not self.closing:
             raise problem(
@@ -128,14 +119,11 @@ class Inbox:
     def wait_until(self, deadline: float) -> float:
         """When to look again (monotonic seconds), unless something arrives before."""
         now = self._clock.monotonic()
-        until = min(deadline, now + WAIT_S_MAX, self.commit_at)
+        until = min(deadline, now + WAIT_S_MAX, self.commits.due_at)
         for state in self.positions.states.values():
             if now < state.rests_until < until:
                 until = state.rests_until
         return until
-
-    def commit_due(self, now: float) -> bool:
-        return now >= self.commit_at
 
     @property
     def is_ending(self) -> bool:
@@ -146,10 +134,6 @@ class Inbox:
         """Whether a poll or an iteration is to return now; being woken counts once."""
         woken, self.woken = self.woken, False
         return woken or self.closing
-
-    def _put_off_commit(self) -> None:
-        if self.options.commits_by_itself:
-            self.commit_at = self._clock.monotonic() + self.options.auto_commit_interval_ms / 1000
 
     def _land(self, flight: Flight, answer: Answer) -> None:
         if isinstance(answer, SiltlogError):
@@ -228,7 +212,7 @@ class Inbox:
             if revoked:
                 self._give_back_chunk()
                 done = self.positions.uncommitted() if self.options.commits_by_itself else {}
-                yield from self._commit_done({at: done[at] for at in revoked if at in done}, LAST_COMMIT_MS)
+                yield from self.commits.try_to_commit({at: done[at] for at in revoked if at in done}, LAST_COMMIT_MS)
                 revoked = [at for at in revoked if at in states]
                 for watcher in self.watchers:
                     yield from tell(watcher.revoked, revoked)
@@ -318,7 +302,7 @@ class Inbox:
     def chunk_on(self, now: float) -> Chunk | None:
         """The chunk to hand out the next record of, which makes what came before done; None when `attend` is due."""
         chunk, member = self._chunk, self.member
-        if chunk is None or not chunk.left or self.woken or self.closing or now >= self.commit_at:
+        if chunk is None or not chunk.left or self.woken or self.closing or now >= self.commits.due_at:
             return None
         if member is not None:
             if member.has_news:
@@ -333,14 +317,14 @@ class Inbox:
 
         A generator with everything at hand: this is what an iteration does a million times.
         """
-        chunk, member, monotonic = self._chunk, self.member, self._clock.monotonic
+        chunk, member, commits, monotonic = self._chunk, self.member, self.commits, self._clock.monotonic
         if chunk is None or self.done_is_said:
             return
         state, records = chunk.state, chunk.records
         while chunk.left > 1 and self._chunk is chunk and not (self.woken or self.closing):
             if member is not None:
                 now = monotonic()
-                if member.has_news or now >= self.commit_at:
+                if member.has_news or now >= commits.due_at:
                     return
                 member.polled = now
             record = records[chunk.next]
@@ -385,103 +369,11 @@ class Inbox:
         if state is not None:
             state.done = offset
 
-    def commit_asked(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None) -> Program[None]:
-        """Commits what was handed out (None), up to and including a record, or the offsets to read next."""
-        states = self.positions.states
-        if what is None:
-            offsets = self.positions.uncommitted(handed_out=True)
-            yield from self.commit_what_is_there(offsets)
-            self._are_done(offsets)
-            return
-        if isinstance(what, ConsumerRecord):
-            at = TopicPartition(what.topic, what.partition)
-            offsets = {at: readable(states[at], what.offset + 1) if at in states else what.offset + 1}
-        else:
-            if not isinstance(what, Mapping):
-                raise ConfigError(f"commit takes a record, or {{TopicPartition('flights', 0): offset}}, not {what!r}")
-            offsets = {checked_partition(at): offset for at, offset in what.items()}
-        yield from self.commit(offsets)
-        self._are_done(offsets)
-
-    def _are_done(self, offsets: Mapping[TopicPartition, int]) -> None:
-        states = self.positions.states
-        for at, offset in offsets.items():
-            if at in states:
-                states[at].done = max(states[at].done, min(offset, states[at].position))
-
-    def commit(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        retry_timeout_ms: int | None = None,
-        delivered: Mapping[TopicPartition, int] | None = None,
-    ) -> Program[None]:
-        """Raises Fenced when a partition is no longer this consumer's. `delivered`: up to where it was handed out."""
-        member = self._member("commits")
-        for at in offsets:
-            if at not in self.positions.states:
-                raise problem("fenced_member", f"{at.topic}/{at.partition} is not assigned to this consumer (any more)")
-        if not offsets:
-            return
-        identity, request = member.commit(offsets, delivered or {}, retry_timeout_ms)
-        self.positions.committing(offsets)
-        try:
-            yield request
-        except Fenced as error:
-            fenced = _partitions_of(error)
-            if not fenced:
-                member.lost(identity)
-                raise
-            # Of these alone; that the group has changed is told by the next heartbeat.
-            yield from self._drop(fenced)
-            member.holds(self.positions.states)
-            raise
-        self.positions.committed(offsets)
-
-    def commit_what_is_there(
-        self,
-        offsets: Mapping[TopicPartition, int],
-        retry_timeout_ms: int | None = None,
-        delivered: Mapping[TopicPartition, int] | None = None,
-    ) -> Program[None]:
-        """Commits, as `commit` does, but leaves out partitions of deleted topics: others must not wait for these."""
-        left = dict(offsets)
-        while True:
-            try:
-                yield from self.commit(left, retry_timeout_ms, delivered)
-            except SiltlogError as error:
-                topic = error.members.get("topic") if error.error_code in TOPIC_GONE_CODES else None
-                gone = [at for at in left if at.topic == topic]
-                if not gone:
-                    raise
-                _log.warning("what is done in %s is not committed: %s", topic, error)
-                left = {at: offset for at, offset in left.items() if at.topic != topic}
-            else:
-                return
-
-    def _commit_done(self, offsets: Mapping[TopicPartition, int], retry_timeout_ms: int) -> Program[None]:
-        """Commits what is done. A failure is tried again at the next occasion; at worst records are delivered again."""
-        try:
-            yield from self.commit_what_is_there(offsets, retry_timeout_ms)
-        except SiltlogError as error:
-            _log.warning("what is done could not be committed now: %s", error)
-
-    def committed(self, at: TopicPartition) -> Program[int | None]:
-        """The group's committed offset, None when it has none."""
-        self._member("has committed offsets")
-        assert self.options.group is not None
-        offsets = yield from calls.group_offsets(self.options.group)
-        return offsets.get(at)
-
-    def _member(self, what: str) -> GroupMember:
-        if self.member is None:
-            raise problem("invalid_request", f"only a consumer of a group {what}: give group= and topics=")
-        return self.member
-
     def close(self) -> Program[None]:
-        """The last commit. The membership is ended by who heartbeats."""
+        """Makes the last commit. The membership is ended by who heartbeats."""
         if self.options.commits_by_itself:
             self._give_back_chunk()
-            yield from self.commit_what_is_there(self.positions.uncommitted(), LAST_COMMIT_MS)
+            yield from self.commits.commit_what_is_there(self.positions.uncommitted(), LAST_COMMIT_MS)
 
     def state(self, topic: str, partition: int) -> PartitionState:
         state = self.positions.states.get(TopicPartition(topic, partition))
@@ -518,11 +410,6 @@ class Inbox:
             self._give_back_chunk()
         for state in states:
             state.paused = paused
-
-
-def _partitions_of(error: Fenced) -> list[TopicPartition]:
-    """Lists the partitions that the group says are not the member's; none where it is no member any more."""
-    return [TopicPartition(one["topic"], one["partition"]) for one in error.members.get("partitions", ())]
 
 
 def _member_options(options: ConsumerOptions) -> MemberOptions:

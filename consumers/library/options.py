@@ -175,6 +175,28 @@ class ConsumerOptions:
         return self.auto_commit and self.group is not None
 
 
+@dataclass(frozen=True, slots=True)
+class HandlingOptions:
+    """The options of a run, whose defaults stand there."""
+
+    max_attempts: int
+    backoff_ms: int
+    backoff_ms_max: int
+    workers: int
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError that names the argument."""
+        for name, least in (("max_attempts", 1), ("backoff_ms", 0), ("backoff_ms_max", 0), ("workers", 1)):
+            given = getattr(self, name)
+            if given < least:
+                raise ConfigError(f"{name} must be at least {least}, not {given!r}")
+
+    def backoff_s(self, attempts: int, jitter: float) -> float:
+        """How long a record rests after `attempts`, at least one; doubles each time, half of it jittered."""
+        ceiling = min(self.backoff_ms_max, self.backoff_ms << min(attempts - 1, 30))
+        return ceiling * (1 + jitter) / 2 / 1000
+
+
 def check_handler(handle: Callable[..., Any], *, awaits: bool) -> None:
     """Raises ConfigError for what cannot be called with one record, or would have to be awaited and is not."""
     if not callable(handle):

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import random
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from siltlog.consumers.library.inbox import Inbox
@@ -145,9 +145,9 @@ class ConsumerTasks:
         for flight in self._inbox.depart():
             self._spawn(self._fetch(flight))
 
-    async def wait(self, deadline: float) -> None:
-        """Returns once something has come, or is due, or at `deadline` (monotonic seconds)."""
-        if not self._inbox.has_news:
+    async def wait(self, deadline: float, ready: Callable[[], bool] = bool) -> None:
+        """Returns once something has come, or is due, or at `deadline` (monotonic seconds); or it is `ready`."""
+        if not (self._inbox.has_news or ready()):
             await self._await_change(self._inbox.wait_until(deadline))
 
     def notify(self) -> None:

@@ -58,6 +58,9 @@ class ConsumerThreads:
             except BaseException as error:
                 raised = error
 
+    attend = run
+    """What goes on between two records: a thread that waits for it is not cancelled, as a task may be."""
+
     def begin_polling(self) -> None:
         """Heartbeats begin with the first poll, and go on again."""
         member = self._inbox.member

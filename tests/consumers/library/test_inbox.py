@@ -237,7 +237,7 @@ class Member:
 
     def commit(self) -> None:
         if self.running is None:
-            self.run(self.inbox.commit_asked(None), lambda: None)
+            self.run(self.inbox.commits.commit_asked(None), lambda: None)
 
     def seek(self) -> None:
         if self.running is None and self.tenures:

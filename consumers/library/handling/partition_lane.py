@@ -13,11 +13,13 @@ SLICE_S = 0.1
 LOOK_S = 0.002
 """How often it is asked, between two records, whether there is something else to do."""
 
-Step = Literal["begin", "ready", "failed", "bury"]
-"""A lane's next step: tell the group of it; run the handler; count the failure; give up the record."""
+Step = Literal["begin", "ready", "failed", "bury", "over"]
+"""A lane's next step: tell the group of it; run the handler; count the failure; give up the record; nothing."""
+Handle = Callable[[ConsumerRecord], object]
+"""A handler of one record; an AsyncConsumer awaits what it returns, where it can be awaited."""
 
 
-class Lane:
+class PartitionLane:
     """A run of records of one partition, handled in order.
 
     A worker changes `index`, `attempts`, `counted` and `started`; all else changes only while the lane is not `busy`.
@@ -94,9 +96,7 @@ class Lane:
         return self.run._replace(rows=self.run.rows.slice(self.index), nbytes=nbytes)
 
 
-def work(
-    lane: Lane, handle: Callable[[ConsumerRecord], object], clock: Clock, interrupted: Callable[[], bool]
-) -> BaseException | None:
+def work(lane: PartitionLane, handle: Handle, clock: Clock, interrupted: Callable[[], bool]) -> BaseException | None:
     """Handles records of a lane until one fails, its time is over, or it is to stop; what the handler raised."""
     now = clock.monotonic()
     ends, looks_at = now + SLICE_S, now + LOOK_S

@@ -9,11 +9,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from siltlog.consumers.library.handling import Handling, HandlingOptions
+from siltlog.consumers.library.handling.handling import Handling
+from siltlog.consumers.library.handling.partition_lane import PartitionLane, work
 from siltlog.consumers.library.inbox import Inbox, Watcher
-from siltlog.consumers.library.lane import Lane, work
 from siltlog.consumers.library.member import Beat
-from siltlog.consumers.library.options import ConsumerOptions
+from siltlog.consumers.library.options import ConsumerOptions, HandlingOptions
 from siltlog.consumers.library.positions import Flight
 from siltlog.consumers.library.program import Program, Tell
 from siltlog.consumers.library.record import ConsumerRecord
@@ -26,6 +26,7 @@ from siltlog.infra.records import Bounds
 
 PARTITIONS = 3
 RECORDS = 60
+WORKERS = 2
 MAX_ATTEMPTS = 4
 CRASHES_MAX = 2
 LIVES_MAX = 40
@@ -208,11 +209,11 @@ class Life:
             on_lost=None,
         )
         self.inbox = Inbox(options, clock)
-        handling = HandlingOptions(MAX_ATTEMPTS, 10, 100, 2)
+        handling = HandlingOptions(MAX_ATTEMPTS, 10, 100, WORKERS)
         self.handling = Handling(self.inbox, handling, clock, rng.random)
         self.inbox.done_is_said = True
         self.inbox.watchers.insert(0, Watcher(None, self.revoked, self.handling.drop))
-        self.busy: list[Lane] = []
+        self.busy: list[PartitionLane] = []
 
     def drive(self, program: Program[Any]) -> None:
         answer: Any = None
@@ -234,7 +235,7 @@ class Life:
                 self.work(lane)
         self.drive(self.handling.release(partitions))
 
-    def work(self, lane: Lane) -> None:
+    def work(self, lane: PartitionLane) -> None:
         self.busy.remove(lane)
         error = work(lane, self.handle, self.clock, lambda: self.rng.random() < 0.2)
         if isinstance(error, Crash):
@@ -266,7 +267,8 @@ class Life:
         self.drive(self.handling.attend())
         for flight in self.inbox.depart():
             self.inbox.arrive(flight, self.read(flight))
-        while len(self.busy) < 2 and (lane := self.handling.startable()) is not None:
+        while (lane := self.handling.startable()) is not None:
+            assert len(self.busy) < WORKERS, "as many at a time as there are workers"
             assert lane.at not in {other.at for other in self.busy}, "one at a time in a partition"
             self.busy.append(lane)
         for lane in list(self.busy):

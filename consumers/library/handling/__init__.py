@@ -1,0 +1,1 @@
+"""Records through a handler: lanes, attempts, workers, and the runs that join them."""
