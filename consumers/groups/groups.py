@@ -6,7 +6,7 @@ into results and errors.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.messages import (
@@ -32,8 +32,10 @@ from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.redis.connection import RedisConnection
-from siltlog.infra.telemetry import Logger
+
+if TYPE_CHECKING:
+    from siltlog.infra.redis.connection import RedisConnection
+    from siltlog.infra.telemetry import Logger
 
 LISTED_IN_PROBLEM_MAX = 10
 
@@ -43,10 +45,10 @@ class Groups:
 
     def __init__(
         self,
-        redis: RedisConnection,
+        redis: "RedisConnection",
         log: LogView,
         clock: Clock,
-        logger: Logger,
+        logger: "Logger",
         offsets: OffsetLog | None = None,
         *,
         offsets_retention_ms: int = FOR_EVER,
@@ -79,6 +81,10 @@ class Groups:
         await self._runner.close()
         if self._upkeep is not None:
             await self._upkeep.close()
+
+    async def tick(self) -> None:
+        """Does what is due by now, where `start` was not called. Raises Unavailable without Redis."""
+        await self._runner.tick()
 
     @property
     def counts(self) -> GroupCounts:

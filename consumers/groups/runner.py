@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from siltlog.consumers.groups.planner import GroupPlanner
 from siltlog.consumers.groups.saved_offsets import OffsetLog
@@ -16,8 +16,10 @@ from siltlog.consumers.groups.waiters import GroupWaiters
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
-from siltlog.infra.redis.connection import RedisConnection
-from siltlog.infra.telemetry import Logger
+
+if TYPE_CHECKING:
+    from siltlog.infra.redis.connection import RedisConnection
+    from siltlog.infra.telemetry import Logger
 
 TICK_S = 0.25
 """How late a session may end, and how long a change of topics goes unnoticed."""
@@ -76,10 +78,10 @@ class GroupRunner:
 
     def __init__(
         self,
-        redis: RedisConnection,
+        redis: "RedisConnection",
         topics: GroupTopics,
         clock: Clock,
-        logger: Logger,
+        logger: "Logger",
         offsets: OffsetLog | None = None,
     ) -> None:
         """Keeps nothing beside Redis without `offsets`."""

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siltlog.infra import names
-from siltlog.infra.redis.connection import RedisConnection, Script
+
+if TYPE_CHECKING:
+    from siltlog.infra.redis.connection import RedisConnection, Script
 
 TRANSITIONS = (
     "heartbeat",
@@ -48,12 +50,14 @@ class Key(NamedTuple):
         return cls(topic, topic_id, int(partition))
 
 
+def script_text(transition: str) -> str:
+    """The Lua text of a transition."""
+    return "".join((_FOLDER / f"{name}.lua").read_text("utf-8") for name in ("prelude", transition))
+
+
 class GroupScripts:
-    def __init__(self, redis: RedisConnection) -> None:
-        prelude = (_FOLDER / "prelude.lua").read_text("utf-8")
-        self._scripts: dict[str, Script] = {
-            name: redis.script(prelude + (_FOLDER / f"{name}.lua").read_text("utf-8")) for name in TRANSITIONS
-        }
+    def __init__(self, redis: "RedisConnection") -> None:
+        self._scripts: dict[str, Script] = {name: redis.script(script_text(name)) for name in TRANSITIONS}
 
     async def run(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
         """One transition of `group`, atomic, in one round trip. Raises Unavailable without Redis."""

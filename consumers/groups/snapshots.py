@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siltlog.consumers.groups.saved_offsets import OffsetLog, SavedOffset
 from siltlog.consumers.groups.scripts import Key, Reply
 from siltlog.consumers.groups.topics import GroupTopics
 from siltlog.infra import names
 from siltlog.infra.errors import problem
-from siltlog.infra.redis.connection import RedisConnection
+
+if TYPE_CHECKING:
+    from siltlog.infra.redis.connection import RedisConnection
 
 LOAD_WAIT_S = 1.0
 """How long a call waits for `_offsets` to be read before it is told to come again."""
@@ -27,7 +29,7 @@ class OffsetSnapshots:
     its tombstones, and nothing is put back that is about to be forgotten.
     """
 
-    def __init__(self, offsets: OffsetLog, step: Step, topics: GroupTopics, redis: RedisConnection) -> None:
+    def __init__(self, offsets: OffsetLog, step: Step, topics: GroupTopics, redis: "RedisConnection") -> None:
         self.cluster_id = offsets.cluster_id
         self.lock = asyncio.Lock()
         self._offsets = offsets

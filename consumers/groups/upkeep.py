@@ -4,6 +4,7 @@ import asyncio
 from bisect import bisect_right
 from contextlib import suppress
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.runner import GroupRunner
@@ -14,8 +15,10 @@ from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, Unavailable
-from siltlog.infra.redis.connection import RedisConnection
-from siltlog.infra.telemetry import Logger
+
+if TYPE_CHECKING:
+    from siltlog.infra.redis.connection import RedisConnection
+    from siltlog.infra.telemetry import Logger
 
 SCAN_S = 30.0
 """How often groups are looked for that another server left unsaved, are in no topic any more, or are unused."""
@@ -60,9 +63,9 @@ class OffsetUpkeep:
         snapshots: OffsetSnapshots,
         runner: GroupRunner,
         log: LogView,
-        redis: RedisConnection,
+        redis: "RedisConnection",
         clock: Clock,
-        logger: Logger,
+        logger: "Logger",
         *,
         retention_ms: int,
     ) -> None:
