@@ -1,10 +1,22 @@
-"""The pytest fixture `siltlog_server`, found by pytest through the package's entry point."""
+"""The pytest fixtures `siltlog_memory` and `siltlog_server`, found by pytest through the package's entry point."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from siltlog.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from siltlog.testing import MemoryServer
+
+
+@pytest.fixture
+def siltlog_memory() -> "MemoryServer":
+    """A `siltlog.testing.MemoryServer` of the test's own."""
+    from siltlog.testing import MemoryServer
+
+    return MemoryServer()
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ INNER = {
         "demo": set(),
         "doctor": {"server"},
         "spark": set(),
+        "testing": set(),
         "cli": {"demo", "doctor", "server"},
     },
 }
@@ -350,8 +351,8 @@ def test_nobody_imports_a_room_as_a_top_level_package() -> None:
 
 
 def base_modules(tree: Tree) -> set[str]:
-    """Where publishing and consuming live: the client, what `siltlog` re-exports, the command line's core."""
-    roots = {FRONT, "siltlog.cli.main", "siltlog.pytest_plugin"}
+    """Where publishing and consuming live: the client, what `siltlog` re-exports, the command line's core, fakes."""
+    roots = {FRONT, "siltlog.cli.main", "siltlog.pytest_plugin", "siltlog.testing"}
     client = ("siltlog.infra.client", "siltlog.ingest.library", "siltlog.consumers.library")
     roots |= {name for name in tree.paths if name.startswith(client)}
     # The lazy names of the front door: modules that its source names, in strings or for the type checker.

@@ -173,7 +173,7 @@ def test_the_command_is_installed(python: Path, data_team: Path) -> None:
 
 def test_the_pytest_fixture_comes_with_the_package(python: Path, data_team: Path) -> None:
     fixtures = run(python, "-m", "pytest", "--fixtures", "--quiet", "-p", "no:cacheprovider", cwd=data_team)
-    assert "siltlog_server" in fixtures
+    assert {"siltlog_memory", "siltlog_server"} <= set(fixtures.split())
 
 
 def test_clients_work_where_only_the_base_is_installed(
@@ -196,6 +196,12 @@ sys.meta_path.insert(0, Absent())
 import siltlog
 from siltlog import Consumer, Producer
 from siltlog.cli.main import main
+from siltlog.testing import MemoryServer
+server = MemoryServer(auto_create_partitions=1)
+with server.producer() as producer:
+    producer.send("flights", b"1")
+with server.consumer(group="g", topics="flights", stop_at="latest") as consumer:
+    assert len(list(consumer)) == 1
 for arguments in (["--help"], ["publish", "--help"], ["consume", "--help"], ["topic", "list", "--help"]):
     sys.argv = ["silt", *arguments]
     try:

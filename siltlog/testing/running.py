@@ -1,4 +1,4 @@
-"""A real server for tests: `with running_server() as server:`. Needs no Java."""
+"""A real server for tests, as a child process. Needs no Java."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,0 +1,174 @@
+"""Consumer groups and dead letters over a log in memory: the server's own, without a Redis."""
+
+from typing import Any
+
+from siltlog.consumers.dead_letters.letters import DeadLetters
+from siltlog.consumers.dead_letters.replay import Replay, ReplayRequest
+from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.messages import (
+    CommitRequest,
+    CountRequest,
+    DeadLetterRequest,
+    GroupState,
+    MemberRequest,
+    Membership,
+)
+from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
+from siltlog.consumers.groups.scripts import Key
+from siltlog.consumers.groups.upkeep import lag_of
+from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.infra.client.core import Response
+from siltlog.infra.clock import Clock, format_us
+from siltlog.testing.call import LIMITS, NOTHING, Call, Steps, page, reply, settled
+from siltlog.testing.groups import MemoryRedis
+from siltlog.testing.log import MemoryLog
+
+
+class GroupCalls:
+    """Used by one thread at a time."""
+
+    def __init__(self, log: MemoryLog, fetcher: Fetcher, redis: MemoryRedis, clock: Clock) -> None:
+        self._log = log
+        self._redis = redis
+        self._clock = clock
+        self._groups = Groups(redis, log, clock, None)  # type: ignore[arg-type]
+        self._dead_letters = DeadLetters(self._groups, fetcher, log, clock)
+        self._replay = Replay(log, fetcher, log, clock)
+        self._reset = OffsetReset(self._groups, log, fetcher.lookup)
+
+    def tick(self) -> None:
+        """Sessions end, and assignments follow topics that came, went or grew."""
+        settled(self._groups.tick())
+
+    def state(self, group: str) -> GroupState:
+        """Raises Refused `unknown_group`."""
+        return settled(self._groups.describe(group))
+
+    def heartbeat(self, call: Call) -> Steps:
+        group, member = call.names
+        asked = call.document(MemberRequest)
+        began = self._clock.monotonic()
+        told = settled(self._groups.beat(group, member, asked))
+        while told.assignment is None:
+            left = began + told.wait_s(min(asked.wait_ms, LIMITS["wait_ms"])) - self._clock.monotonic()
+            if left <= 0:
+                break
+            yield left
+            self.tick()
+            told = settled(self._groups.beat(group, member, MemberRequest(generation=asked.generation)))
+        return reply(
+            {
+                "generation": told.generation,
+                "assignment": _assigned(told),
+                "heartbeat_interval_ms": told.heartbeat_interval_ms,
+            }
+        )
+
+    def leave(self, call: Call) -> Response:
+        settled(self._groups.leave(*call.names))
+        return NOTHING
+
+    def commit(self, call: Call) -> Response:
+        settled(self._groups.commit(call.names[0], call.document(CommitRequest), call.query.get("topic_id")))
+        return NOTHING
+
+    def attempt(self, call: Call) -> Response:
+        asked = call.document(CountRequest)
+        found = settled(self._dead_letters.attempt(call.names[0], asked, asked.attempts_max))
+        return reply({"attempts": found.attempts} | ({} if asked.attempts_max is None else {"spent": found.spent}))
+
+    def dead_letter(self, call: Call) -> Response:
+        buried = settled(self._dead_letters.bury(call.names[0], call.document(DeadLetterRequest)))
+        columns = ("topic", "partition", "offset", "attempts", "duplicate")
+        return reply({name: getattr(buried, name) for name in columns})
+
+    def replay_dead_letters(self, call: Call) -> Response:
+        asked = call.document(ReplayRequest)
+        done = settled(self._replay.replay(call.names[0], asked))
+        counts = {"replayed": done.replayed, "duplicates": done.duplicates}
+        return reply({"topic": call.names[0], "replay_id": asked.replay_id} | counts)
+
+    def list_groups(self, call: Call) -> Response:
+        there = sorted(name for name, group in self._redis.groups.items() if group.exists)
+        listed, after = page(call, there)
+        states = [(name, self.state(name)) for name in listed]
+        entries = [{"group": name, "state": state.state, "members": len(state.members)} for name, state in states]
+        return reply({"groups": entries, "next": after})
+
+    def describe_group(self, call: Call) -> Response:
+        state = self.state(call.names[0])
+        members = [
+            {
+                "member_id": member.member,
+                "client_id": member.client_id or None,
+                "instance_id": member.instance_id or None,
+                "topics": member.topics,
+                "topic_pattern": member.topic_pattern or None,
+                "auto_offset_reset": member.auto_offset_reset,
+                "assignment": [_at(key) for key in member.partitions],
+            }
+            for member in state.members
+        ]
+        return reply(
+            {
+                "group": call.names[0],
+                "state": state.state,
+                "generation": state.generation,
+                "members": members,
+                "moving": [_at(key) | {"to": member or None} for key, member in sorted(state.moving.items())],
+                "partitions": self._progress(state),
+            }
+        )
+
+    def _progress(self, state: GroupState) -> list[dict[str, Any]]:
+        """Every partition with an offset: where it is, who holds it, and how far behind that is."""
+        holders = {key: member.member for member in state.members for key in member.partitions}
+        rows = []
+        for entry in state.offsets:
+            topic = self._log.topic(entry.key.topic)
+            log = topic.partition(entry.key.partition)
+            lag = settled(lag_of(topic, log, entry.offset, self._clock.now_us()))
+            bounds = log.bounds()
+            rows.append(
+                _at(entry.key)
+                | {
+                    "member_id": holders.get(entry.key),
+                    "offset": entry.offset,
+                    "log_start_offset": bounds.log_start_offset,
+                    "high_watermark": bounds.high_watermark,
+                    "lag": lag.records,
+                    "lag_seconds": lag.seconds,
+                }
+            )
+        return rows
+
+    def group_offsets(self, call: Call) -> Response:
+        offsets = [
+            _at(it.key)
+            | {"offset": it.offset, "metadata": it.metadata, "committed_at": format_us(it.committed_ms * 1000)}
+            for it in self.state(call.names[0]).offsets
+        ]
+        return reply({"group": call.names[0], "offsets": offsets})
+
+    def reset_group(self, call: Call) -> Response:
+        moved = settled(self._reset.reset(call.names[0], call.document(ResetRequest)))
+        return reply({"offsets": [move._asdict() for move in moved]})
+
+    def delete_group(self, call: Call) -> Response:
+        settled(self._groups.delete(call.names[0]))
+        return NOTHING
+
+
+def _at(key: Key) -> dict[str, Any]:
+    return {"topic": key.topic, "partition": key.partition}
+
+
+def _assigned(told: Membership) -> list[dict[str, Any]] | None:
+    if told.assignment is None:
+        return None
+    return [
+        _at(key)
+        | {"topic_id": key.topic_id, "offset": offset}
+        | ({"delivered": told.delivered[key]} if key in told.delivered else {})
+        for key, offset in told.assignment
+    ]

@@ -1,0 +1,228 @@
+"""The transitions of groups in memory are held to the Lua scripts in a real Valkey: seeded lives, reply by reply.
+
+Generations are milliseconds of two clocks, so both worlds number them in the order they came up.
+"""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from groups_rig import SkewedRedis
+
+from siltlog.consumers.groups.assignment import assign
+from siltlog.consumers.groups.scripts import GroupScripts
+from siltlog.infra.clock import SystemClock
+from siltlog.testing.groups import MemoryRedis
+
+STEPS = 300
+OFFSETS = 6
+TOPIC_ID = "00000000-0000-0000-0000-000000000001"
+TOPICS = {f"t{number}/{TOPIC_ID}": partitions for number, partitions in ((1, 3), (2, 2))}
+PARTITIONS = [f"{topic}/{number}" for topic, count in TOPICS.items() for number in range(count)]
+SESSION_MS = 20_000
+REBALANCE_MS = 30_000
+PASS_MS = (4_100, 7_300, 23_000)
+"""No sums of these come near a time-out: the two clocks are not the same to the millisecond."""
+GENERATIONS = ("generation", "generation_before")
+PASSING = ("due_ms",)
+
+
+class SkewedClock(SystemClock):
+    skew_ms = 0
+
+    def now_us(self) -> int:
+        return super().now_us() + self.skew_ms * 1000
+
+
+class World:
+    """One of the two, which hears generations by their number."""
+
+    def __init__(self, redis: Any) -> None:
+        self._scripts = GroupScripts(redis)
+        self._generations = [0]
+
+    async def run(self, transition: str, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply with what is not the same by nature made the same."""
+        if "generation" in request:
+            number = request["generation"]
+            known = self._generations
+            request = {**request, "generation": known[number] if number < len(known) else known[-1] + 10**9}
+        reply = await self._scripts.run(transition, "g", request)
+        for name in GENERATIONS:
+            if reply[name] not in self._generations:
+                self._generations.append(reply[name])
+            reply[name] = self._generations.index(reply[name])
+        return {name: comparable(value, name) for name, value in reply.items() if name not in PASSING}
+
+
+def comparable(value: Any, name: str) -> Any:
+    if name == "offsets":
+        return sorted([partition, offset, metadata] for partition, offset, metadata, _ in value)
+    if name == "members" and value and len(value[0]) > 3:
+        return sorted([*row[:5], sorted(row[5]), row[6]] for row in value)
+    if isinstance(value, list | tuple):
+        return sorted((list(each) if isinstance(each, list | tuple) else each for each in value), key=repr)
+    # An empty table of Lua is neither a list nor a map.
+    return [] if value == {} else value
+
+
+class Life:
+    """Chooses what happens next by what was answered so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.generations: dict[str, int] = {}
+        self.held: dict[str, list[str]] = {}
+        self.counts = dict.fromkeys(TOPICS, 1)
+
+    def step(self) -> tuple[str, dict[str, Any]]:
+        return self.random.choices(
+            (self.join, self.beat, self.leave, self.commit, self.attempt, self.told, self.forget, self.delete),
+            (8, 30, 3, 12, 40, 5, 0.3, 0.5),
+        )[0]()
+
+    def member(self) -> str:
+        return self.random.choice(sorted(self.generations) or ["nobody"])
+
+    def generation(self, member: str) -> int:
+        own = self.generations.get(member, 0)
+        return self.random.choice((own, own, own, own, max(own - 1, 0), own + 50))
+
+    def holder(self) -> tuple[str, int, str]:
+        """A member, a generation and a partition, which mostly belong together."""
+        holding = sorted(member for member, held in self.held.items() if held and member in self.generations)
+        if not holding or self.random.random() < 0.2:
+            member = self.member()
+            return member, self.generation(member), self.random.choice(PARTITIONS)
+        member = self.random.choice(holding)
+        return member, self.generations[member], self.random.choice(self.held[member])
+
+    def heard(self, request: dict[str, Any], reply: dict[str, Any]) -> None:
+        """Takes note of the answer to a heartbeat, as a member does."""
+        member = request["member"]
+        if reply["status"] == "ok":
+            self.generations[member] = reply["generation"]
+            if "assignment" in reply:
+                self.held[member] = [partition for partition, _ in reply["assignment"] or ()]
+        elif reply["status"] != "fenced_commits":
+            self.generations.pop(member, None)
+
+    def grow(self) -> None:
+        topic = self.random.choice(sorted(TOPICS))
+        self.counts[topic] = min(self.counts[topic] + 1, TOPICS[topic])
+
+    def join(self) -> tuple[str, dict[str, Any]]:
+        member = self.random.choice(("a", "b", "c", "d", f"m{self.random.randrange(1_000)}"))
+        instance = self.random.choice(("", "", "one", "two"))
+        joining = {
+            "instance_id": instance,
+            "topics": self.random.choice(("t1", "t2", "t1,t2")),
+            "topic_pattern": "",
+            "client_id": "",
+            "session_timeout_ms": SESSION_MS,
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "auto_offset_reset": self.random.choice(("earliest", "latest", "error")),
+        }
+        request = {"member": member, "generation": 0, "fields": {}, "poll": False, "join": joining}
+        return "heartbeat", request | ({"instance_id": instance} if instance else {})
+
+    def beat(self) -> tuple[str, dict[str, Any]]:
+        member = self.member()
+        request: dict[str, Any] = {
+            "member": member,
+            "generation": self.generation(member),
+            "fields": self.random.choice(({}, {}, {}, {"topics": "t2"}, {"client_id": "c"})),
+            "poll": self.random.random() < 0.2,
+        }
+        if self.random.random() < 0.6:
+            request["owned"] = self.random.sample(PARTITIONS, self.random.randrange(3))
+        if request["poll"] and self.random.random() < 0.5:
+            request["member"], request["generation"], partition = self.holder()
+            request["commits"] = [(partition, self.random.randrange(OFFSETS), "")]
+        return "heartbeat", request
+
+    def leave(self) -> tuple[str, dict[str, Any]]:
+        return "leave", {"member": self.random.choice((self.member(), "stranger"))}
+
+    def commit(self) -> tuple[str, dict[str, Any]]:
+        member, generation, partition = self.holder()
+        commits: list[tuple[Any, ...]] = []
+        for at in sorted({partition, *self.random.sample(PARTITIONS, self.random.randrange(2))}):
+            offset = self.random.randrange(OFFSETS)
+            told = self.random.choice(((), (), (offset + self.random.randrange(5),)))
+            commits.append((at, offset, "text", *told))
+        if self.random.random() < 0.1:
+            return "commit", {"commits": commits, "generation": 0}
+        return "commit", {"commits": commits, "member": member, "generation": generation}
+
+    def attempt(self) -> tuple[str, dict[str, Any]]:
+        member, generation, partition = self.holder()
+        request = {
+            "member": member,
+            "generation": generation,
+            "partition": partition,
+            "offset": self.random.randrange(OFFSETS),
+            "count": self.random.random() < 0.8,
+            "open_max": 3,
+        }
+        return "attempts", request | ({"suspect_max": 2} if self.random.random() < 0.5 else {})
+
+    def told(self) -> tuple[str, dict[str, Any]]:
+        return "describe", {}
+
+    def forget(self) -> tuple[str, dict[str, Any]]:
+        return "forget", {"topics": [self.random.choice(sorted(TOPICS))]}
+
+    def delete(self) -> tuple[str, dict[str, Any]]:
+        return "delete", {}
+
+
+def assignment(inputs: dict[str, Any], counts: dict[str, int]) -> dict[str, Any]:
+    """What a planner installs for these inputs."""
+    named = {topic.partition("/")[0]: topic for topic in TOPICS}
+    current = {(at.rpartition("/")[0], int(at.rpartition("/")[2])): member for at, member in inputs["current"]}
+    wanted = {member: [named[name] for name in topics.split(",")] for member, topics, _ in inputs["members"]}
+    target = assign(wanted, counts, current)
+    return {
+        "revision": inputs["revision"],
+        "target": [(f"{topic}/{number}", member) for (topic, number), member in target.items()],
+        "topics": list(counts.items()),
+        "bounds": [(f"{topic}/{number}", topic, number, 2, OFFSETS) for topic, number in target],
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_both_answer_the_same_whatever_happens(valkey_url: str, seed: int) -> None:
+    async def live() -> None:
+        clock = SkewedClock()
+        redis = SkewedRedis(valkey_url)
+        await redis.command("FLUSHALL")
+        real, memory = World(redis), World(MemoryRedis(clock))
+        life = Life(seed)
+
+        async def both(transition: str, request: dict[str, Any]) -> dict[str, Any]:
+            expected = await real.run(transition, request)
+            assert await memory.run(transition, request) == expected, (transition, request)
+            return expected
+
+        try:
+            for _ in range(STEPS):
+                if life.random.random() < 0.1:
+                    passing = life.random.choice(PASS_MS)
+                    clock.skew_ms += passing
+                    await redis.pass_ms(passing)
+                transition, request = life.step()
+                reply = await both(transition, request)
+                if transition == "heartbeat":
+                    life.heard(request, reply)
+                if life.random.random() < 0.03:
+                    life.grow()
+                if reply["plan"]:
+                    await both("assign", assignment(await both("inputs", {}), life.counts))
+                if life.random.random() < 0.02:
+                    await both("assign", assignment({"revision": -1, "members": [], "current": []}, life.counts))
+        finally:
+            await redis.close()
+
+    asyncio.run(live())
