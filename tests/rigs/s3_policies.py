@@ -162,6 +162,7 @@ def policed(upstream: str, policy: Sequence[Statement]) -> Iterator[Policed]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # a body goes out after its headers
 
         def _answer(self) -> None:
             body = self._body()
