@@ -1,6 +1,7 @@
 """The headers by which a publish happens exactly once: a producer's, or an idempotency key."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,8 +20,11 @@ _PRODUCER_ID = names.HEADER_PRODUCER_ID.lower()
 _PRODUCERS_OWN = {
     name.lower(): name for name in (names.HEADER_PRODUCER_EPOCH, names.HEADER_SEQUENCE, names.HEADER_SEQUENCE_MODE)
 }
+_EPOCH = names.HEADER_PRODUCER_EPOCH.lower()
+_SEQUENCE_MODE = names.HEADER_SEQUENCE_MODE.lower()
 _RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower()
-
+PRODUCERS_KEPT = 1024
+"""So many producers are known again without their id and epoch being read once more."""
 
 NAMES = (_KEY, _PRODUCER_ID, *_PRODUCERS_OWN, names.HEADER_PARTITION_COUNT.lower())
 """All that are read here."""
@@ -46,22 +50,28 @@ def publisher(
             f"{names.HEADER_IDEMPOTENCY_KEY} and {names.HEADER_PRODUCER_ID} are both given; send one",
             parameter=names.HEADER_IDEMPOTENCY_KEY,
         )
-    wrong = names.name_problem(producer_id)
-    if wrong is not None:
-        raise problem("invalid_parameter", f"{names.HEADER_PRODUCER_ID}: {wrong}", parameter=names.HEADER_PRODUCER_ID)
-    epoch = header_integer(headers, names.HEADER_PRODUCER_EPOCH, EPOCH_MAX)
+    epoch = _checked_epoch(producer_id, headers.get(_EPOCH))
     first = header_integer(headers, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
     if first is not None:
         _give_sequences(body, first)
     _check_named(body)
-    mode = headers.get(names.HEADER_SEQUENCE_MODE.lower(), "")
+    mode = headers.get(_SEQUENCE_MODE, "")
     if mode not in ("", INCREASING):
         raise problem(
             "invalid_parameter",
             f"{names.HEADER_SEQUENCE_MODE} must be {INCREASING}, or be left out, not {mode[:40]!r}",
             parameter=names.HEADER_SEQUENCE_MODE,
         )
-    return Producer(producer_id, epoch or 0, mode == INCREASING)
+    return Producer(producer_id, epoch, mode == INCREASING)
+
+
+@lru_cache(PRODUCERS_KEPT)
+def _checked_epoch(producer_id: str, text: str | None) -> int:
+    """The epoch that a producer says, 0 if none. Raises Refused for what cannot be an id or an epoch."""
+    wrong = names.name_problem(producer_id)
+    if wrong is not None:
+        raise problem("invalid_parameter", f"{names.HEADER_PRODUCER_ID}: {wrong}", parameter=names.HEADER_PRODUCER_ID)
+    return 0 if text is None else _integer(text, names.HEADER_PRODUCER_EPOCH, EPOCH_MAX)
 
 
 def are_stored(headers: Headers) -> bool:
@@ -79,8 +89,10 @@ def are_stored(headers: Headers) -> bool:
 def header_integer(headers: Headers, name: str, maximum: int) -> int | None:
     """None when it is not given. Raises Refused `invalid_parameter`."""
     text = headers.get(name.lower())
-    if text is None:
-        return None
+    return None if text is None else _integer(text, name, maximum)
+
+
+def _integer(text: str, name: str, maximum: int) -> int:
     number = whole_number(text)
     if number is None or number > maximum:
         raise problem(

@@ -248,7 +248,7 @@ class Sequencer:
         return self.keys if is_key(producer_id) else self.producers
 
     def _known(self, producer_id: str) -> ProducerState | None:
-        return self._of(producer_id).get(producer_id)
+        return self.producers.get(producer_id) or self.keys.get(producer_id)
 
     def _remember(self, producer: ProducerBatch, first_offset: int, now_us: int, dump_offset: int) -> None:
         # Popped and put back so that the dict stays in order of use and the first one is the longest unused.

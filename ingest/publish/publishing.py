@@ -56,8 +56,11 @@ class Published:
         """A sync of another request that had these records first; None once all are durable."""
         if self.by.who is None:
             return None
-        ends = self.appended.ends
-        return next((wait for log, end in ends if (wait := log.when_synced(end)) is not None), None)
+        for log, end in self.appended.ends:
+            wait = log.when_synced(end)
+            if wait is not None:
+                return wait
+        return None
 
 
 class Publishing:
