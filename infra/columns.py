@@ -3,6 +3,8 @@
 Names and types are those of Spark's Kafka source, so that a job ports by changing its format.
 """
 
+from functools import lru_cache
+
 import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -35,9 +37,20 @@ FETCH_SCHEMA = pa.schema([pa.field("topic", pa.string()), *RECORD_SCHEMA])
 """The Arrow reply of POST /v1/fetch."""
 
 
+FEW = 64
+"""Columns of up to so many nulls are kept: a reader that keeps up gets a few records at a time."""
+
+
 def nulls(count: int, type_: pa.DataType) -> pa.Array:
     """`count` nulls that serialise small: `pa.nulls` of a list of structs would carry its children's buffers."""
+    return _few_nulls(count, type_) if count <= FEW else _nulls(count, type_)
+
+
+def _nulls(count: int, type_: pa.DataType) -> pa.Array:
     if not pa.types.is_list(type_):
         return pa.nulls(count, type_)
     validity, offsets = pa.py_buffer(bytes(-(-count // 8))), pa.py_buffer(bytes((count + 1) * 4))
     return pa.Array.from_buffers(type_, count, [validity, offsets], count, children=[pa.nulls(0, type_.value_type)])
+
+
+_few_nulls = lru_cache(maxsize=8 * FEW)(_nulls)

@@ -29,9 +29,22 @@ def fetch_stream(
     parts: Sequence[tuple[str, Sequence[pa.RecordBatch]]], metadata: Mapping[str, str] | None = None
 ) -> list[Piece]:
     """An IPC stream of FETCH_SCHEMA, of (topic, its RECORD_SCHEMA batches) in order."""
-    return _stream(
-        (_with_topic(topic, batch) for topic, part in parts for batch in _sized(part)), FETCH_SCHEMA, metadata
-    )
+    if sum(batch.get_total_buffer_size() for _, part in parts for batch in part) <= SMALL_BYTES_MAX:
+        every: Iterable[pa.RecordBatch] = _in_one(parts)
+    else:
+        every = (_with_topic(topic, batch) for topic, part in parts for batch in _sized(part))
+    return _stream(every, FETCH_SCHEMA, metadata)
+
+
+def _in_one(parts: Sequence[tuple[str, Sequence[pa.RecordBatch]]]) -> list[pa.RecordBatch]:
+    """All rows in one message, or none: the few records of a reader that keeps up lie in many partitions."""
+    batches = [batch for _, part in parts for batch in part]
+    if not batches:
+        return []
+    topics = {topic for topic, part in parts if part}
+    if len(topics) == 1:
+        return [_with_topic(topics.pop(), _joined(batches))]
+    return [pa.concat_batches([_with_topic(topic, batch) for topic, part in parts for batch in part])]
 
 
 def _stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, metadata: Mapping[str, str] | None) -> list[Piece]:
@@ -57,10 +70,10 @@ def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     small: list[pa.RecordBatch] = []
     rows = nbytes = 0
     for batch in batches:
-        if batch.num_rows <= JOIN_ROWS_MAX and batch.nbytes <= JOIN_BYTES_MAX:
+        if batch.num_rows <= JOIN_ROWS_MAX and (size := batch.get_total_buffer_size()) <= JOIN_BYTES_MAX:
             small.append(batch)
             rows += batch.num_rows
-            nbytes += batch.nbytes
+            nbytes += size
             if rows <= JOIN_ROWS_MAX and nbytes <= JOIN_BYTES_MAX:
                 continue
             batch = None

@@ -226,7 +226,10 @@ class PartitionLog:
             return None
 
     def _record_batches(self, chunks: list[tuple[Chunk, int, int]]) -> list[pa.RecordBatch]:
-        return [record_columns(load(c, self._wal).slice(first, last), self.partition) for c, first, last in chunks]
+        batches = [load(chunk, self._wal).slice(first, last) for chunk, first, last in chunks]
+        if len(batches) > 1 and sum(batch.nbytes for batch in batches) <= JOIN_BYTES_MAX:
+            batches = [concat(batches)]
+        return [record_columns(batch, self.partition) for batch in batches]
 
     @contextmanager
     def held(self, chunks: list[Chunk]) -> Iterator[None]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from siltlog.infra.arrow.arrays import numbers_of, validity_of
+from siltlog.infra.arrow.arrays import fixed_array, numbers_of, validity_of
 from siltlog.infra.arrow.pieces import Pieces
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
 
@@ -173,7 +173,7 @@ def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
     rows, columns = batch.rows, batch.columns
     there = columns.schema.names
     own = [columns.column(field.name) if field.name in there else nulls(rows, field.type) for field in _READ_FIELDS]
-    arrays = [pa.array(np.full(rows, partition, np.int32)), _offsets(batch), *own]
+    arrays = [fixed_array(np.full(rows, partition, np.int32), pa.int32()), _offsets(batch), *own]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
@@ -187,7 +187,7 @@ def file_columns(batch: LogBatch) -> pa.Table:
 
 
 def _offsets(batch: LogBatch) -> pa.Array:
-    return pa.array(np.arange(batch.first_offset, batch.next_offset, dtype=np.int64))
+    return fixed_array(np.arange(batch.first_offset, batch.next_offset, dtype=np.int64), pa.int64())
 
 
 def _with_columns(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
