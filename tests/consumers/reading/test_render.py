@@ -262,6 +262,22 @@ class TestArrowStream:
             {"topic": "c", "offset": 5},
         ]
 
+    @settings(deadline=None)
+    @given(
+        st.lists(st.tuples(st.sampled_from(["a", "topic-b"]), st.lists(st.integers(1, 300), max_size=3)), max_size=5)
+    )
+    def test_a_fetch_has_every_row_in_order_in_few_messages(self, shape: list[tuple[str, list[int]]]) -> None:
+        parts, rows = [], []
+        for number, (topic, counts) in enumerate(shape):
+            batches = [record_batch(number, 1_000 * at, [b"v%d" % i for i in range(n)]) for at, n in enumerate(counts)]
+            parts.append((topic, batches))
+            rows += [{"topic": topic, **row} for batch in batches for row in batch.to_pylist()]
+        stream = b"".join(arrow_stream.fetch_stream(parts))
+        messages = list(pa.ipc.open_stream(stream))
+        assert [row for message in messages for row in message.to_pylist()] == rows
+        if sum(batch.get_total_buffer_size() for _, part in parts for batch in part) <= arrow_stream.SMALL_BYTES_MAX:
+            assert len(messages) == bool(rows)
+
     def test_no_records_are_a_stream_too(self) -> None:
         table = pa.ipc.open_stream(b"".join(arrow_stream.record_stream([]))).read_all()
         assert table.schema == RECORD_SCHEMA
