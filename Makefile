@@ -40,8 +40,8 @@ demo: java $(JARS) ## Send a year of real flights through the whole system, with
 notebook: java $(JARS) ## Run the demo's tour again and store its pictures in notebooks/tour.ipynb
 	@$(BIN)/python notebooks/execute.py notebooks/tour.ipynb
 
-test: java $(JARS) ## Run every test, two files at a time (ARGS="-k wal" for some)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+test: java $(JARS) ## Run every test, three files at a time (ARGS="-k wal" for some)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(PACKAGES) ## Check format, lint and types
 	@echo "Format";  $(BIN)/ruff format --check --quiet .

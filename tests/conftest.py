@@ -10,6 +10,7 @@ import pytest
 from groups_rig import embedded
 from http_rig import NO_REDIS, Http
 from s3_server import S3Server, start_s3_server
+from scheduling import FilesAtOnce, heavy_first
 
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.server_process import ServerProcess
@@ -17,6 +18,15 @@ from siltlog.testing import running_server
 
 hypothesis.settings.register_profile("siltlog", deadline=None)
 hypothesis.settings.load_profile("siltlog")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAtOnce | None:
+    return FilesAtOnce(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    heavy_first(items)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,34 @@
+"""Which worker runs which files of tests, and in what order."""
+
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+SESSION = "files that share a Spark session"
+HEAVY = ("slow", "spark", "timeout")
+"""Marks of tests that take long."""
+_ASKS_FOR_SESSION = re.compile(r"^def \w+\([^)]*\bspark: Any\b", re.MULTILINE)
+
+
+class FilesAtOnce(LoadFileScheduling):
+    """A file's tests stay together, and so do all files that use the fixture `spark`: only one JVM has to get warm."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return SESSION if _uses_session(self.config.rootpath / file) else file
+
+
+@cache
+def _uses_session(file: Path) -> bool:
+    return _ASKS_FOR_SESSION.search(file.read_text("utf-8")) is not None
+
+
+def heavy_first(items: list[pytest.Item]) -> None:
+    """Sorts them, file by file, so that no file of long tests is left for one worker when the others have ended."""
+    marks = Counter(item.path for item in items for name in HEAVY if item.get_closest_marker(name))
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (-marks[item.path], -sizes[item.path], str(item.path)))
