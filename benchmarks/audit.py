@@ -20,10 +20,10 @@ from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partitions_of
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import write_data_file
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 RECORDS = 3_000_000
 QUICK_RECORDS = 50_000

@@ -15,10 +15,10 @@ from benchmarks.log_only import LogOnly
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 COMMITS = (100, 1_000, 10_000)
 QUICK_COMMITS = (100, 300)

@@ -16,11 +16,11 @@ from benchmarks.records import table as random_records
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction import keys_plan as key_compaction_plan
 from siltlog.pipelines.compaction.compact import compact
 from siltlog.pipelines.compaction.plan import plan

@@ -18,10 +18,10 @@ from benchmarks.figure import Figure, Point
 from benchmarks.records import table as random_records
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.data_file import write_data_file
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 TOPIC = "busy"
 PARTITIONS = 50

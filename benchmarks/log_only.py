@@ -8,12 +8,12 @@ from urllib.parse import unquote, urlsplit
 
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import add_action, commit_actions, remove_action
 from siltlog.infra.table.entries import checkpoint_path, last_checkpoint, log_folder
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 ACTIONS_MAX = 5_000
 """Of one commit."""

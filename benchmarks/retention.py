@@ -9,11 +9,11 @@ from benchmarks.figure import Figure
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import add_action, commit_actions, open_handle
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.retention.plan import plan
 from siltlog.pipelines.retention.retain import retain_topics
 

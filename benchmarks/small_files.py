@@ -16,7 +16,7 @@ from benchmarks.figure import Figure
 from benchmarks.freshness import ages
 from benchmarks.records import json_body, json_record
 from siltlog.infra import names
-from siltlog.infra.topic_config import SETTINGS
+from siltlog.infra.settings.topic_config import SETTINGS
 
 RECORDS_PER_SECOND = 275
 PARTITIONS = 4

@@ -14,10 +14,10 @@ from benchmarks.bench import Bench
 from benchmarks.figure import Figure
 from benchmarks.log_only import LogOnly
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.settings.topic_config import SETTINGS, TopicConfig
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.entries import RETENTION_MS
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import SETTINGS, TopicConfig
 
 DAYS = 7
 QUICK_DAYS = 3

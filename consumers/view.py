@@ -9,9 +9,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from siltlog.infra.records import Bounds, NewRecord
+from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import TopicConfig, Value
 
 
 class PartitionView(Protocol):

@@ -1,6 +1,8 @@
-"""Values that all rooms share: a partition's bounds, offsets counted from its end, a record to publish."""
+"""Values that all rooms share: bounds of a partition, offsets from its end, what a record and `_offsets` hold."""
 
 from typing import NamedTuple
+
+import msgspec
 
 OFFSET_JUMP = 1 << 32
 """A successor that cannot know what its predecessor gave out starts at the next multiple of this."""
@@ -26,3 +28,32 @@ class NewRecord(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_us: int | None = None
+
+
+class StoredOffset(msgspec.Struct, frozen=True):
+    """The value of a record of `_offsets`: where a group goes on in one partition; members may be added.
+
+    The record's key is `names.offset_key`. Of two for the same key the higher version wins.
+    """
+
+    topic: str
+    offset: int
+    """The next offset to read."""
+    version: int
+    metadata: str
+    committed_ms: int
+    partitions_seen: int = 0
+    """How many partitions the topic had when the group first read it; 0 where it has not yet."""
+
+    def encode(self) -> bytes:
+        """Gives the JSON that is stored."""
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes) -> "StoredOffset":
+        """Raises msgspec.MsgspecError."""
+        return _decode(value)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(StoredOffset).decode

@@ -8,8 +8,8 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.suggestion import did_you_mean
 from siltlog.infra.store.store import ObjectStore, open_store
-from siltlog.infra.suggestion import did_you_mean
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable, topic_names
 

@@ -19,7 +19,7 @@ from siltlog.infra.arrow.partitioner import partition_of
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.records import NewRecord
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import TopicConfig
 
 CHUNK_RECORDS = 1_000
 CHUNK_BYTES = 4 * 1024 * 1024

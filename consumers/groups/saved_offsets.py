@@ -16,11 +16,10 @@ from siltlog.consumers.reading.budget import Budget, Share
 from siltlog.consumers.reading.reader import Reader
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.view import LogView, SystemLog
-from siltlog.infra import names, stored_offset
+from siltlog.infra import names
 from siltlog.infra.errors import UnknownTopic, problem
-from siltlog.infra.records import NewRecord
-from siltlog.infra.stored_offset import StoredOffset
-from siltlog.infra.topic_config import Value
+from siltlog.infra.records import NewRecord, StoredOffset
+from siltlog.infra.settings.topic_config import Value
 
 CONFIG: Mapping[str, Value] = {
     "cleanup.policy": "compact",
@@ -52,7 +51,7 @@ _Place = tuple[str, int]
 
 def saved_record(group: str, entry: SavedOffset) -> NewRecord:
     value = StoredOffset(entry.key.topic, *entry[1:])
-    return NewRecord(names.offset_key(group, entry.key.topic_id, entry.key.partition), stored_offset.encode(value))
+    return NewRecord(names.offset_key(group, entry.key.topic_id, entry.key.partition), value.encode())
 
 
 def forgotten_record(group: str, key: Key) -> NewRecord:
@@ -115,7 +114,7 @@ class OffsetTable:
         if value is None:
             self.drop(group, topic_id, int(partition))
             return
-        stored = stored_offset.decode(value)
+        stored = StoredOffset.decode(value)
         place = Key(stored.topic, topic_id, int(partition))
         self.put(
             group,

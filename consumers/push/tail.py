@@ -19,7 +19,7 @@ from siltlog.infra.http.memory import Held
 from siltlog.infra.http.operations import TIME, TOPIC_ID, choice, in_query
 from siltlog.infra.http.query import Query
 from siltlog.infra.limits import whole_number
-from siltlog.infra.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
+from siltlog.infra.settings.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
 
 PARTITIONS_MAX = 256
 CURSOR_CHARS_MAX = 4096

@@ -22,7 +22,7 @@ from siltlog.infra.client.core import Request, json_request
 from siltlog.infra.client.increasing import IncreasingProducer, fitting, stream_of
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
-from siltlog.infra.topic_config import PARTITIONS_MAX
+from siltlog.infra.settings.topic_config import PARTITIONS_MAX
 
 COUNT_BITS = 14
 COUNT_MASK = (1 << COUNT_BITS) - 1

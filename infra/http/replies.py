@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.http.media import chosen_coding
 from siltlog.infra.http.pace import pace_of
 
@@ -27,7 +26,7 @@ _LEVELS = {"zstd": 1, "gzip": 1}
 class PiecesResponse(Response):
     """A response of known length whose body is sent piece by piece."""
 
-    def __init__(self, pieces: Sequence[Piece], headers: Mapping[str, str], media_type: str) -> None:
+    def __init__(self, pieces: Sequence[bytes | pa.Buffer], headers: Mapping[str, str], media_type: str) -> None:
         super().__init__(b"", 200, headers, media_type)
         self.pieces = pieces
         self.headers["content-length"] = str(sum(len(piece) for piece in pieces))
@@ -46,7 +45,9 @@ class PiecesResponse(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def read_reply(request: Request, pieces: Sequence[Piece], media: str, headers: Mapping[str, str]) -> Response:
+async def read_reply(
+    request: Request, pieces: Sequence[bytes | pa.Buffer], media: str, headers: Mapping[str, str]
+) -> Response:
     """200 with `pieces`, never to be stored, compressed when the request accepts that and it is worth it."""
     out = {"Cache-Control": "no-store", "Vary": "Accept, Accept-Encoding", **headers}
     size = sum(len(piece) for piece in pieces)
@@ -60,6 +61,6 @@ async def read_reply(request: Request, pieces: Sequence[Piece], media: str, head
     return PiecesResponse(pieces, out, media)
 
 
-def _compressed(pieces: Sequence[Piece], coding: str) -> Piece:
+def _compressed(pieces: Sequence[bytes | pa.Buffer], coding: str) -> bytes | pa.Buffer:
     whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     return pa.Codec(coding, compression_level=_LEVELS[coding]).compress(whole, asbytes=True)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from siltlog.infra import names
-from siltlog.infra.suggestion import alike, nearest
+from siltlog.infra.settings.suggestion import alike, nearest
 
 OTHER_PREFIX = "SILTLOG_"
 _LINK = re.compile(r"(?:tcp|udp|sctp)://(\[[0-9a-fA-F:.]+\]|[0-9.]+):([0-9]{1,5})", re.ASCII)

@@ -15,13 +15,13 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from siltlog.infra import names
-from siltlog.infra.cron import Cron
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import http_url, named_hosts, page_origins, redis_url, region_name, root_parts
+from siltlog.infra.settings.cron import Cron
 from siltlog.infra.settings.environment import is_link, misspelt
-from siltlog.infra.suggestion import nearest
-from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
-from siltlog.infra.units import duration_ms, size_bytes
+from siltlog.infra.settings.suggestion import nearest
+from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
+from siltlog.infra.settings.units import duration_ms, size_bytes
 
 MIB = 1024 * 1024
 SEGMENT_BYTES_MAX = 64 * MIB

@@ -119,7 +119,7 @@ def write_data_file(
     Raises Unavailable when the store cannot take it.
     """
     # Who reads files needs none of it, and the client is installed without.
-    from siltlog.infra.checksum import crc32c_in_pieces
+    from siltlog.infra.store.checksum import crc32c_in_pieces
 
     path = f"{names.partition_folder(partition)}/{uuid.uuid4()}.parquet"
     kept = [
@@ -340,7 +340,7 @@ def data_file_from_footer(store: ObjectStore, topic: str, path: str, partition: 
 
 def with_content_crc(store: ObjectStore, topic: str, file: DataFile) -> DataFile:
     """`file` and the CRC of its content, for which it is read whole. Raises as `read_data_file` does."""
-    from siltlog.infra.checksum import crc32c_of
+    from siltlog.infra.store.checksum import crc32c_of
 
     with damage_named(topic, file), store.open(f"{names.topic_path(topic)}/{file.path}") as source:
         return replace(file, content_crc=crc32c_of(source, COPY_BYTES))

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from siltlog.infra import names
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import problem
+from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.clean_up import remove_strays
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.delta import add_action, first_entry
 from siltlog.infra.table.entries import RETENTION_MS, Torn, cleaned_below, damaged, entry_path, log_folder, read_entry
 from siltlog.infra.table.snapshot import FALSE, TRUE, TableSnapshot, interval, removed_files_property
-from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
 
 _LOG_PROPERTIES = {"delta.logRetentionDuration": interval(RETENTION_MS)}
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from siltlog.infra import names
 from siltlog.infra.clock import parse_us
+from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.entries import HOUR_MS, Entry
-from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
 
 NOT_RELEASED = -1
 TRUE = "true"

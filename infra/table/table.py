@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import Fenced, SiltlogError, problem
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.clean_up import remove_strays
@@ -37,7 +38,6 @@ from siltlog.infra.table.lifecycle import (
 from siltlog.infra.table.opening import load, recover
 from siltlog.infra.table.snapshot import TableSnapshot, removed_files_property
 from siltlog.infra.table.totals import Kept, check_cover, check_kept, compare_totals
-from siltlog.infra.topic_config import TopicConfig
 
 
 class TopicTable(TableLog):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from siltlog.infra.topic_config import FLUSH_WAIT_MS_MAX
+from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX
 
 FILES_PER_SECOND_BUDGET = 100
 """Small files cost the writer, the table and its readers: with many active partitions each waits longer."""

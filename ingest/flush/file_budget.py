@@ -7,8 +7,8 @@ So what a table has when nobody merges its files is bounded by the time, not by 
 from dataclasses import dataclass
 
 from siltlog.infra import names
+from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX, UNLIMITED
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import FLUSH_WAIT_MS_MAX, UNLIMITED
 from siltlog.ingest.flush.due import AWAITED_SECONDS, EARLY_BYTES, UNHURRIED, Pace
 
 SECONDS_PER_HOUR = 3600

@@ -3,8 +3,8 @@
 from collections.abc import MutableMapping, Sequence
 from weakref import WeakKeyDictionary
 
+from siltlog.infra.settings.topic_config import UNLIMITED
 from siltlog.infra.telemetry import Logger
-from siltlog.infra.topic_config import UNLIMITED
 from siltlog.ingest.flush.due import EARLY_BYTES, UNHURRIED, Load, held_until
 from siltlog.ingest.flush.file_budget import FileBudget
 from siltlog.ingest.log.log import Log

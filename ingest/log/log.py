@@ -17,9 +17,9 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.drain_rate import DrainRate
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.limits import too_large
+from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import TopicConfig, Value
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.group_commit import GroupCommit
 from siltlog.ingest.log.head import CHUNK_OVERHEAD_BYTES

@@ -11,9 +11,9 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, Fenced, SiltlogError, problem
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.log.state import EPOCHS_REMEMBERED, TopicState
 from siltlog.ingest.producers.known import TopicProducers

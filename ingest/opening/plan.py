@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from siltlog.infra import names
 from siltlog.infra.records import OFFSET_JUMP
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog

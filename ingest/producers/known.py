@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from heapq import nsmallest
 
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.producers.epochs import Claims
 from siltlog.ingest.producers.idempotency import IdempotencyKey, KeyedRequest, KnownKeys
 from siltlog.ingest.producers.sequencer import Sequencer, StateBytes

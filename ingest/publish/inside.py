@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from siltlog.infra import names
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.records import NewRecord
-from siltlog.infra.topic_config import UNLIMITED, Value
+from siltlog.infra.settings.topic_config import UNLIMITED, Value
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer

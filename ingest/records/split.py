@@ -14,7 +14,7 @@ from siltlog.infra.arrow.partitioner import partition_of, partitions_of
 from siltlog.infra.clock import format_us
 from siltlog.infra.columns import TIMESTAMP
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.records.batch import record_batch
 from siltlog.ingest.records.body import ROWS_MAX, Body, Rows
 

@@ -25,7 +25,7 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
-from siltlog.infra.topic_config import PARTITIONS_MAX, SETTINGS, Setting
+from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Setting
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.topics import answers

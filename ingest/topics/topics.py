@@ -8,11 +8,11 @@ from typing import Any
 
 from siltlog.infra import names
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, UnknownTopic, problem
+from siltlog.infra.settings.topic_config import TopicConfig, Value, validated_partitions
 from siltlog.infra.table.lifecycle import check_growth
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
-from siltlog.infra.topic_config import TopicConfig, Value, validated_partitions
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.log import Log, Unmade
 from siltlog.ingest.log.topic import TopicLog

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from siltlog.infra.checksum import crc32c
+from siltlog.infra.store.checksum import crc32c
 
 HEADER_BYTES = 4096
 ALIGN_BYTES = 8

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from siltlog.infra.checksum import crc32c
+from siltlog.infra.store.checksum import crc32c
 from siltlog.ingest.wal.codec import (
     EntryHead,
     Frame,

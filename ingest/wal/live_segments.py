@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from siltlog.infra.checksum import crc32c
 from siltlog.infra.errors import problem
+from siltlog.infra.store.checksum import crc32c
 from siltlog.ingest.wal.codec import Frame, Location
 from siltlog.ingest.wal.disk import Disk
 from siltlog.ingest.wal.segment import Partition, Segment

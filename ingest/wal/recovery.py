@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from siltlog.infra import names
-from siltlog.infra.checksum import crc32c
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.store.checksum import crc32c
 from siltlog.ingest.wal.codec import (
     ENTRY_BYTES,
     FORMAT_VERSION,

@@ -14,12 +14,12 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ReadableStore
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.entries import damaged, log_folder
 from siltlog.infra.table.opening import load
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.audit.file import read_file
 from siltlog.pipelines.audit.findings import Expected, FileRead, Finding, cover, expected_of, lost_state, marks_of
 from siltlog.pipelines.topics import chosen_topics, store_of

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import numbers_of
 from siltlog.infra.arrow.partitioner import partitions_of
-from siltlog.infra.checksum import crc32c_in_pieces, crc32c_of
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP
 from siltlog.infra.errors import CorruptData, on_one_line
+from siltlog.infra.store.checksum import crc32c_in_pieces, crc32c_of
 from siltlog.infra.store.store import COPY_BYTES, Readable, ReadableStore
 from siltlog.infra.table.data_file import (
     MIB,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from siltlog.infra import names
-from siltlog.infra.checksum import crc32c
 from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.store.checksum import crc32c
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.opening import load
 from siltlog.infra.table.producer_objects import covered_offsets

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from siltlog.infra.checksum import crc32c
 from siltlog.infra.errors import problem
+from siltlog.infra.store.checksum import crc32c
 from siltlog.infra.store.store import ObjectStore
 
 COPIES_AT_ONCE = 8

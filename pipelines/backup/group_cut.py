@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from siltlog.infra import names, stored_offset
+from siltlog.infra import names
 from siltlog.infra.columns import FILE_SCHEMA
 from siltlog.infra.errors import problem
+from siltlog.infra.records import StoredOffset
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
-from siltlog.infra.stored_offset import StoredOffset
 from siltlog.infra.table.data_file import DataFile, row_groups, write_data_file
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.backup.format import TopicBackup
 
 Ends = dict[str, Mapping[int, int]]
@@ -39,7 +39,7 @@ def cut_offsets(store: ObjectStore, backup: TopicBackup, ends: Ends, *, now_us: 
         "offset": pa.array(range(first, first + len(cut)), pa.int64()),
         "timestamp": pa.array([now_us] * len(cut), FILE_SCHEMA.field("timestamp").type),
         "key": pa.array(list(cut), pa.binary()),
-        "value": pa.array([stored_offset.encode(entry) for entry in cut.values()], pa.binary()),
+        "value": pa.array([entry.encode() for entry in cut.values()], pa.binary()),
     }
     table = pa.table(
         [columns.get(field.name, pa.nulls(len(cut), field.type)) for field in FILE_SCHEMA], schema=FILE_SCHEMA
@@ -67,7 +67,7 @@ def _newest(store: ObjectStore, backup: TopicBackup) -> dict[bytes, StoredOffset
 
 def _decoded(topic: str, file: DataFile, value: bytes) -> StoredOffset:
     try:
-        return stored_offset.decode(value)
+        return StoredOffset.decode(value)
     except ValueError as error:
         raise problem(
             "corrupt_data", f"a record of {topic} in {file.path} is no offset of a group: {error}", topic=topic

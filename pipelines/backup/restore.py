@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from siltlog.infra import names
-from siltlog.infra.checksum import crc32c
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, TopicExists, problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.store.checksum import crc32c
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.lifecycle import restore_table, restored_already
 from siltlog.infra.table.opening import load

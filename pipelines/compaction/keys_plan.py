@@ -10,10 +10,10 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from siltlog.infra import names
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.totals import Kept
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction.plan import (
     CHUNK_SCANS_MAX,
     MIB,

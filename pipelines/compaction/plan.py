@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
 from siltlog.infra.errors import problem
+from siltlog.infra.settings.topic_config import UNLIMITED, TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import UNLIMITED, TopicConfig
 
 LIVE_FILES_MAX = 2_500
 """While a table has more, plans go on being made: a server adds up to a hundred files a second."""

@@ -15,6 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.columns import FILE_SCHEMA
 from siltlog.infra.errors import Fenced, problem
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.s3_denied import missing_permission
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import (
@@ -28,7 +29,6 @@ from siltlog.infra.table.data_file import (
 from siltlog.infra.table.entries import JOB_MS_MAX
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.table.totals import Kept
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction.plan import CHUNK_SCANS_MAX, Chunk, Merge
 from siltlog.pipelines.spark.session import is_denied, lacks_space, reason_of, spark_errors
 from siltlog.pipelines.topics import spark_uri

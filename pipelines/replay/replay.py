@@ -18,12 +18,12 @@ from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.opening import snapshot_at
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import FLUSH_WAIT_MS_MAX
 from siltlog.pipelines.replay.plan import ReplayPlan, Target, checked_run, plan, read_plan, write_plan
 from siltlog.pipelines.replay.publish import Sending
 from siltlog.pipelines.replay.range import Selection, plan_slices, totals

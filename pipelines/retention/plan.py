@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from siltlog.infra.errors import problem
+from siltlog.infra.settings.topic_config import UNLIMITED, TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.log_start import StartMove
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import UNLIMITED, TopicConfig
 
 US_PER_MS = 1000
 

@@ -15,6 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 from siltlog.infra.store.store import REQUESTS_AT_ONCE, ObjectInfo, ObjectStore, delete_all
 from siltlog.infra.table.entries import (
     HOUR_MS,
@@ -30,7 +31,6 @@ from siltlog.infra.table.entries import (
 )
 from siltlog.infra.table.producer_objects import superseded_objects
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 from siltlog.pipelines.retention.leftovers import leftovers
 from siltlog.pipelines.topics import chosen_topics, store_of
 

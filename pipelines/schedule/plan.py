@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from siltlog.infra.cron import Cron
+from siltlog.infra.settings.cron import Cron
 
 
 class DueRun(NamedTuple):

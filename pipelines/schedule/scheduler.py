@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us, parse_us
-from siltlog.infra.cron import Cron
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.settings.cron import Cron
 from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.schedule.crowded import CrowdedTables, LiveFiles
 from siltlog.pipelines.schedule.lease import JobState, ScheduleLease

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock, SystemClock
 from siltlog.infra.columns import FILE_SCHEMA
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.private_folder import PrivateFolder
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import write_data_file
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction.compact import compact
 from siltlog.pipelines.spark.jars import DELTA, S3A, resolve
 from siltlog.pipelines.spark.java import find_java

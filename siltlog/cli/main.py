@@ -149,7 +149,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             # click looks among the commands that were imported.
-            from siltlog.infra.suggestion import did_you_mean
+            from siltlog.infra.settings.suggestion import did_you_mean
 
             ctx.fail(f"No such command {name!r}{did_you_mean(name, COMMANDS) or '.'}")
         return super().resolve_command(ctx, args)
@@ -255,7 +255,7 @@ def _failed(error: Exception, session: Session) -> int:
 
 def _topic_meant(topic: str, session: Session) -> str:
     """`; did you mean 'orders'?`, as far as the server says what there is."""
-    from siltlog.infra.suggestion import did_you_mean
+    from siltlog.infra.settings.suggestion import did_you_mean
 
     try:
         with session.admin() as admin:

@@ -7,7 +7,7 @@ import click
 from siltlog.cli.session import Extra, command_said, needs
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.units import unit_kind
+from siltlog.infra.settings.units import unit_kind
 
 if TYPE_CHECKING:
     from siltlog.infra.settings.settings import LoadedSettings

@@ -15,8 +15,8 @@ from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import NewRecord
+from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.telemetry import Logger, Metrics
-from siltlog.infra.topic_config import Value
 from siltlog.pipelines.schedule.runs import JobRunRequest, TopicRun, times_of
 
 DAY_MS = 86_400_000

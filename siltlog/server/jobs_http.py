@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
-from siltlog.infra.cron import Cron
 from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Time, Whole
 from siltlog.infra.http.media import chosen_media
@@ -18,6 +17,7 @@ from siltlog.infra.http.operations import choice, cut, in_query, json_answer, js
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.limits import whole_number
+from siltlog.infra.settings.cron import Cron
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.schedule.lease import JobState, LeaseEntry, newest_entry
 from siltlog.pipelines.schedule.runs import JOBS, JobRunRequest, Outcome, Trigger

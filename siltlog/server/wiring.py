@@ -39,11 +39,11 @@ from siltlog.infra.http.pace import Pace
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.locations import named_hosts, page_origins
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import open_store
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.infra.telemetry import Logger, Metrics, logger
-from siltlog.infra.topic_config import Value
 from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.log.log import Log

@@ -18,8 +18,8 @@ from siltlog.infra.columns import RECORD_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.errors import OffsetOutOfRange, SiltlogError, TopicExists, problem
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.records import Bounds, NewRecord
+from siltlog.infra.settings.topic_config import UNLIMITED, TopicConfig, Value, validated_partitions
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import UNLIMITED, TopicConfig, Value, validated_partitions
 from siltlog.ingest.producers.check import Part, Producer, checked, refuse_sequences
 from siltlog.ingest.producers.known import TopicProducers
 from siltlog.ingest.producers.sequencer import Sequencer

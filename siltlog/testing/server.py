@@ -32,7 +32,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import KINDS, ConfigError, problem
 from siltlog.infra.records import NewRecord
-from siltlog.infra.topic_config import Value
+from siltlog.infra.settings.topic_config import Value
 from siltlog.ingest.library.async_producer import AsyncProducer
 from siltlog.ingest.library.producer import Producer
 from siltlog.testing.call import Steps, refusal

@@ -16,11 +16,11 @@ from unittest import mock
 import pytest
 from log_rig import LOGGER, body, running_log
 
+from siltlog.cli.records.stranded import stranded_files
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import open_store
-from siltlog.infra.stranded import stranded_files
 from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from evidence import Found
 
+from siltlog.cli.records.stranded import stranded_files
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.stranded import stranded_files
 from siltlog.server_process import ServerProcess
 
 MIB = 1024 * 1024

@@ -12,10 +12,10 @@ from siltlog.infra import names
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.errors import UnknownTopic
 from siltlog.infra.records import Bounds
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_data_file, write_data_file
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import TopicConfig
 
 CREATED_US = 1_763_710_560_000_000
 Pairs = list[tuple[str, bytes | None]]

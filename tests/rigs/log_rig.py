@@ -8,9 +8,9 @@ from pathlib import Path
 
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.http.memory import InFlight
+from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.store.store import open_store
 from siltlog.infra.telemetry import logger
-from siltlog.infra.topic_config import Value
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.opening.opening import start_log
 from siltlog.ingest.records.body import Body, Rows

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, TIMESTAMP
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.entries import HOUR_MS, RETENTION_MS, entry_path
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 START_US = 1_795_255_969_361_001
 CLOCK = SystemClock()

@@ -5,10 +5,10 @@ from typing import Any
 import pyarrow as pa
 from record_tables import CLOCK, new_id, records
 
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import write_data_file
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 
 class TopicWriter:

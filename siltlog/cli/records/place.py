@@ -9,7 +9,7 @@ import click
 
 from siltlog.cli.session import Session
 from siltlog.infra.clock import MICROS_PER_SECOND, TIME_MIN_US, SystemClock, format_us, parse_us
-from siltlog.infra.units import duration_ms
+from siltlog.infra.settings.units import duration_ms
 
 EARLIEST, LATEST = "earliest", "latest"
 OFFSET_MAX = 2**63 - 1

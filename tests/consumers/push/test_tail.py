@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from siltlog.consumers.push.tail import CURSOR_CHARS_MAX, PARTITIONS_MAX, Cursor
 from siltlog.infra.errors import Refused
-from siltlog.infra.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
+from siltlog.infra.settings.topic_config import PARTITIONS_MAX as TOPIC_PARTITIONS_MAX
 
 OFFSET_MAX = 2**63 - 1
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"

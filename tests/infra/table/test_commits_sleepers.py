@@ -16,6 +16,7 @@ from s3_storm import Storm
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table import delta as handle_module
 from siltlog.infra.table.entries import (
@@ -29,7 +30,6 @@ from siltlog.infra.table.entries import (
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.opening import load, snapshot_at
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 SPAWN = multiprocessing.get_context("spawn")
 Queue = "multiprocessing.queues.Queue[str]"

@@ -12,6 +12,7 @@ from s3_server import S3Server
 
 from siltlog.infra.columns import FILE_SCHEMA, RECORD_SCHEMA, TABLE_SCHEMA, TIMESTAMP
 from siltlog.infra.errors import CorruptData, Unavailable
+from siltlog.infra.settings.topic_config import SETTINGS
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table import data_file
@@ -26,7 +27,6 @@ from siltlog.infra.table.data_file import (
     row_group_ranges,
     write_data_file,
 )
-from siltlog.infra.topic_config import SETTINGS
 
 
 @pytest.fixture

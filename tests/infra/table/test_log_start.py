@@ -13,13 +13,13 @@ from s3_server import S3Server
 
 from siltlog.infra import names
 from siltlog.infra.errors import Fenced, OutcomeUnknown, Unavailable, UnknownTopic
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table import commits as table_module
 from siltlog.infra.table import entries as delta_log
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 NOW_MS = CLOCK.now_us() // 1000
 

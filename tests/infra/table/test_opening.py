@@ -8,11 +8,11 @@ import pytest
 from record_tables import CLOCK, append, claimed, created, new_id, written
 
 from siltlog.infra.errors import CorruptData, UnknownTopic
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.table.entries import Torn, parse_entry
 from siltlog.infra.table.opening import TORN_ENTRIES_MAX, torn_files
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 LOG = "topics/t/_delta_log"
 

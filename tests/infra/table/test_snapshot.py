@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from record_tables import CLOCK, append, claimed, created, new_id, written
 
 from siltlog.infra import names
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.table import delta as table_commit
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 STEPS = ("append", "append", "append", "rewrite", "remove", "config", "recreate", "checkpoint", "claim", "refresh")
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2), st.integers(1, 3)), max_size=14)

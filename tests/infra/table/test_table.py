@@ -21,6 +21,7 @@ from siltlog.infra.errors import (
     Unavailable,
     UnknownTopic,
 )
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table import commits as table_log
@@ -30,7 +31,6 @@ from siltlog.infra.table.commits import CLEAN_UP_S, COMMITS_MIN
 from siltlog.infra.table.data_file import data_file_from_footer, write_data_file
 from siltlog.infra.table.entries import RETENTION_MS, cleaned_below, read_entry
 from siltlog.infra.table.table import TopicTable, topic_names
-from siltlog.infra.topic_config import TopicConfig
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])

@@ -9,10 +9,10 @@ from s3_server import S3Server
 
 from siltlog.infra import names
 from siltlog.infra.errors import Fenced, Refused
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.delta import Make
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 EPOCH = 7
 PLAIN = TopicConfig({})

@@ -15,11 +15,11 @@ from record_tables import CLOCK, append, claimed, created, new_id, written
 from s3_server import S3Server
 
 from siltlog.infra.errors import Fenced, TopicExists, Unavailable, UnknownTopic
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile, read_data_file
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 
 PARTITIONS = 2
 APPENDS = 12

@@ -11,6 +11,7 @@ from record_tables import claimed, created, new_id, written
 
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN, TopicConfig
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.data_file import DataFile
@@ -18,7 +19,6 @@ from siltlog.infra.table.delta import add_action, commit_actions, remove_action
 from siltlog.infra.table.entries import HOUR_MS, RETENTION_MS, checkpoint_path, entry_path, last_checkpoint, log_folder
 from siltlog.infra.table.snapshot import interval
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN, TopicConfig
 
 PROPERTY = "delta.deletedFileRetentionDuration"
 STEP_MS = HOUR_MS // 4

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra import names
+from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX, SETTINGS, UNLIMITED
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import FLUSH_WAIT_MS_MAX, SETTINGS, UNLIMITED
 from siltlog.ingest.flush.due import (
     AWAITED_SECONDS,
     EARLY_BYTES,

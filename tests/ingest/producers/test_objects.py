@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from record_tables import CLOCK, claimed, new_id, records
 
 from siltlog.infra import names
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import write_data_file
 from siltlog.infra.table.producer_objects import OBJECTS_KEPT
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.opening.opening import _inherited

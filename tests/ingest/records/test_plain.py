@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from siltlog.infra.arrow.partitioner import partitions_of
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.records.batch import LogBatch
 from siltlog.ingest.records.body import Body, plain_body
 from siltlog.ingest.records.plain import PLAIN_MAX, PlainRecords, keys_of, lengths_of

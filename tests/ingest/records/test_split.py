@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from siltlog.infra.arrow.partitioner import partition_of
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.errors import Refused
-from siltlog.infra.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.records.body import Body, HeaderList, Rows
 from siltlog.ingest.records.split import Slice, split
 

@@ -11,7 +11,7 @@ from http_rig import Http, Reply
 
 from siltlog.infra import names
 from siltlog.infra.clock import parse_us
-from siltlog.infra.topic_config import SETTINGS
+from siltlog.infra.settings.topic_config import SETTINGS
 
 
 @pytest.fixture

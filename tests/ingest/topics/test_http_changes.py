@@ -18,9 +18,9 @@ from siltlog import Producer
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partition_of
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.server_process import ServerProcess
 
 WAIT_S = 30.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from siltlog.infra.checksum import crc32c
+from siltlog.infra.store.checksum import crc32c
 from siltlog.ingest.wal import codec
 from siltlog.ingest.wal.codec import HEADER_BYTES, Frame, FrameKind, Position
 

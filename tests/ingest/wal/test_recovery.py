@@ -10,9 +10,9 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from siltlog.infra import names
-from siltlog.infra.checksum import crc32c
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData
+from siltlog.infra.store.checksum import crc32c
 from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
 from siltlog.ingest.wal.codec import ENTRY_BYTES, FRAME_BYTES, HEADER_BYTES, flipped_bit
 from siltlog.ingest.wal.last_entry import ONE_BIT_BYTES_MAX

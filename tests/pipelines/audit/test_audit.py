@@ -20,12 +20,12 @@ from topic_writer import TopicWriter
 
 from siltlog.infra import names
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table import data_file
 from siltlog.infra.table.data_file import DataFile, data_file_from_footer, write_data_file
 from siltlog.infra.table.delta import add_action, commit_actions, commit_properties, open_handle, remove_action
 from siltlog.infra.table.log_start import move_starts, start_move
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.audit.audit import AuditReport, audit_topics
 from siltlog.pipelines.audit.findings import REMEDIES, Expected, FileRead, Hole, Kind, cover, without
 

@@ -14,14 +14,14 @@ from record_tables import CLOCK, new_id
 from s3_server import S3Server
 from topic_writer import TopicWriter
 
-from siltlog.infra import names, stored_offset
+from siltlog.infra import names
 from siltlog.infra.clock import parse_us
 from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.errors import ConfigError, CorruptData, Refused, TopicExists, UnknownTopic
+from siltlog.infra.records import StoredOffset
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import PENDING_PREFIX, LocalStore
 from siltlog.infra.store.store import ObjectStore, open_store
-from siltlog.infra.stored_offset import StoredOffset
 from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.entries import JOB_MS_MAX
 from siltlog.infra.table.log_start import move_starts, start_move
@@ -106,8 +106,7 @@ def commit_offsets(
     writer = writer or TopicWriter(store, names.OFFSETS_TOPIC, 1, cleanup_policy="compact")
     first = writer.table.refresh().offsets[0]
     values = [
-        None if offset is None else stored_offset.encode(StoredOffset("t", offset, 5, "note", 1, 2))
-        for offset in entries.values()
+        None if offset is None else StoredOffset("t", offset, 5, "note", 1, 2).encode() for offset in entries.values()
     ]
     count = len(entries)
     columns = {
@@ -123,7 +122,7 @@ def commit_offsets(
 
 def newest_offsets(store: ObjectStore) -> dict[str, StoredOffset | None]:
     return {
-        row["key"].decode(): None if row["value"] is None else stored_offset.decode(row["value"])
+        row["key"].decode(): None if row["value"] is None else StoredOffset.decode(row["value"])
         for row in rows_of(store, names.OFFSETS_TOPIC)
     }
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from siltlog.infra import names
 from siltlog.infra.errors import CorruptData
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.totals import Kept
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction.keys_plan import (
     CHUNK_WORDS_MAX,
     CLEAN_PARTS,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from siltlog.infra import names
 from siltlog.infra.errors import CorruptData
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.ingest.flush.due import FILES_PER_SECOND_BUDGET
 from siltlog.pipelines.compaction.plan import (
     CHUNK_SCANS_MAX,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from siltlog.infra import names
 from siltlog.infra.errors import CorruptData
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.retention.plan import plan
 
 NOW_MS = 1_000_000

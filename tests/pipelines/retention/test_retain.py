@@ -14,9 +14,9 @@ from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, CorruptData, UnknownTopic
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import TopicConfig
 from siltlog.pipelines.compaction.compact import compact_topics
 from siltlog.pipelines.retention import retain as retain_module
 from siltlog.pipelines.retention.retain import RetentionReport, retain_topics

@@ -12,11 +12,11 @@ from topic_writer import TopicWriter
 
 from siltlog.infra import names
 from siltlog.infra.columns import FILE_SCHEMA
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.commits import COMMITS_MIN
 from siltlog.infra.table.data_file import read_data_file, write_data_file
 from siltlog.infra.table.log_start import move_starts, start_move
-from siltlog.infra.topic_config import TopicConfig
 
 pytestmark = pytest.mark.spark
 

@@ -8,12 +8,12 @@ from s3_server import S3Server
 
 from siltlog.infra import names
 from siltlog.infra.errors import CorruptData, Refused, UnknownTopic
+from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MIN, TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile, read_data_file, write_data_file
 from siltlog.infra.table.entries import HOUR_MS, JOB_MS_MAX, OUTAGE_MS_MAX, log_folder
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.topic_config import REMOVED_FILES_MS_MIN, TopicConfig
 from siltlog.pipelines.retention.vacuum import PERIOD_MS_MAX, PERIOD_MS_MIN, vacuum
 
 TOPIC = "t"

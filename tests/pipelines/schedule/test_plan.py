@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.clock import MICROS_PER_SECOND, parse_us
-from siltlog.infra.cron import Cron
+from siltlog.infra.settings.cron import Cron
 from siltlog.pipelines.schedule.plan import DueRun, carried_on, due_runs, next_us
 
 START_US = parse_us("2026-11-21T07:36:10Z")

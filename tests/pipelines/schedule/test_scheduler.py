@@ -13,8 +13,8 @@ from kept_log import KeptLog
 from schedule_rig import MovedClock
 
 from siltlog.infra.clock import format_us, parse_us
-from siltlog.infra.cron import Cron
 from siltlog.infra.errors import problem
+from siltlog.infra.settings.cron import Cron
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.compaction.compact import LIVE_FILES_MAX
 from siltlog.pipelines.schedule.crowded import GROWN_FILES, HURRIED_FILES, MOVED_FILES

@@ -16,7 +16,7 @@ from siltlog.infra.clock import SystemClock, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 
 if TYPE_CHECKING:
-    from siltlog.infra.stranded import StrandedFile
+    from siltlog.cli.records.stranded import StrandedFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 LIST_COLUMNS = ("file", "topic", "partition", "first_offset", "last_offset", "records", "published_to")
@@ -118,7 +118,7 @@ def publish(
 
 
 def _files(data_dir: Path | None) -> tuple[Path, list["StrandedFile"]]:
-    from siltlog.infra.stranded import stranded_files
+    from siltlog.cli.records.stranded import stranded_files
 
     folder = named_settings(None, data_dir).data_dir.absolute() / names.STRANDED_FOLDER
     return folder, stranded_files(folder)
@@ -183,9 +183,9 @@ def _publish(
     begun: bool,
 ) -> tuple[int, int]:
     """How many records were published, and how many had been."""
+    from siltlog.cli.records.stranded import Publishing
     from siltlog.infra.client.chunks import chunked
     from siltlog.infra.client.resumable import Stopped
-    from siltlog.infra.stranded import Publishing
 
     clock = SystemClock()
     noted = file.publishing if file.publishing is not None and file.publishing.topic == target else None

@@ -6,7 +6,7 @@ import click
 
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.session import Session, client_options, on_terminal, pass_session
-from siltlog.infra.units import in_unit_of
+from siltlog.infra.settings.units import in_unit_of
 
 OFFSET_COLUMNS = ("log_start_offset", "table_offset", "high_watermark")
 

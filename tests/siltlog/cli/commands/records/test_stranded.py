@@ -13,9 +13,9 @@ import pytest
 
 from siltlog import Admin, Consumer, TopicPartition
 from siltlog.cli.main import run
+from siltlog.cli.records.stranded import Publishing, stranded_files
 from siltlog.infra import names
 from siltlog.infra.columns import RECORD_SCHEMA
-from siltlog.infra.stranded import Publishing, stranded_files
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 

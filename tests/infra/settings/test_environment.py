@@ -8,7 +8,7 @@ from siltlog.infra.client.address import default_s3, default_url
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.settings.environment import is_service_variable, misspelt
 from siltlog.infra.settings.settings import ServerSettings
-from siltlog.infra.suggestion import did_you_mean, nearest
+from siltlog.infra.settings.suggestion import did_you_mean, nearest
 
 KNOWN = ("SILT_URL", "SILT_ROOT", "SILT_PORT", "SILT_REDIS_URL")
 

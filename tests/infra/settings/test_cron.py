@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.clock import MICROS_PER_SECOND, parse_us
-from siltlog.infra.cron import Cron
+from siltlog.infra.settings.cron import Cron
 
 EXPRESSIONS = (
     "* * * * *",

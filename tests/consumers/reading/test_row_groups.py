@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from siltlog.infra.thread_priority import NICE, run_behind_others
+from siltlog.consumers.reading.row_groups import NICE, run_behind_others
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")

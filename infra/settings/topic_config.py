@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from siltlog.infra import names
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.errors import problem
-from siltlog.infra.suggestion import did_you_mean
+from siltlog.infra.settings.suggestion import did_you_mean
 
 Source = Literal["topic", "server", "default"]
 Value = int | str

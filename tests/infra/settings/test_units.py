@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.units import BYTES, MILLIS, duration_ms, in_unit_of, size_bytes
+from siltlog.infra.settings.units import BYTES, MILLIS, duration_ms, in_unit_of, size_bytes
 
 
 @given(st.integers(-(10**18), 10**18))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, Refused
-from siltlog.infra.topic_config import PARTITIONS_MAX, SETTINGS, TopicConfig, Value, validated_partitions
+from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, TopicConfig, Value, validated_partitions
 
 DEFAULTS: dict[str, Value] = {
     "acks": "wal",
