@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-import pyarrow as pa
-
 from siltlog.infra import names
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
 from siltlog.infra.table.data_file import DataFile, write_data_file
@@ -249,7 +247,7 @@ class Flusher:
             self._log.store,
             topic.name,
             log.partition,
-            pa.concat_tables([file_columns(batch) for batch in joined(batches)]),
+            file_columns(*joined(batches)),
             compression=str(topic.config["compression"]),
             now_ms=self._clock.now_us() // 1000,
         )

@@ -25,12 +25,13 @@ _FIELDS = (
 )
 """The columns a payload may have; bit i of a payload's mask says that column i is there. Only ever appended to."""
 
+_FILE_MASK = 0b01111
 _READ_FIELDS = [field for field in RECORD_SCHEMA if field.name not in ("partition", "offset")]
 _SCHEMAS = [pa.schema([f for i, f in enumerate(_FIELDS) if mask >> i & 1]) for mask in range(1 << len(_FIELDS))]
 _MASKS = {tuple(schema.names): mask for mask, schema in enumerate(_SCHEMAS)}
 _SCHEMA_BYTES = [schema.serialize().size for schema in _SCHEMAS]
 _PREFIX_ALIGN = 64
-SMALL_BYTES_MAX = 64 * 1024
+SMALL_BYTES_MAX = 256 * 1024
 """A batch below it is joined with its neighbours before a file is made of them."""
 JOINED_BYTES_MAX = 64 * 1024
 """A message up to this size is made in one piece: writing it piece by piece would cost more than copying it."""
@@ -177,13 +178,18 @@ def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
 
 
-def file_columns(batch: LogBatch) -> pa.Table:
-    """The batch as it is stored in a data file: FILE_SCHEMA."""
-    full = _with_columns(batch.columns, _SCHEMAS[0b01111])
-    producer_id, producer_epoch, sequence = _producer_columns(batch)
-    columns = [_offsets(batch), full.column("timestamp"), full.column("key"), full.column("value")]
-    columns += [full.column("headers"), producer_id, producer_epoch, sequence]
-    return pa.Table.from_arrays(columns, schema=FILE_SCHEMA)
+def file_columns(*batches: LogBatch) -> pa.Table:
+    """The records of at least one batch, in their order, as they are stored in a data file: FILE_SCHEMA.
+
+    Of many batches it is one table: a table of each would take more time than all else that is done with a small one.
+    """
+    schema = _SCHEMAS[_FILE_MASK]
+    parts = [_with_columns(batch.columns, schema) for batch in batches]
+    own = {name: pa.chunked_array([part.column(name) for part in parts]) for name in schema.names}
+    producer_id, producer_epoch, sequence = _producers_of(batches)
+    offsets = np.concatenate([np.arange(batch.first_offset, batch.next_offset, dtype=np.int64) for batch in batches])
+    columns = [fixed_array(offsets, pa.int64()), own["timestamp"], own["key"], own["value"]]
+    return pa.Table.from_arrays([*columns, own["headers"], producer_id, producer_epoch, sequence], schema=FILE_SCHEMA)
 
 
 def _offsets(batch: LogBatch) -> pa.Array:
@@ -198,6 +204,14 @@ def _with_columns(columns: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         columns.column(field.name) if field.name in there else nulls(columns.num_rows, field.type) for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _producers_of(batches: Sequence[LogBatch]) -> Sequence[pa.Array | pa.ChunkedArray]:
+    """Producer, epoch and sequence of every record."""
+    if any(batch.runs for batch in batches):
+        return [pa.chunked_array(column) for column in zip(*map(_producer_columns, batches), strict=True)]
+    rows = sum(batch.rows for batch in batches)
+    return nulls(rows, pa.string()), nulls(rows, pa.int32()), nulls(rows, pa.int64())
 
 
 def _producer_columns(batch: LogBatch) -> tuple[pa.Array, pa.Array, pa.Array]:
