@@ -25,7 +25,7 @@ SYNC = "write-ahead log: sync"
 STAGES: dict[str, tuple[str, ...]] = {
     "read the request": ("siltlog.infra.http.connection.connection:Connection.data_received",),
     "parse the body": ("siltlog.ingest.records.formats:_parse", "siltlog.ingest.publish.fast:parse_json"),
-    "check and split by partition": ("siltlog.ingest.log.log:split",),
+    "check and split by partition": ("siltlog.ingest.log.admission:split",),
     "sequence and reserve": ("siltlog.ingest.log.log:Log.append",),
     "gather a group into frames": ("siltlog.ingest.log.group_commit:GroupCommit._seal",),
     "write-ahead log: entry and checksums": (
@@ -40,7 +40,7 @@ STAGES: dict[str, tuple[str, ...]] = {
         "siltlog.ingest.publish.fast:publish_reply",
     ),
     "write the reply to its socket": ("siltlog.infra.http.connection.gathering:Gathering.flush",),
-    "flush: Parquet file": ("siltlog.ingest.flush.flusher:Flusher._write",),
+    "flush: Parquet file": ("siltlog.ingest.flush.flush:Flush._write",),
     "flush: commit": ("siltlog.infra.table.table:TopicTable.append",),
     "flush: checkpoint": ("siltlog.infra.table.table:TopicTable.maintain",),
 }

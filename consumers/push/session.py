@@ -29,7 +29,6 @@ class Session(abc.ABC):
         self._values = values
         self._memory = held
         self._logger = logger
-        socket.wake = stream.wake
 
     async def run(self) -> None:
         """Runs until one side ends it."""

@@ -232,10 +232,9 @@ class _Opening(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = self._socket
-        socket.request_id = scope["state"].get("request_id", "")
         with self._streams.opened(self._kind) as stream:
             scope["state"][STREAM] = stream
-            socket.opening()
+            socket.begin(scope["state"].get("request_id", ""), stream.wake)
             await send({"type": "http.response.start", "status": 101, "headers": self.raw_headers})
             socket.open()
             try:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.header_fields import told_apart
 from siltlog.infra.http.memory import HELD, InFlight
 from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
@@ -61,20 +62,21 @@ class Door:
         overload: Callable[[], SiltlogError],
         bodies: BodyReader,
         in_flight: InFlight,
+        draining: Draining,
         logger: Logger,
         metrics: Metrics,
     ) -> None:
         """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
         those hear that are too many."""
-        self.in_flight = 0
+        self.requests = 0
+        """Those that are under way."""
         self._app = app
         self._hosts = {host.lower() for host in hosts}
         self._origins = set(origins)
         self._overload = overload
         self._bodies = bodies
         self._in_flight = in_flight
-        self.draining = False
-        """Every reply then asks its client to come back by another connection."""
+        self._draining = draining
         self._logger = logger
         self.replies = metrics.replies
         self.refused = metrics.refused
@@ -110,7 +112,8 @@ class Door:
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"] = [*message["headers"], *extra]
-                if self.draining:
+                if self._draining.begun:
+                    # Its client is asked to come back by another connection.
                     message["headers"].append(_CLOSE)
                 status = message["status"]
                 replies[status] = replies.get(status, 0) + 1
@@ -120,7 +123,7 @@ class Door:
         scope["state"] = {"request_id": request_id, BODIES: self._bodies, HELD: held}
         # Starlette then raises for an unknown method rather than reply in its own words.
         scope["app"] = self
-        self.in_flight += 1
+        self.requests += 1
         try:
             if repeated is not None:
                 raise repeated
@@ -147,7 +150,7 @@ class Door:
                 reply.headers["Connection"] = "close"
             await reply(scope, receive, send_with_id)
         finally:
-            self.in_flight -= 1
+            self.requests -= 1
             held.release()
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from siltlog.infra.http.draining import Draining
+
 BEAT_SECONDS = 15.0
 CROWDED_RETRY_SECONDS = 1.0
 """When there is no memory for what comes next, a stream asks again."""
@@ -58,10 +60,10 @@ class Stream:
 class Streams:
     """Used on one event loop."""
 
-    def __init__(self, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(self, draining: Draining, beat_seconds: float = BEAT_SECONDS) -> None:
         self.records: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.too_slow: dict[str, int] = dict.fromkeys(KINDS, 0)
-        self.draining = False
+        self._draining = draining
         self._beat_seconds = beat_seconds
         self._open: dict[Stream, None] = {}
         """By their next beat: a stream that beats goes to the end."""
@@ -69,6 +71,10 @@ class Streams:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def draining(self) -> bool:
+        return self._draining.begun
 
     @contextmanager
     def opened(self, kind: Kind) -> Iterator[Stream]:
@@ -85,8 +91,7 @@ class Streams:
             self._open.pop(stream)
 
     def drain(self) -> None:
-        """Every stream ends, and every later one at once."""
-        self.draining = True
+        """Every stream ends; later ones end at once, because the drain has begun."""
         for stream in self._open:
             stream.end()
 

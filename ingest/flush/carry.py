@@ -15,7 +15,7 @@ async def carry_forward(log: Log, topic: TopicLog) -> int:
 
     The topic must have stopped taking records. Offsets stay: recovery takes whichever copy it finds.
     """
-    pinning = set(log.wal.oldest_pinning(log.table_offset))
+    pinning = set(log.wal.oldest_pinning(log.topic_logs.table_offset))
     carried = 0
     await log.group_commit.commit()
     for partition in topic.partitions:

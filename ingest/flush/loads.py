@@ -22,8 +22,8 @@ class Loads:
         """The loads of partitions that have any. Where the log or the memory is short, none waits to save files."""
         log = self._log
         now = log.clock.monotonic()
-        tight = log.wal_is_tight()
-        pinning = frozenset(log.wal.oldest_pinning() if log.wal_holds_much() else ())
+        tight = log.admission.wal_is_tight()
+        pinning = frozenset(log.wal.oldest_pinning() if log.admission.wal_holds_much() else ())
         loads = []
         for topic in topics:
             if topic.state == "fenced":

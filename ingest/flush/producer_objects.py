@@ -99,14 +99,14 @@ class StateWriter:
         async with self._claims_locks.setdefault(topic, asyncio.Lock()):
             if topic.producers.claims_stored or topic.state not in ("open", "unavailable"):
                 return
-            topic.producers.claims_stored = True
+            topic.producers.claims_written()
             claims = producer_state.encode_claims(topic.producers.claims.dump())
             try:
                 await self._in_thread(
                     producer_state.write_claims, self._store, topic.name, topic.topic_id, topic.epochs[-1], claims
                 )
             except BaseException:
-                topic.producers.claims_stored = False
+                topic.producers.claims_changed()
                 raise
 
 

@@ -54,7 +54,7 @@ async def start_log(
         logger.info("write-ahead log", note=note)
     for plan in plans:
         await asyncio.to_thread(_restore, log, plan, found)
-        log.add_topic(plan.topic)
+        log.topic_logs.add(plan.topic)
     await asyncio.to_thread(log.wal.start)
     limit = asyncio.Semaphore(TABLES_AT_ONCE)
 
@@ -81,7 +81,7 @@ async def start_log(
         for partition in plan.offsets:
             first, end = plan.topic.snapshot.gaps(partition)[-1]
             logger.warning("offsets were jumped", topic=plan.topic.name, partition=partition, first=first, next=end)
-    log.bound_producers()
+    log.admission.bound_producers()
 
 
 async def _tell_others(log: Log, logger: Logger) -> None:

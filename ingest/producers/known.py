@@ -24,6 +24,14 @@ class TopicProducers:
         self.duplicates_total = 0
         """Records that were seen before and not appended."""
 
+    def claims_changed(self) -> None:
+        """The object beside the table lacks a claim."""
+        self.claims_stored = False
+
+    def claims_written(self) -> None:
+        """It has every claim, once the write that begins has succeeded."""
+        self.claims_stored = True
+
     def find_key(
         self, key: IdempotencyKey, partitions: int, sequencers: Iterable[Sequencer], config: TopicConfig, now_us: int
     ) -> KeyedRequest:

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from siltlog.infra import names
 from siltlog.infra.http.door import Door
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.infra.limits import PARTITION_MAX
@@ -62,10 +63,13 @@ class FastPublishes:
     What it refuses, and how it answers, is what `Publish` does with the same request.
     """
 
-    def __init__(self, publishing: Publishing, door: Door, in_flight: InFlight, request_bytes_max: int) -> None:
+    def __init__(
+        self, publishing: Publishing, door: Door, in_flight: InFlight, draining: Draining, request_bytes_max: int
+    ) -> None:
         self.publishing = publishing
         self.door = door
         self.in_flight = in_flight
+        self.draining = draining
         self._bytes_max = request_bytes_max
         self._pending: dict[Exchange, None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -102,7 +106,7 @@ class FastPublishes:
             or self.door.known(host) is None
             or parser.get_method() != b"POST"
             or parser.get_http_version() != "1.1"
-            or self.door.draining
+            or self.draining.begun
             # A client that sends and does not read has to wait, which the long way does.
             or connection.flow.write_paused
         ):
@@ -137,14 +141,17 @@ class FastPublishes:
         return self.publishing.append_now(topic, body, by, "wal")
 
     def begun(self, exchange: "Exchange") -> None:
-        self.door.in_flight += 1
         self._pending[exchange] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def ended(self, exchange: "Exchange") -> None:
-        self.door.in_flight -= 1
         self._pending.pop(exchange, None)
+
+    @property
+    def requests(self) -> int:
+        """How many it has taken and not answered yet."""
+        return len(self._pending)
 
     def head(self, connection: Any) -> bytes:
         """The start of every reply that was a success, up to its length."""
@@ -239,7 +246,7 @@ class Exchange:
         if self.response_complete:
             return
         publishes = self._all
-        if publishes.door.draining:
+        if publishes.draining.begun:
             self.keep_alive = False
         try:
             future.result()
@@ -267,7 +274,7 @@ class Exchange:
     def _told(self, error: Exception) -> None:
         if self.response_complete:
             return
-        if self._all.door.draining:
+        if self._all.draining.begun:
             self.keep_alive = False
         self.refuse(error)
 

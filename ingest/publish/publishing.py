@@ -69,6 +69,7 @@ class Publishing:
     def __init__(self, log: Log, wake_flusher: Callable[[], None], auto_create: AutoCreate | None) -> None:
         """`auto_create` makes a topic that is not there; None where publishing creates none."""
         self._log = log
+        self._draining = log.admission.draining
         self._wake_flusher = wake_flusher
         self._auto_create = auto_create
 
@@ -86,7 +87,7 @@ class Publishing:
 
     def open_topic(self, name: str) -> TopicLog | None:
         """The topic, when a publish to it needs no more than a sync: `append_now`, and `durable` once that is done."""
-        if self._log.draining:
+        if self._draining.begun:
             return None
         try:
             topic = self._log.topic(name)
@@ -159,7 +160,7 @@ class Publishing:
     async def _made(self, name: str, body: Body, by: Publisher) -> TopicLog:
         assert self._auto_create is not None
         # Made only now: a request that is refused has no effect.
-        self._log.rehearse(self._auto_create.unmade(name), body, by.who, by.partition_count)
+        self._log.admission.rehearse(self._auto_create.unmade(name), body, by.who, by.partition_count)
         return await self._auto_create.make(name)
 
 

@@ -14,7 +14,8 @@ from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log import state as wal_state
-from siltlog.ingest.log.log import Log, Unmade
+from siltlog.ingest.log.admission import Unmade
+from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers import objects as producer_state
 
@@ -55,7 +56,7 @@ class Topics:
                 )
                 # Known before it is claimed: the WAL's state must never lack a topic whose epoch the WAL has taken.
                 topic.creating("its creation is not finished; create it again")
-                self._log.add_topic(topic)
+                self._log.topic_logs.add(topic)
             elif len(topic.partitions) != partitions or topic.config.own != own.own:
                 raise _exists(name)
             async with topic.table_lock:
@@ -65,7 +66,7 @@ class Topics:
                     ours = {0, *found.released.values(), *topic.epochs}
                     if found.topic_id != topic.topic_id or found.deleted or not ours.issuperset(found.epochs.values()):
                         # Another node's by now: to claim it again would fence that node.
-                        self._log.remove_topic(topic)
+                        self._log.topic_logs.remove(topic)
                         topic.close("deleted", "another node has it")
                         raise _exists(name)
                 await claim(self._log, topic)
@@ -267,7 +268,7 @@ class Topics:
             with contextlib.suppress(UnknownTopic):  # deleted already, by an attempt that got no answer
                 await asyncio.to_thread(topic.table.delete, str(uuid.uuid4()))
             # Gone before those who wait for it are told: they look whether it is there.
-            self._log.remove_topic(topic)
+            self._log.topic_logs.remove(topic)
             topic.close("deleted", "it was deleted")
             try:
                 await asyncio.to_thread(producer_state.remove, self._log.store, name, topic.topic_id)

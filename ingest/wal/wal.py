@@ -38,6 +38,7 @@ from siltlog.ingest.wal.segment import SEGMENT_RESERVE_BYTES, Partition, Segment
 
 MARKER_IDLE_MS = 20
 SEGMENT_BYTES_MIN = 16 * 1024
+STATE_SHARE_OF_SUBMIT = 4
 
 
 @dataclass(slots=True)
@@ -52,11 +53,11 @@ class _Submit:
 class Wal:
     """One log in one folder, which no other process may use at the same time (the data dir's lock sees to that).
 
-    `state()` gives everything the log's user must find again and cannot read in the records: it goes into the first
-    entry of every segment, behind the frames of the submit that opened it, so that older segments can be given up. It
-    is called inside that submit, on its thread, and must describe exactly the frames submitted so far, those of this
-    submit included: so what was sequenced is submitted before more is sequenced, by one thread or under one lock. It
-    must not call the log.
+    `state(bytes_max)` gives everything the log's user must find again and cannot read in the records, in at most so
+    many bytes where it can: it goes into the first entry of every segment, behind the frames of the submit that opened
+    it, so that older segments can be given up. It is called inside that submit, on its thread, and must describe
+    exactly the frames submitted so far, those of this submit included: so what was sequenced is submitted before more
+    is sequenced, by one thread or under one lock. It must not call the log.
 
     `on_fatal(error)` is called once, from any thread, when a write or sync failed. From then on nothing is acknowledged
     and every submit raises; the process has to end, and a new one finds out what is on the disk.
@@ -70,7 +71,7 @@ class Wal:
         bytes_max: int,
         cluster_id: str,
         on_fatal: Callable[[BaseException], None],
-        state: Callable[[], bytes],
+        state: Callable[[int], bytes],
         clock: Clock,
         marker_idle_ms: int = MARKER_IDLE_MS,
         disk: Disk | None = None,
@@ -79,6 +80,8 @@ class Wal:
         assert segment_bytes >= SEGMENT_BYTES_MIN
         self.submit_bytes_max = segment_room(segment_bytes) * 3 // 4
         """The most that `log_bytes` of one submit may be; the rest of a segment is for the state."""
+        self.state_bytes_max = self.submit_bytes_max // STATE_SHARE_OF_SUBMIT
+        """The most that a state should take, so that a segment has room for records behind it."""
         self._directory = directory
         self._cluster_id = cluster_id
         self._on_fatal = on_fatal
@@ -111,9 +114,9 @@ class Wal:
         return Recovery(state, before, found.notes, found.cuts, found)
 
     def start(self) -> None:
-        """Begins a new segment with `state()` and all that may be in the page cache only, synced on return.
+        """Begins a new segment with `state` and all that may be in the page cache only, synced on return.
 
-        Called once, after `recover`, when `state()` describes all that it gave back. Killed at any point, it leaves a
+        Called once, after `recover`, when `state` describes all that it gave back. Killed at any point, it leaves a
         log that gives the same at the next recovery. Raises Unavailable (`disk_full`), OSError.
         """
         found = self._scan
@@ -123,7 +126,7 @@ class Wal:
         self._directory.mkdir(exist_ok=True)
         self._disk.sync_folder(self._directory.parent)
         self._files.adopt(found.empty)
-        state = self._state()
+        state = self._state(self.state_bytes_max)
         self._budget.state_bytes = frame_bytes(len(state))
         first = [*found.frames_to_copy(), state_frame(state)]
         needed = HEADER_BYTES + ENTRY_BYTES + SEGMENT_RESERVE_BYTES
@@ -195,7 +198,7 @@ class Wal:
             self._queue.put(_Submit(frames, done, size, state))
 
     def _begin_segment(self, size: int) -> bytes:
-        state = self._state()
+        state = self._state(self.state_bytes_max)
         state_bytes = frame_bytes(len(state))
         room = segment_room(self._files.segment_bytes) - state_bytes
         if size > room:

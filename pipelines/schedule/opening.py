@@ -84,6 +84,8 @@ class ScheduleThread:
     def __init__(self, runner: Scheduler) -> None:
         self._runner = runner
         self._thread = threading.Thread(target=runner.run, name="schedule", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def ended(self, seconds: float) -> bool:

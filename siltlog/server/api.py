@@ -21,7 +21,7 @@ from siltlog.server.document_http import DocumentHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 
-PARTS = (
+HANDLERS = (
     Publish,
     ProducersHttp,
     ReadsHttp,
@@ -36,7 +36,7 @@ PARTS = (
     NodeHttp,
     DocumentHttp,
 )
-OPERATIONS = tuple(operations_of(*PARTS))
+OPERATIONS = tuple(operations_of(*HANDLERS))
 
 if __name__ == "__main__":
     sys.stdout.buffer.write(encoded(document(OPERATIONS)) + b"\n")

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from siltlog.infra.errors import problem
-from siltlog.infra.http.door import Door
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.flusher import Flusher
@@ -23,23 +23,29 @@ JOBS_PART = 0.5
 class Drain:
     def __init__(
         self,
+        draining: Draining,
         log: Log,
         flusher: Flusher,
-        door: Door,
         publishes: BodyReader,
-        wakes: Sequence[Callable[[], None]],
+        drains: Sequence[Callable[[], None]],
+        *,
+        requests: Callable[[], int],
+        refused: Mapping[str, int],
+        stop_jobs: Callable[[], None] | None,
         logger: Logger,
-        jobs_end: "asyncio.Task[None] | None" = None,
     ) -> None:
-        """`publishes` reads what would be appended; `wakes` end the polls that wait; `jobs_end` waits until the jobs of
-        the schedule have been told to end, did so and have said it."""
+        """`publishes` reads what would be appended, `drains` end the calls that wait; `requests()` counts those under
+        way, `refused` those that were, by error code. `stop_jobs` ends the jobs of the schedule and blocks until they
+        have said so; None where none runs."""
+        self._draining = draining
         self._log = log
         self._flusher = flusher
-        self._door = door
         self._publishes = publishes
-        self._wakes = wakes
+        self._drains = drains
+        self._requests = requests
+        self._refused_by_code = refused
+        self._stop_jobs = stop_jobs
         self._logger = logger
-        self._jobs_end = jobs_end
 
     async def run(self, seconds_max: float, hurry: asyncio.Event) -> bool:
         """Drains the server. Returns False when not all was done within `seconds_max`, or before somebody was in a
@@ -47,17 +53,18 @@ class Drain:
         loop = asyncio.get_running_loop()
         began = loop.time()
         acked, refused = self._acked(), self._refused()
+        jobs_end = None if self._stop_jobs is None else loop.create_task(asyncio.to_thread(self._stop_jobs))
         self._logger.info("draining", seconds_max=seconds_max)
-        self._log.draining = self._door.draining = True
-        self._log.taking_runs = self._jobs_end is not None
+        self._draining.begin(taking_runs=jobs_end is not None)
         self._publishes.close(
             problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
         )
-        for wake in self._wakes:
-            wake()
-        tasks: list[asyncio.Task[Any]] = [loop.create_task(self._finish(seconds_max)), loop.create_task(hurry.wait())]
+        for drain in self._drains:
+            drain()
+        finishing = loop.create_task(self._finish(seconds_max, jobs_end))
+        tasks: list[asyncio.Task[Any]] = [finishing, loop.create_task(hurry.wait())]
         done, _ = await asyncio.wait(tasks, timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED)
-        finished = tasks[0] in done
+        finished = finishing in done
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -66,12 +73,12 @@ class Drain:
                 await asyncio.wait_for(hurry.wait(), max(began + LINGER_SECONDS - loop.time(), 0))
         if finished:
             # A failure of this server's own is no reason to keep quiet about it.
-            tasks[0].result()
+            finishing.result()
         told = {
             "acknowledged_records": self._acked() - acked,
             "refused_requests": self._refused() - refused,
-            "unanswered_requests": self._door.in_flight,
-            "unflushed_bytes": self._log.unflushed_bytes(),
+            "unanswered_requests": self._requests(),
+            "unflushed_bytes": self._log.topic_logs.unflushed_bytes(),
             "seconds": round(loop.time() - began, 3),
         }
         if finished and not told["unflushed_bytes"]:
@@ -79,16 +86,18 @@ class Drain:
         else:
             why = "told to hurry" if hurry.is_set() else "not everything is in the tables"
             self._logger.warning(f"{why}; the write-ahead log keeps what is not for the next start", **told)
+        if jobs_end is not None:
+            await jobs_end
         return finished
 
-    async def _finish(self, seconds_max: float) -> None:
+    async def _finish(self, seconds_max: float, jobs_end: "asyncio.Task[None] | None") -> None:
         # Of users nothing more is taken from here on; who waits for the table is answered by this flush.
         await self._flush()
-        if self._jobs_end is not None:
-            await asyncio.wait([self._jobs_end], timeout=seconds_max * JOBS_PART)
-            self._log.taking_runs = False
+        if jobs_end is not None:
+            await asyncio.wait([jobs_end], timeout=seconds_max * JOBS_PART)
+            self._draining.runs_are_told()
             await self._flush()
-        while self._door.in_flight:  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
+        while self._requests():  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
             await asyncio.sleep(POLL_SECONDS)
         await asyncio.gather(*(self._flusher.release(topic) for topic in self._log.topics()))
 
@@ -100,4 +109,4 @@ class Drain:
         return sum(topic.records_total for topic in self._log.topics())
 
     def _refused(self) -> int:
-        return self._door.refused.get("shutting_down", 0)
+        return self._refused_by_code.get("shutting_down", 0)

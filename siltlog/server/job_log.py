@@ -74,9 +74,7 @@ class Recorded:
 class JobLog:
     """Used on one event loop."""
 
-    def __init__(
-        self, log: LogView, fetcher: Fetcher, system: SystemLog, cluster_id: str, logger: Logger, metrics: Metrics
-    ) -> None:
+    def __init__(self, log: LogView, fetcher: Fetcher, system: SystemLog, cluster_id: str, logger: Logger) -> None:
         """`fetcher` reads for this server itself."""
         self._log = log
         self._fetcher = fetcher
@@ -86,6 +84,9 @@ class JobLog:
         self._runs: Counter[tuple[str, str]] = Counter()
         self._success_us: dict[str, int] = {}
         self._took_us: dict[str, int] = {}
+
+    def show(self, metrics: Metrics) -> None:
+        """Registers what metrics show of the runs."""
         metrics.counts(
             names.METRIC_JOB_RUNS,
             "Runs of jobs that were told to this server, but for dry runs",

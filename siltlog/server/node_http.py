@@ -1,7 +1,5 @@
 """Answers about a node itself: health, readiness, metrics, the cluster."""
 
-from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -10,18 +8,14 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from siltlog.consumers.assembly import Coordination
-from siltlog.consumers.reading.http import ReadLimits
-from siltlog.infra import names
+from siltlog.consumers.assembly import Consumers
 from siltlog.infra.http.answers import Whole
 from siltlog.infra.http.operations import ANYBODY, TEXT, Content, Reply, json_answer, on_cluster, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
-from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.node import Node as ThisNode
 from siltlog.infra.store.watch import StoreWatch
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log
-from siltlog.ingest.log.topic import TopicLog
 from siltlog.server.document_http import DOCS_PATH, OPENAPI_PATH
 
 FEATURES = (
@@ -52,26 +46,6 @@ PLACES = {
     "metrics": "/metrics",
 }
 """Places that `/` names."""
-
-_OF_TOPICS: tuple[tuple[str, str, Callable[[TopicLog], int]], ...] = (
-    (names.METRIC_RECORDS, "Records acknowledged", lambda topic: topic.records_total),
-    (names.METRIC_BYTES, "Bytes of records acknowledged", lambda topic: topic.bytes_total),
-    (
-        names.METRIC_DUPLICATE_RECORDS,
-        "Records that were seen before and not appended again",
-        lambda topic: topic.producers.duplicates_total,
-    ),
-    (
-        names.METRIC_PRODUCERS_FORGOTTEN,
-        "Producers and idempotency keys forgotten: too old, or too many",
-        lambda topic: topic.producers.forgotten_total,
-    ),
-    (names.METRIC_FLUSHES, "Flushes committed", lambda topic: topic.counts.flushes),
-    (names.METRIC_FLUSHED_RECORDS, "Records flushed", lambda topic: topic.counts.flushed_records),
-    (names.METRIC_FLUSHED_FILES, "Files flushed", lambda topic: topic.counts.flushed_files),
-    (names.METRIC_FLUSH_FAILURES, "Flushes failed", lambda topic: topic.counts.flush_failures),
-)
-"""Counters of each topic. They are the topic's, so that one that is deleted is counted no more."""
 
 
 class Index(msgspec.Struct):
@@ -121,48 +95,12 @@ class Cluster(msgspec.Struct):
 
 
 class NodeHttp:
-    def __init__(
-        self,
-        log: Log,
-        metrics: Metrics,
-        settings: ServerSettings,
-        url: str,
-        coordination: Coordination,
-        limits: ReadLimits,
-        cluster_id: str,
-        store_watch: StoreWatch,
-    ) -> None:
+    def __init__(self, node: ThisNode, url: str, log: Log, consumers: Consumers, store_watch: StoreWatch) -> None:
+        self._node = node
+        self._url = node.settings.advertise_url or url
         self._log = log
-        self._metrics = metrics
-        self._settings = settings
-        self._url = settings.advertise_url or url
-        self._coordination = coordination
-        self._limits = limits
-        self._cluster_id = cluster_id
+        self._consumers = consumers
         self._store_watch = store_watch
-        metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
-        metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
-        metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", log.unflushed_bytes)
-        for name, description, read in _OF_TOPICS:
-            metrics.totals(name, description, "topic", partial(self._by_topic, read))
-        metrics.gauge(
-            names.METRIC_PRODUCERS, "Producers remembered, counted in each partition they published to", log.producers
-        )
-        metrics.gauge(names.METRIC_IDEMPOTENCY_KEYS, "Idempotency keys remembered", log.idempotency_keys)
-        metrics.gauge(
-            names.METRIC_PRODUCER_STATE_BYTES,
-            "About how many bytes producers and keys take in the write-ahead log's state",
-            lambda: log.producer_bytes.producers + log.producer_bytes.keys,
-        )
-        metrics.gauge(names.METRIC_TOPICS, "Topics", lambda: len(log.topics()))
-        metrics.gauge(
-            names.METRIC_TOPICS_UNAVAILABLE,
-            "Topics that take no records, or whose last flush failed",
-            lambda: sum(topic.state in ("unavailable", "fenced") or bool(topic.flush_error) for topic in log.topics()),
-        )
-
-    def _by_topic(self, read: Callable[[TopicLog], int]) -> list[tuple[str, int]]:
-        return [(topic.name, read(topic)) for topic in self._log.topics()]
 
     @operation(
         "GET",
@@ -208,12 +146,12 @@ class NodeHttp:
     )
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
-        reasons = self._log.not_ready()
-        warnings = [*self._store_watch.warnings(), *self._log.degraded()]
-        if not await self._coordination.answers():
+        reasons = self._log.admission.not_ready()
+        warnings = [*self._store_watch.warnings(), *self._log.admission.degraded()]
+        if not await self._consumers.groups_answer():
             warnings.append("groups: Redis does not answer")
         else:
-            warnings += self._coordination.groups.degraded()
+            warnings += self._consumers.groups.degraded()
         document: dict[str, Any] = {"status": "ready" if not reasons else "not_ready", "reasons": reasons}
         return json_reply(document | {"warnings": warnings}, 503 if reasons else 200)
 
@@ -228,7 +166,7 @@ class NodeHttp:
         replies={200: Reply("Metrics.", {"text/plain": Content(TEXT)})},
     )
     async def metrics(self, request: Request) -> Response:
-        return Response(await self._metrics.text(), media_type=self._metrics.content_type)
+        return Response(await self._node.metrics.text(), media_type=self._node.metrics.content_type)
 
     @operation(
         "GET",
@@ -245,14 +183,14 @@ class NodeHttp:
         return json_reply(
             {
                 "version": version("siltlog"),
-                "cluster_id": self._cluster_id,
-                "nodes": [{"id": self._settings.node_id, "url": self._url}],
+                "cluster_id": self._node.cluster_id,
+                "nodes": [{"id": self._node.settings.node_id, "url": self._url}],
                 "limits": {
-                    "request_bytes": self._settings.request_bytes,
-                    "record_bytes": min(self._settings.record_bytes_max, self._settings.request_bytes),
-                    "records": self._limits.records,
-                    "wait_ms": self._limits.wait_ms,
-                    "fetch_bytes": self._limits.bytes,
+                    "request_bytes": self._node.settings.request_bytes,
+                    "record_bytes": min(self._node.settings.record_bytes_max, self._node.settings.request_bytes),
+                    "records": self._consumers.limits.records,
+                    "wait_ms": self._consumers.limits.wait_ms,
+                    "fetch_bytes": self._consumers.limits.bytes,
                 },
                 "features": list(FEATURES),
             }

@@ -1,8 +1,11 @@
-"""Settings of the server's process: pandas hidden from it, freed memory kept for reuse, and its limit of open files."""
+"""The process of a server: pandas hidden, freed memory kept, its limit of open files, its threads, garbage, signals."""
 
+import asyncio
 import ctypes
+import gc
 import os
 import resource
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -16,6 +19,10 @@ TRIM_BYTES = 128 * MIB
 MMAP_BYTES = 32 * MIB
 """The largest value that glibc takes."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+SWITCH_INTERVAL_SECONDS = 0.0005
+"""The WAL's thread needs the interpreter back soon after a sync; the default of 5 ms would be most of an ack."""
+GC_THRESHOLDS = (50_000, 50, 1_000)
+"""Requests leave no cycles behind; with the defaults the collector would walk the whole heap many times a second."""
 RESERVE = 256
 """Descriptors kept for data files, the object store, Redis and libraries."""
 
@@ -62,3 +69,42 @@ def raise_file_limit() -> int:
 def connections_within(files_max: int, connections_max: int, *, segments: int) -> int:
     """How many connections may be open so that everything else still gets its descriptors; at least one."""
     return max(min(connections_max, files_max - RESERVE - segments), 1)
+
+
+def switch_soon() -> None:
+    """Has the interpreter go from thread to thread more often."""
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+
+
+def settle() -> None:
+    """Leaves all that is there for good to itself: the collector looks only at what comes."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+class Signals:
+    """The first signal begins the drain; Ctrl-C during it cuts it short, once more kills.
+
+    SIGTERM again changes nothing: supervisors repeat it. Used on one event loop.
+    """
+
+    def __init__(self) -> None:
+        self.hurry = asyncio.Event()
+        """Set when the drain is to be cut short."""
+        self._stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
+
+    async def stopped(self, serving: "asyncio.Task[None]") -> None:
+        """Waits for the first signal, or for the end of what is served."""
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+
+    def _signalled(self, number: int) -> None:
+        if not self._stop.is_set():
+            self._stop.set()
+        elif number == signal.SIGINT:
+            self.hurry.set()
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -25,8 +25,9 @@ from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Metrics
-from siltlog.ingest.flush import flusher
+from siltlog.ingest.flush import refresh
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.group_commit import GroupCommit
 from siltlog.ingest.log.log import Log
@@ -111,7 +112,7 @@ class Place:
         try:
             running = running_log(self.folder, Disk(), lake=lake, take_over=take_over)
             log, topics = await stack.enter_async_context(running)
-            flusher = Flusher(log, LOGGER, Metrics())
+            flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
             stack.push_async_callback(flusher.stop, 30)
             if not log.topics():
                 await topics.create("t", PARTITIONS, {"flush.ms": 3_600_000})
@@ -278,8 +279,8 @@ def test_what_was_acknowledged_is_in_the_table_or_set_aside(tmp_path: Path, seed
 def test_who_is_taken_over_from_hears_of_it_before_it_looks_at_its_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(flusher, "LOOKS_PER_REFRESH", 1_000_000)
+    monkeypatch.setattr(refresh, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(refresh, "LOOKS_PER_REFRESH", 1_000_000)
 
     async def run() -> None:
         old, new = (Place(tmp_path / name) for name in ("old", "new"))

@@ -12,6 +12,7 @@ from log_rig import CLOCK, LOGGER, MIB, GatedDisk, LaterClock, body, running_log
 
 from siltlog.infra import names
 from siltlog.infra.errors import Fenced, OutcomeUnknown, Refused, UnknownTopic
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.requests import BodyReader
 from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
@@ -78,7 +79,7 @@ def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Pa
         disk = GatedDisk()
         async with running_log(tmp_path, disk) as (log, topics):
             topic = await topics.create("t", 1, {})
-            long, short = _publish(log), FastPublishes(_publishing(log), None, None, MIB)  # type: ignore[arg-type]
+            long, short = _publish(log), FastPublishes(_publishing(log), None, None, Draining(), MIB)  # type: ignore[arg-type]
             disk.gate.clear()
             log.append(topic, body("a", "b", first_sequence=0), Producer("p", 0))
             gap = b'{"records":[{"value":"d","partition":0,"sequence":3}]}'
@@ -186,7 +187,7 @@ def test_who_waits_for_a_topic_that_ends_during_the_sync_learns_of_it(tmp_path: 
             ack = asyncio.ensure_future(acknowledged(topic, sent, "table", 60, no_wake))
             await some_turns()
             topic.close("deleted", "it was deleted")
-            log.remove_topic(topic)
+            log.topic_logs.remove(topic)
             disk.gate.set()
             with pytest.raises(UnknownTopic):
                 await asyncio.wait_for(ack, 30)

@@ -7,11 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.store.store import open_store
 from siltlog.infra.telemetry import logger
+from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic_logs import TopicLogs
 from siltlog.ingest.opening.opening import start_log
 from siltlog.ingest.records.body import Body, Rows
 from siltlog.ingest.topics.topics import Topics
@@ -62,22 +65,33 @@ async def running_log(
     def failed(error: BaseException) -> None:
         raise error
 
+    topic_logs = TopicLogs()
     wal = Wal(
         folder / "wal",
         segment_bytes=MIB,
         bytes_max=8 * MIB,
         cluster_id="cluster",
         on_fatal=failed,
-        state=lambda: log.state(),
+        state=topic_logs.state,
         clock=clock,
         disk=disk,
+    )
+    admission = Admission(
+        topic_logs,
+        wal,
+        clock,
+        Draining(),
+        record_bytes_max=MIB,
+        group_bytes_max=MIB // 8,
+        flush_retry_ms=lambda: None,
     )
     log = Log(
         store,
         wal,
         clock,
+        topic_logs,
+        admission,
         server_config=server_config or {},
-        record_bytes_max=MIB,
         group_bytes_max=MIB // 8,
         head_bytes_max=MIB,
         on_group=lambda seconds: None,

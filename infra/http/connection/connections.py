@@ -88,7 +88,7 @@ class Connections:
                 await asyncio.sleep(0)
             left = connection.look(asyncio.get_running_loop().time(), stall_seconds)
             soonest = min(soonest, left)
-        self._crowd.soonest_seconds = soonest
+        self._crowd.looked_at(soonest)
 
     def _press(self) -> None:
         self._pressed = True

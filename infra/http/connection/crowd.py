@@ -14,8 +14,7 @@ class Crowd:
         self.open: set[Any] = set()
         self.excess = 0
         """How many of them are above the limit."""
-        self.soonest_seconds = KEEP_ALIVE_SECONDS
-        """When the next of them is closed that stays idle."""
+        self._soonest_seconds = KEEP_ALIVE_SECONDS
         self._max = connections_max
         self._clock = clock
         self._closed = DrainRate(clock.monotonic())
@@ -27,6 +26,10 @@ class Crowd:
             return False
         self.excess += 1
         return True
+
+    def looked_at(self, soonest_seconds: float) -> None:
+        """The next of them that stays idle is closed in so long."""
+        self._soonest_seconds = soonest_seconds
 
     def left(self, connection: Any, *, excess: bool) -> None:
         self.open.discard(connection)
@@ -40,5 +43,5 @@ class Crowd:
             "overloaded",
             f"{self._max} connections are open, which is the limit (SILT_CONNECTIONS_MAX); use one connection for many "
             "requests, or try again later",
-            retry_after_ms=retry_ms or max(int(self.soonest_seconds * 1000), 1),
+            retry_after_ms=retry_ms or max(int(self._soonest_seconds * 1000), 1),
         )

@@ -14,12 +14,18 @@ class Exchange(Protocol):
 
 
 class FastPath(Protocol):
+    @property
+    def requests(self) -> int:
+        """How many it has taken and not answered yet."""
+
     def taken(self, connection: Any) -> Exchange | None:
         """The request whose head `connection` has just read; None when it has to go the long way."""
 
 
 class NoFastPath:
     """Takes nothing."""
+
+    requests = 0
 
     def taken(self, connection: Any) -> Exchange | None:
         return None

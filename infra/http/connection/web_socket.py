@@ -55,15 +55,14 @@ class WebSocket:
         opening: Callable[[], None],
         opened: Callable[[], None],
     ) -> None:
-        """`target` and `headers` are the request's; `opening` is to be called before the answer that opens it, `opened`
-        is called after it."""
-        self.opening = opening
+        """`target` and `headers` are the request's; `opening` is called before the answer that opens it, `opened` after
+        it."""
         self.request_id = ""
         self.opened = False
         self.is_slow = False
-        self.wake: Callable[[], None] = lambda: None
-        """Called when there is a message, room to send, or the end."""
+        self._wake: Callable[[], None] = lambda: None
         self._line = line
+        self._on_opening = opening
         self._on_opened = opened
         fields = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
         self._request = Request(target, fields)
@@ -92,6 +91,12 @@ class WebSocket:
         # The connection has the date of its own.
         fields = response.headers.raw_items()
         return [(name.encode(), value.encode()) for name, value in fields if name != "Date"]
+
+    def begin(self, request_id: str, wake: Callable[[], None]) -> None:
+        """The answer that opens it follows. `wake` is called when there is a message, room to send, or the end."""
+        self.request_id = request_id
+        self._wake = wake
+        self._on_opening()
 
     def open(self) -> None:
         """The answer is sent: frames follow."""
@@ -164,11 +169,11 @@ class WebSocket:
     def resume_writing(self) -> None:
         self._writable = True
         self._read_on()
-        self.wake()
+        self._wake()
 
     def lost(self) -> None:
         self._lost = True
-        self.wake()
+        self._wake()
 
     def too_slow(self) -> None:
         """The client does not take what it gave credit for: it is told, should it ever read again."""
@@ -180,7 +185,7 @@ class WebSocket:
                 "what was sent was not taken for too long; come back with the last cursor, and give less credit",
             ),
         )
-        self.wake()
+        self._wake()
 
     def _read_on(self) -> None:
         at = 0
@@ -199,7 +204,7 @@ class WebSocket:
             else:
                 self._line.pause_reading()
         if self._messages or self.ended:
-            self.wake()
+            self._wake()
 
     @property
     def _may_read(self) -> bool:

@@ -17,6 +17,7 @@ from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra.errors import problem
 from siltlog.infra.http.connection.web_socket import WebSocket
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.streams import Streams
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.telemetry import Logger
@@ -72,7 +73,7 @@ def test_without_memory_for_what_comes_next_it_waits_and_asks_again(monkeypatch:
     async def test() -> None:
         line = Line()
         feed = CrowdedFeed(line)
-        with Streams().opened("topic_socket") as stream:
+        with Streams(Draining()).opened("topic_socket") as stream:
             socket = Plain(cast(WebSocket, line), stream, "text", None, cast(Logger, None))
             socket.feed = cast(Feed, feed)
             socket.credit = 10
@@ -92,7 +93,7 @@ def test_a_filter_that_finds_nothing_moves_the_cursor_that_is_told_with_the_beat
         row_groups = RowGroups(log.store)
         line = Line()
         wanted = TailRequest(topic, {0: 0}, True, RecordFilter(contains=b"wanted"), "text", "wal")
-        with Streams().opened("topic_socket") as stream:
+        with Streams(Draining()).opened("topic_socket") as stream:
             fetcher = Fetcher(log, row_groups)
             socket = TopicSocket(cast(WebSocket, line), stream, log, fetcher, wanted, None, cast(Logger, None))
             socket.credited()

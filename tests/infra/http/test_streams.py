@@ -3,6 +3,7 @@ from collections import Counter
 
 import pytest
 
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.streams import Stream, Streams
 
 BEAT_SECONDS = 0.05
@@ -26,7 +27,7 @@ async def beats(stream: Stream, most: int) -> int:
 @pytest.mark.rule("U6")
 def test_every_stream_beats_again_and_again() -> None:
     async def test() -> None:
-        streams = Streams(BEAT_SECONDS)
+        streams = Streams(Draining(), BEAT_SECONDS)
         counted: Counter[str] = Counter()
 
         async def one(name: str) -> None:
@@ -57,7 +58,7 @@ def test_a_thousand_idle_streams_have_one_timer() -> None:
             return call_at(*arguments, **named)  # type: ignore[arg-type]
 
         loop.call_at = counting  # type: ignore[method-assign, assignment]
-        streams = Streams(BEAT_SECONDS)
+        streams = Streams(Draining(), BEAT_SECONDS)
         opened = [streams.opened("events") for _ in range(1_000)]
         entered = [each.__enter__() for each in opened]
         waiting = [asyncio.create_task(beats(stream, 1)) for stream in entered]
@@ -72,10 +73,12 @@ def test_a_thousand_idle_streams_have_one_timer() -> None:
 
 def test_a_drain_ends_those_that_are_open_and_those_to_come() -> None:
     async def test() -> None:
-        streams = Streams()
+        draining = Draining()
+        streams = Streams(draining)
         with streams.opened("topic_socket") as stream:
             waiting = asyncio.create_task(stream.sleep())
             await asyncio.sleep(0)
+            draining.begin(taking_runs=False)
             streams.drain()
             await asyncio.wait_for(waiting, 60)
             assert stream.ended
@@ -87,7 +90,7 @@ def test_a_drain_ends_those_that_are_open_and_those_to_come() -> None:
 
 def test_what_was_woken_before_it_sleeps_does_not_sleep() -> None:
     async def test() -> None:
-        with Streams().opened("events") as stream:
+        with Streams(Draining()).opened("events") as stream:
             stream.wake()
             await asyncio.wait_for(stream.sleep(), 60)
             stream.cut()
@@ -98,7 +101,7 @@ def test_what_was_woken_before_it_sleeps_does_not_sleep() -> None:
 
 def test_it_counts_by_kind() -> None:
     async def test() -> None:
-        streams = Streams()
+        streams = Streams(Draining())
         with streams.opened("events") as events, streams.opened("group_socket") as member:
             events.sent(3)
             member.sent(4)

@@ -11,9 +11,9 @@ from log_rig import LOGGER, GatedDisk, body, running_log
 from siltlog.infra import names
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Metrics
-from siltlog.ingest.flush import flusher as flusher_module
-from siltlog.ingest.flush import producer_objects
+from siltlog.ingest.flush import producer_objects, refresh
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.producers.check import Producer
 
 MIB = 1024 * 1024
@@ -29,12 +29,12 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_producers_of_a_partition_that_rests_come_beside_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(refresh, "LOOK_SECONDS", 0.01)
 
     async def run() -> None:
         async with running_log(tmp_path, GatedDisk()) as (log, topics):
             topic = await topics.create("t", 1, {"flush.ms": 1})
-            flusher = Flusher(log, LOGGER, Metrics())
+            flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
             (partition,) = topic.partitions
             for sequence in (0, 1):
                 sent = log.append(topic, body("a", first_sequence=sequence), Producer("p", 0))
@@ -66,7 +66,7 @@ def test_no_segment_is_given_up_before_it_is_durable_how_far_the_table_is(
         disk = CountingDisk()
         async with running_log(tmp_path, disk) as (log, topics):
             topic = await topics.create("t", 1, {"flush.ms": 3_600_000})
-            flusher = Flusher(log, LOGGER, Metrics())
+            flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
             for _ in range(6):
                 await log.append(topic, body("x" * (MIB // 2)), None).durable
             append, trim = TopicTable.append, log.wal.trim

@@ -15,8 +15,9 @@ from siltlog.infra.store.store import open_store
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Metrics
-from siltlog.ingest.flush import flusher as flusher_module
+from siltlog.ingest.flush import refresh
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.wal.disk import Disk
 
 JUMPED = 2**32
@@ -48,7 +49,7 @@ def test_a_topic_that_was_claimed_right_after_a_flush_is_fenced(tmp_path: Path) 
         async with running_log(tmp_path, Disk()) as (log, topics):
             topic = await topics.create("t", 1, {"flush.ms": 1})
             taken_over_after(tmp_path, topic.table, "append")
-            flusher = Flusher(log, LOGGER, Metrics())
+            flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
             await log.append(topic, body("a", "b"), None).durable
             await until(lambda: topic.state != "open")
             assert topic.state == "fenced" and "claimed" in topic.availability.reason
@@ -109,7 +110,7 @@ def test_a_table_that_cannot_be_read_once_a_flush_has_landed_is_not_anothers(tmp
                 raise problem("topic_unavailable", "the store does not answer")
 
             table.append, table.outcome = unanswered, told
-            flusher = Flusher(log, LOGGER, Metrics())
+            flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
             await log.append(topic, body("a", "b"), None).durable
             await until(lambda: topic.partitions[0].offsets.table == 2 or topic.state != "open")
             await log.append(topic, body("c"), None).durable
@@ -123,7 +124,7 @@ def test_a_table_that_cannot_be_read_once_a_flush_has_landed_is_not_anothers(tmp
 def test_a_look_at_the_mark_of_claims_that_fails_is_not_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flusher_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(refresh, "LOOK_SECONDS", 0.01)
     looks = 0
 
     def unable(path: str) -> bytes:
@@ -135,7 +136,7 @@ def test_a_look_at_the_mark_of_claims_that_fails_is_not_the_last(
         async with running_log(tmp_path, Disk()) as (log, topics):
             topic = await topics.create("t", 1, {})
             monkeypatch.setattr(log.store, "get", unable)
-            flusher = Flusher(log, LOGGER, Metrics())
+            flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
             await until(lambda: looks > 1)
             monkeypatch.undo()
             other = TopicTable.open(log.store, "t", CLOCK)

@@ -13,6 +13,7 @@ from log_rig import LOGGER, MIB, body, running_log
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush import file_budget
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.topics.topics import Topics
@@ -26,7 +27,7 @@ LARGE = "x" * 500_000
 @asynccontextmanager
 async def flushing(folder: Path, said: KeptLog | None = None) -> AsyncIterator[tuple[Log, Topics, Flusher]]:
     async with running_log(folder, Disk()) as (log, topics):
-        flusher = Flusher(log, cast(Any, said) if said else LOGGER, Metrics())
+        flusher = Flusher(log, Retries(log.clock), cast(Any, said) if said else LOGGER, Metrics())
         try:
             yield log, topics, flusher
         finally:
@@ -44,7 +45,7 @@ async def publish(log: Log, topic: TopicLog, value: str, partition: int = 0) -> 
 async def in_table(log: Log, topic: TopicLog, flusher: Flusher) -> None:
     """As who publishes with `acks=table`."""
     landed = topic.partitions[0].when_in_table(topic.partitions[0].offsets.synced)
-    flusher.wake()
+    log.flush_due.set()
     if landed is not None:
         await landed
 
@@ -75,7 +76,7 @@ def test_room_in_the_log_comes_before_the_budget_of_files(tmp_path: Path) -> Non
             while not quiet.partitions[0].offsets.table:
                 await publish(log, busy, LARGE)
                 await in_table(log, busy, flusher)
-                assert not log.wal_is_tight()
+                assert not log.admission.wal_is_tight()
 
     run(test)
 
@@ -87,8 +88,8 @@ def test_memory_comes_before_the_budget_of_files(tmp_path: Path) -> None:
             topic = await topics.create("t", 8, KEPT_BACK)
             for partition in range(8):
                 await publish(log, topic, PART, partition)
-            assert not log.wal_holds_much() and topic.config.integer("flush.bytes") > MIB
-            while log.unflushed_bytes() > MIB / 2:
+            assert not log.admission.wal_holds_much() and topic.config.integer("flush.bytes") > MIB
+            while log.topic_logs.unflushed_bytes() > MIB / 2:
                 await asyncio.sleep(0.01)
             assert any(each.offsets.table for each in topic.partitions)
 

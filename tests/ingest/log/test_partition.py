@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from siltlog.infra.columns import HEADERS
 from siltlog.infra.settings.topic_config import TopicConfig
-from siltlog.ingest.log.log import FRAME_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from siltlog.ingest.log.admission import FRAME_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from siltlog.ingest.log.partition import Offsets, Piece, _batches_of
 from siltlog.ingest.producers.sequencer import ProducerBatch
 from siltlog.ingest.records.arrow import parse_arrow

@@ -14,6 +14,7 @@ from http_rig import Http, answer
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, Exchange, FastPublishes
 
@@ -254,8 +255,6 @@ class FakeConnection:
 
 class FakeDoor:
     def __init__(self) -> None:
-        self.draining = False
-        self.in_flight = 0
         self.replies: dict[int, int] = {}
 
     def refusal(self, error: Exception, *_: str) -> Exception:
@@ -267,7 +266,7 @@ class FakeDoor:
 def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("siltlog.ingest.publish.fast.LOOK_SECONDS", LOOK_SECONDS / 100)
 
-    async def run() -> tuple[FakeConnection, FakeDoor, InFlight]:
+    async def run() -> FakeConnection:
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         class Publishes(FastPublishes):
@@ -275,10 +274,10 @@ def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch
                 return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
 
         in_flight, door, connection = InFlight(1_000, SystemClock()), FakeDoor(), FakeConnection()
-        small = Publishes(FakePublishing(), door, in_flight, 1_000)  # type: ignore[arg-type]
+        small = Publishes(FakePublishing(), door, in_flight, Draining(), 1_000)  # type: ignore[arg-type]
         exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, ""))  # type: ignore[arg-type]
         exchange.begin(b"x" * 10)
-        assert (in_flight.used_bytes, door.in_flight) == (10, 1)
+        assert (in_flight.used_bytes, small.requests) == (10, 1)
         for _ in range(500):
             if connection.completed:
                 break
@@ -286,19 +285,19 @@ def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch
         durable.set_result(None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        return connection, door, in_flight
+        assert (in_flight.used_bytes, small.requests, door.replies) == (0, 0, {504: 1})
+        return connection
 
-    connection, door, in_flight = asyncio.run(run())
+    connection = asyncio.run(run())
     assert connection.completed == 1
     assert connection.transport.written.startswith(b"HTTP/1.1 504")
     assert b"ack_timeout" in connection.transport.written
-    assert (in_flight.used_bytes, door.in_flight, door.replies) == (0, 0, {504: 1})
 
 
 def test_no_room_in_memory_refuses_and_appends_nothing() -> None:
     async def run() -> FakeConnection:
         in_flight, connection = InFlight(5, SystemClock()), FakeConnection()
-        small = FastPublishes(FakePublishing(), FakeDoor(), in_flight, 1_000)  # type: ignore[arg-type]
+        small = FastPublishes(FakePublishing(), FakeDoor(), in_flight, Draining(), 1_000)  # type: ignore[arg-type]
         Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x" * 10)  # type: ignore[arg-type]
         assert in_flight.used_bytes == 0
         return connection
@@ -321,15 +320,15 @@ def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: b
                 return durable
 
         door, connection = FakeDoor(), FakeConnection()
-        small = Publishes(Publishing(), door, InFlight(1_000, SystemClock()), 1_000)  # type: ignore[arg-type]
+        small = Publishes(Publishing(), door, InFlight(1_000, SystemClock()), Draining(), 1_000)  # type: ignore[arg-type]
         exchange = Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1_000, ""))  # type: ignore[arg-type]
         exchange.begin(b"x")
-        assert (connection.completed, door.in_flight) == (0, 1)
+        assert (connection.completed, small.requests) == (0, 1)
         if late:
             exchange.refuse(small.publishing.late(None))  # type: ignore[arg-type]
         durable.set_result(None)
         await asyncio.sleep(0)
-        assert (connection.completed, door.in_flight) == (1, 0)
+        assert (connection.completed, small.requests) == (1, 0)
         return connection
 
     assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 504" if late else b"HTTP/1.1 409")
@@ -355,10 +354,12 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
             def durable(self, published: Any) -> Any:
                 return published
 
-        door, connection = FakeDoor(), FakeConnection()
-        small = Publishes(Publishing(), door, InFlight(1_000, SystemClock()), 1_000)  # type: ignore[arg-type]
+        stop, connection = Draining(), FakeConnection()
+        memory = InFlight(1_000, SystemClock())
+        small = Publishes(Publishing(), FakeDoor(), memory, stop, 1_000)  # type: ignore[arg-type]
         Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1, "")).begin(b"x")  # type: ignore[arg-type]
-        door.draining = draining
+        if draining:
+            stop.begin(taking_runs=False)
         durable.set_result(None)
         for _ in range(3):
             await asyncio.sleep(0)

@@ -15,6 +15,7 @@ from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
@@ -46,11 +47,11 @@ async def node(folder: Path, *, wakes: bool = True) -> AsyncIterator[Node]:
     async with running_log(folder, Disk()) as (log, topics):
         config = {} if wakes else {"flush.ms": 3_600_000}
         topic = await topics.create("t", 1, config)
-        flusher = Flusher(log, LOGGER, Metrics())
+        flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
         if not wakes:
             topic.table_lock = _Held()
         try:
-            yield Node(log, topic, flusher, LogStarts(log, flusher.states, flusher.wake, LOGGER))
+            yield Node(log, topic, flusher, LogStarts(log, flusher.states, log.flush_due.set, LOGGER))
         finally:
             await flusher.stop(5)
 

@@ -15,6 +15,7 @@ from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import logger
 from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic_logs import TopicLogs
 from siltlog.ingest.topics.topics import AutoCreate, Topics
 
 
@@ -26,7 +27,7 @@ class Node:
         self.clock = SystemClock()
         self.server_config: dict[str, Any] = {}
         self.wal = None
-        self.known: dict[str, Any] = {}
+        self.topic_logs = TopicLogs()
         self.between: Callable[[], Awaitable[object]] | None = None
         self.group_commit = SimpleNamespace(add_control=lambda payload: None, commit=self._commit)
         self.handled = Topics(cast(Log, self), logger("error", "console"))
@@ -38,20 +39,14 @@ class Node:
             await between()
 
     def topics(self) -> list[Any]:
-        return list(self.known.values())
+        return list(self.topic_logs.all())
 
     def topic(self, name: str) -> Any:
-        return self.known[name]
+        return self.topic_logs.find(name)
 
     def see_table(self, topic: Any, snapshot: Any) -> None:
         topic.check_owned(snapshot)
         topic.moved_by(snapshot)
-
-    def add_topic(self, topic: Any) -> None:
-        self.known[topic.name] = topic
-
-    def remove_topic(self, topic: Any) -> None:
-        del self.known[topic.name]
 
 
 @pytest.mark.rule("T2")

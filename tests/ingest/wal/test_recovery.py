@@ -34,7 +34,7 @@ def open_wal(folder: Path, disk: SimulatedDisk | None = None, cluster_id: str = 
         bytes_max=64 * SEGMENT_BYTES,
         cluster_id=cluster_id,
         on_fatal=lambda error: None,
-        state=lambda: b"state",
+        state=lambda _: b"state",
         clock=SystemClock(),
         marker_idle_ms=60_000,
         disk=disk,

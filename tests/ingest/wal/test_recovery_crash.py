@@ -36,7 +36,7 @@ class Run:
             bytes_max=1 << 30,
             cluster_id="cluster",
             on_fatal=self.failed,
-            state=lambda: str(self.next_offset).encode(),
+            state=lambda _: str(self.next_offset).encode(),
             clock=SystemClock(),
             marker_idle_ms=1,
             disk=disk,

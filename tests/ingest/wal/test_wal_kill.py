@@ -28,7 +28,7 @@ def open_wal(folder: Path) -> Wal:
         bytes_max=1 << 30,
         cluster_id="cluster",
         on_fatal=lambda error: os.abort(),
-        state=lambda: b"",
+        state=lambda _: b"",
         clock=SystemClock(),
         marker_idle_ms=2,
     )

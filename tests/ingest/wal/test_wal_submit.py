@@ -57,7 +57,7 @@ class Log:
         while self.wal._pool._ready is None:
             threading.Event().wait(0.001)
 
-    def _state(self) -> bytes:
+    def _state(self, bytes_max: int) -> bytes:
         self.state_threads.append(threading.get_ident())
         return b"state"
 
@@ -184,7 +184,7 @@ def test_every_segment_begins_with_a_state_taken_on_the_submitting_thread(tmp_pa
 def test_a_state_that_leaves_no_room_is_refused_before_anything_happens(tmp_path: Path) -> None:
     log = Log(tmp_path).start()
     log.put(bytes(20_000))
-    log._state = lambda: bytes(SEGMENT_BYTES)  # type: ignore[method-assign]
+    log._state = lambda _: bytes(SEGMENT_BYTES)  # type: ignore[method-assign]
     log.wal._state = log._state
     with pytest.raises(ValueError, match="larger segments"):
         log.put(bytes(20_000))
@@ -276,7 +276,7 @@ def test_locations_that_recovery_gave_can_be_read_after_the_start(tmp_path: Path
         bytes_max=BYTES_MAX,
         cluster_id="cluster",
         on_fatal=lambda error: None,
-        state=lambda: b"",
+        state=lambda _: b"",
         clock=SystemClock(),
     )
     found = list(wal.recover().frames)

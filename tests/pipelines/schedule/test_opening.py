@@ -39,6 +39,7 @@ told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(1))
 log = logger("info", "console")
 running = ScheduleThread(scheduler(load().settings, sys.argv[1], SystemClock(), log, lease_ms=2000))
+running.start()
 while not told and not running.ended(0.1):
     pass
 running.stop()

@@ -39,6 +39,7 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: told.append(received))
     running = ScheduleThread(runner)
+    running.start()
     while not told and not running.ended(LOOK_SECONDS):
         continue
     running.stop()

@@ -59,7 +59,7 @@ class Pair:
         )
         self.client = ClientProtocol(parse_uri("ws://localhost/"), state=State.OPEN, max_size=None)
         self.woken = 0
-        self.socket.wake = self.wake
+        self.socket.begin("", self.wake)
 
     def wake(self) -> None:
         self.woken += 1
@@ -91,9 +91,9 @@ def test_the_answer_to_a_handshake() -> None:
         b"connection": b"Upgrade",
         b"sec-websocket-accept": b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
     }
-    assert pair.called == []
+    assert pair.called == ["opening"]
     pair.open()
-    assert pair.called == ["opened"]
+    assert pair.called == ["opening", "opened"]
 
 
 def test_a_handshake_without_its_key_is_refused() -> None:

@@ -1,0 +1,192 @@
+"""Builds this room on a node: the WAL, the log on it, what flushes it into tables, what publishes to it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from siltlog.infra import names
+from siltlog.infra.http.door import Door
+from siltlog.infra.http.part import Part
+from siltlog.infra.http.requests import BodyReader
+from siltlog.infra.node import Node
+from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.topic_config import Value
+from siltlog.infra.telemetry import Metrics
+from siltlog.ingest.data_dir import DataDir
+from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.retries import Retries
+from siltlog.ingest.log.admission import Admission
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.log.topic_logs import TopicLogs
+from siltlog.ingest.opening.opening import start_log
+from siltlog.ingest.publish.fast import FastPublishes
+from siltlog.ingest.publish.http import Publish
+from siltlog.ingest.publish.inside import SystemTopics
+from siltlog.ingest.publish.producers_http import ProducersHttp
+from siltlog.ingest.publish.publishing import Publishing
+from siltlog.ingest.topics.deletion import LogStarts
+from siltlog.ingest.topics.http import TopicsHttp
+from siltlog.ingest.topics.records_http import RecordsHttp
+from siltlog.ingest.topics.topics import AutoCreate, Topics
+from siltlog.ingest.wal import Wal
+
+GROUP_SHARE_OF_SEGMENT = 8
+STOP_SECONDS_MAX = 2.0
+"""How long a flush that is under way may take to end once the drain is over."""
+
+_OF_TOPICS: tuple[tuple[str, str, Callable[[TopicLog], int]], ...] = (
+    (names.METRIC_RECORDS, "Records acknowledged", lambda topic: topic.records_total),
+    (names.METRIC_BYTES, "Bytes of records acknowledged", lambda topic: topic.bytes_total),
+    (
+        names.METRIC_DUPLICATE_RECORDS,
+        "Records that were seen before and not appended again",
+        lambda topic: topic.producers.duplicates_total,
+    ),
+    (
+        names.METRIC_PRODUCERS_FORGOTTEN,
+        "Producers and idempotency keys forgotten: too old, or too many",
+        lambda topic: topic.producers.forgotten_total,
+    ),
+    (names.METRIC_FLUSHES, "Flushes committed", lambda topic: topic.counts.flushes),
+    (names.METRIC_FLUSHED_RECORDS, "Records flushed", lambda topic: topic.counts.flushed_records),
+    (names.METRIC_FLUSHED_FILES, "Files flushed", lambda topic: topic.counts.flushed_files),
+    (names.METRIC_FLUSH_FAILURES, "Flushes failed", lambda topic: topic.counts.flush_failures),
+)
+"""Counters of each topic. They are the topic's, so that one that is deleted is counted no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingest:
+    part: Part
+    log: Log
+    flusher: Flusher
+    system: SystemTopics
+    publish: Publish
+    bodies: BodyReader
+    """Reads what is published."""
+    fast_path: Callable[[Door], FastPublishes]
+
+
+async def assemble(
+    node: Node,
+    data_dir: DataDir,
+    *,
+    take_over: bool,
+    accept_loss: bool,
+    on_group: Callable[[float], None],
+    on_fatal: Callable[[BaseException], None],
+) -> Ingest:
+    """Opens the log and all its topics. Raises ConfigError for what does not fit together.
+
+    `on_group(seconds)` hears of each group commit, `on_fatal(error)` when the WAL can no longer be trusted.
+    """
+    settings = node.settings
+    retries = Retries(node.clock)
+    topic_logs = TopicLogs()
+    wal = Wal(
+        data_dir.wal_path,
+        segment_bytes=settings.segment_bytes,
+        bytes_max=settings.wal_bytes_max,
+        cluster_id=node.cluster_id,
+        on_fatal=on_fatal,
+        state=topic_logs.state,
+        clock=node.clock,
+    )
+    group_bytes_max = settings.segment_bytes // GROUP_SHARE_OF_SEGMENT
+    admission = Admission(
+        topic_logs,
+        wal,
+        node.clock,
+        node.draining,
+        record_bytes_max=settings.record_bytes_max,
+        group_bytes_max=group_bytes_max,
+        flush_retry_ms=retries.retry_ms,
+    )
+    log = Log(
+        node.store,
+        wal,
+        node.clock,
+        topic_logs,
+        admission,
+        server_config=server_config(settings),
+        group_bytes_max=group_bytes_max,
+        head_bytes_max=settings.head_bytes_max,
+        on_group=on_group,
+        in_flight=node.in_flight,
+    )
+    recovery = await asyncio.to_thread(wal.recover, accept_loss=accept_loss)
+    await start_log(
+        log,
+        recovery,
+        take_over=take_over,
+        accept_loss=accept_loss,
+        stranded_dir=settings.data_dir / names.STRANDED_FOLDER,
+        logger=node.logger,
+    )
+    flusher = Flusher(log, retries, node.logger, node.metrics)
+    topics = Topics(log, node.logger)
+    partitions = settings.auto_create_partitions
+    publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions) if partitions else None)
+    bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)
+    log_starts = LogStarts(log, flusher.states, log.flush_due.set, node.logger)
+
+    async def close(patient: bool) -> bool:
+        stopped = await flusher.stop(STOP_SECONDS_MAX)
+        wal.close()
+        return stopped
+
+    return Ingest(
+        part=Part(
+            handlers=(TopicsHttp(log, topics), ProducersHttp(log, flusher.states), RecordsHttp(log, log_starts)),
+            gauges=partial(_show, log),
+            close=close,
+        ),
+        log=log,
+        flusher=flusher,
+        system=SystemTopics(log, topics, publishing),
+        publish=Publish(publishing, bodies, settings.request_bytes),
+        bodies=bodies,
+        fast_path=lambda door: FastPublishes(publishing, door, node.in_flight, node.draining, settings.request_bytes),
+    )
+
+
+def server_config(settings: ServerSettings) -> dict[str, Value]:
+    """Returns the server's settings for topics that do not say it themselves; only those that were really set."""
+    given = {
+        "acks": settings.acks,
+        "flush.ms": settings.flush_ms,
+        "flush.bytes": settings.flush_bytes,
+        "flush.files.per.hour": settings.flush_files_per_hour,
+        "removed.files.retention.ms": settings.removed_files_retention_ms,
+    }
+    return {name: value for name, value in given.items() if name.replace(".", "_") in settings.model_fields_set}
+
+
+def _show(log: Log, metrics: Metrics) -> None:
+    topics = log.topic_logs
+    metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
+    metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
+    metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", topics.unflushed_bytes)
+    for name, description, read in _OF_TOPICS:
+        metrics.totals(name, description, "topic", partial(_by_topic, log, read))
+    metrics.gauge(
+        names.METRIC_PRODUCERS, "Producers remembered, counted in each partition they published to", topics.producers
+    )
+    metrics.gauge(names.METRIC_IDEMPOTENCY_KEYS, "Idempotency keys remembered", topics.idempotency_keys)
+    metrics.gauge(
+        names.METRIC_PRODUCER_STATE_BYTES,
+        "About how many bytes producers and keys take in the write-ahead log's state",
+        lambda: topics.producer_bytes.producers + topics.producer_bytes.keys,
+    )
+    metrics.gauge(names.METRIC_TOPICS, "Topics", lambda: len(log.topics()))
+    metrics.gauge(
+        names.METRIC_TOPICS_UNAVAILABLE,
+        "Topics that take no records, or whose last flush failed",
+        lambda: sum(topic.state in ("unavailable", "fenced") or bool(topic.flush_error) for topic in log.topics()),
+    )
+
+
+def _by_topic(log: Log, read: Callable[[TopicLog], int]) -> list[tuple[str, int]]:
+    return [(topic.name, read(topic)) for topic in log.topics()]

@@ -1,0 +1,138 @@
+"""One flush: the synced records of a topic become a Parquet file a partition, and one Delta commit."""
+
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from siltlog.infra import names
+from siltlog.infra.errors import OutcomeUnknown
+from siltlog.infra.table.data_file import DataFile, write_data_file
+from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.ingest.log import state as wal_state
+from siltlog.ingest.log.head import Chunk, load
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.records.batch import file_columns, joined
+
+FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
+"""One flush takes at most so much of a partition; the rest goes with the next."""
+FILE_WRITERS = max(1, (os.cpu_count() or 1) // 2)
+"""More would take the processors from those who publish; on two cores one keeps up with what they send."""
+
+Work = tuple[PartitionLog, int, int, list[Chunk]]
+InThread = Callable[..., Awaitable[Any]]
+
+
+class Flush:
+    """Used on the log's event loop, by whoever holds the table lock of the topic."""
+
+    def __init__(self, log: Log, in_thread: InThread, logger: Logger, metrics: Metrics) -> None:
+        """`in_thread(function, *args)` runs what waits for the store."""
+        self._log = log
+        self._in_thread = in_thread
+        self._logger = logger
+        self._metrics = metrics
+        self._clock = log.clock
+        self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False)
+
+    async def run(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
+        """Commits what the partitions have; nothing where there is none. Raises Fenced, SiltlogError."""
+        await self._settle_open_commit(topic)
+        work = [item for log in partitions if (item := _work_of(log)) is not None]
+        if work:
+            await self._commit(topic, work)
+
+    async def release(self, topic: TopicLog) -> None:
+        """Gives the partitions up, for another WAL to take over without asking."""
+        epochs = {log.partition: log.epoch for log in topic.partitions}
+        states = _states_to_note(topic.partitions, topic.table.snapshot)
+        await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()), states=states)
+
+    async def _commit(self, topic: TopicLog, work: list[Work]) -> None:
+        commit_id = str(uuid.uuid4())
+        topic.began_commit(commit_id)
+        self._log.group_commit.add_control(
+            wal_state.encode(wal_state.Flushing(topic.topic_id, commit_id, topic.open_version))
+        )
+        await self._log.group_commit.commit()
+        started = self._clock.monotonic()
+        chunks = [chunk for _, _, _, part in work for chunk in part]
+        with work[0][0].held(chunks):
+            states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
+            snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id, states)
+        # Where another has claimed since, the commit stays open: the next start finds that it landed.
+        self._log.see_table(topic, snapshot)
+        topic.ended_commit()
+        records = sum(end - first for _, first, end, _ in work)
+        seconds = self._clock.monotonic() - started
+        topic.flushed(records, len(work))
+        self._metrics.flush(seconds)
+        self._logger.debug(
+            "flushed", topic=topic.name, records=records, files=len(work), version=snapshot.version, seconds=seconds
+        )
+
+    def _write_and_commit(
+        self, topic: TopicLog, work: list[Work], commit_id: str, states: dict[int, int]
+    ) -> TableSnapshot:
+        files = list(self._pool.map(lambda item: self._write(topic, item), work))
+        bounds = {log.partition: (first, end) for log, first, end, _ in work}
+        epochs = {log.partition: log.epoch for log, _, _, _ in work}
+        return topic.table.append(files, bounds, epochs, commit_id, states=states)
+
+    def _write(self, topic: TopicLog, work: Work) -> DataFile:
+        log, first, end, chunks = work
+        batches = []
+        for chunk in chunks:
+            batch = load(chunk, self._log.wal)
+            batches.append(batch.slice(max(first, batch.first_offset), min(end, batch.next_offset)))
+        return write_data_file(
+            self._log.store,
+            topic.name,
+            log.partition,
+            file_columns(*joined(batches)),
+            compression=str(topic.config["compression"]),
+            now_ms=self._clock.now_us() // 1000,
+        )
+
+    async def _settle_open_commit(self, topic: TopicLog) -> None:
+        """Before anything new: whether a commit whose answer was lost has landed."""
+        if not topic.open_commit:
+            return
+        outcome = await self._in_thread(topic.table.outcome, topic.open_commit, topic.open_version)
+        if outcome == "unknown":
+            raise OutcomeUnknown(
+                f"it cannot be said yet whether commit {topic.open_commit} of topic {topic.name} has landed: "
+                "an entry of its log cannot be read"
+            )
+        self._log.see_table(topic, await self._in_thread(topic.table.refresh))
+        # Only then: who goes on from before what has landed would take its own table for another's.
+        topic.ended_commit()
+
+
+def _states_to_note(partitions: Sequence[PartitionLog], snapshot: TableSnapshot) -> dict[int, int]:
+    """Gives, by partition, the newest object of its producers, where the table has not noted it."""
+    return {
+        log.partition: log.state_offset
+        for log in partitions
+        if log.state_offset > snapshot.transactions.get(names.txn_state(log.partition), 0)
+    }
+
+
+def _work_of(log: PartitionLog) -> Work | None:
+    first, end = log.offsets.table, log.offsets.synced
+    chunks: list[Chunk] = []
+    nbytes = 0
+    for chunk in log.head.between(first, end):
+        if chunks and nbytes + chunk.nbytes > FLUSH_FILE_BYTES_MAX:
+            end = chunk.first_offset
+            break
+        chunks.append(chunk)
+        nbytes += chunk.nbytes
+    return (log, first, end, chunks) if chunks else None

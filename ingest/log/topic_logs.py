@@ -1,0 +1,115 @@
+"""The topics of a log, by name and by id, and what its WAL remembers of all of them together.
+
+Built before both: the WAL asks for the state, and the log fills it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from siltlog.infra import names
+from siltlog.infra.errors import problem
+from siltlog.ingest.log import state as wal_state
+from siltlog.ingest.log.partition import PartitionLog
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.producers.sequencer import StateBytes
+
+
+class TopicLogs:
+    """Used on the log's event loop."""
+
+    def __init__(self) -> None:
+        self.producer_bytes = StateBytes()
+        """The bytes of the WAL's state that producers and keys of all topics take."""
+        self._by_name: dict[str, TopicLog] = {}
+        self._by_id: dict[bytes, TopicLog] = {}
+        self._sorted: tuple[TopicLog, ...] | None = ()
+
+    def find(self, name: str) -> TopicLog:
+        """Raises UnknownTopic."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            system = names.is_system_topic(name)
+            made = "the server makes it when it is needed" if system else "create it with POST /v1/topics"
+            raise problem("unknown_topic", f"there is no topic {name[:200]!r}; {made}", topic=name[:200])
+        return topic
+
+    def all(self) -> Sequence[TopicLog]:
+        """Lists them sorted by name."""
+        if self._sorted is None:
+            self._sorted = tuple(sorted(self._by_name.values(), key=lambda topic: topic.name))
+        return self._sorted
+
+    def partitions(self) -> Iterator[PartitionLog]:
+        return (log for topic in self._by_name.values() for log in topic.partitions)
+
+    def add(self, topic: TopicLog) -> None:
+        self._sorted = None
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id_bytes] = topic
+        topic.producers.bytes.join(self.producer_bytes)
+
+    def remove(self, topic: TopicLog) -> None:
+        if self._by_name.get(topic.name) is topic:
+            self._sorted = None
+            del self._by_name[topic.name]
+            del self._by_id[topic.id_bytes]
+            topic.producers.bytes.leave()
+
+    def table_offset(self, topic_id: bytes, partition: int) -> int:
+        """The table offset of a partition, for recycling: of a topic that is gone everything may go."""
+        topic = self._by_id.get(topic_id)
+        if topic is None or partition >= len(topic.partitions):
+            return 2**63 - 1
+        return topic.partitions[partition].offsets.table
+
+    def forget_producers(self, bytes_max: float) -> None:
+        """Forgets producers unused for longest until those left take at most `bytes_max` of the WAL's state."""
+        while self.producer_bytes.producers > bytes_max:
+            largest = max(self._by_name.values(), key=lambda other: other.producers.bytes.producers)
+            largest.producers.forget_oldest(log.sequencer for log in largest.partitions)
+
+    def producers(self) -> int:
+        """The number of producers remembered, counted in each partition they published to."""
+        return sum(len(log.sequencer.producers) for log in self.partitions())
+
+    def idempotency_keys(self) -> int:
+        return sum(len(topic.producers.keys) for topic in self._by_name.values())
+
+    def unflushed_bytes(self) -> int:
+        return sum(log.head.unflushed_bytes for log in self.partitions())
+
+    def live_files(self) -> dict[str, int]:
+        """How many files the table of each topic has."""
+        return {topic.name: len(topic.snapshot.files) for topic in self.all()}
+
+    def state(self, bytes_max: int) -> bytes:
+        """Everything that was submitted to the WAL so far, and nothing that still gathers.
+
+        It must leave the segment it begins room for records: where it would take more than `bytes_max` of that, of each
+        producer's requests only the last is remembered across a restart. That is enough to tell a duplicate.
+        """
+        state = self._state()
+        encoded = wal_state.encode(state)
+        if len(encoded) > bytes_max:
+            encoded = wal_state.encode(wal_state.shortened(state))
+        return encoded
+
+    def _state(self) -> wal_state.WalState:
+        topics = {}
+        for topic in self._by_name.values():
+            partitions = {
+                log.partition: wal_state.PartitionState(
+                    log.offsets.submitted, log.offsets.table, log.sequencer.dump(log.offsets.submitted)
+                )
+                for log in topic.partitions
+            }
+            topics[topic.topic_id] = wal_state.TopicState(
+                topic.name,
+                topic.snapshot.version,
+                topic.epochs,
+                topic.open_commit,
+                partitions,
+                topic.producers.claims.dump(),
+                topic.open_version,
+                topic.claiming,
+            )
+        return wal_state.WalState(topics, wal_state.VERSION)
