@@ -1,6 +1,6 @@
-"""Moves synced records from the head into the tables, one Delta commit per topic and flush.
+"""Decides which topics are flushed when, and lets go of the segments of the WAL that nobody needs any more.
 
-Decides on the event loop (`batcher` says what is due); encodes and commits on threads.
+Lives on the event loop (`due.py` says what is due); what waits for the store runs on threads.
 """
 
 import asyncio

@@ -33,7 +33,8 @@ from siltlog.ingest.wal.codec import (
 from siltlog.ingest.wal.disk import BLOCK_BYTES, Disk, out_of_space
 from siltlog.ingest.wal.live_segments import LiveSegments, TableOffsets
 from siltlog.ingest.wal.pool import SegmentPool
-from siltlog.ingest.wal.recovery import Recovery, Scan, scan
+from siltlog.ingest.wal.recovery import Recovery, Scan
+from siltlog.ingest.wal.scan import scan
 from siltlog.ingest.wal.segment import SEGMENT_RESERVE_BYTES, Partition, Segment, SegmentFiles, segment_room
 
 MARKER_IDLE_MS = 20
@@ -107,7 +108,7 @@ class Wal:
         self._writer = threading.Thread(target=self._run, name="wal-writer", daemon=True)
 
     def recover(self, *, accept_loss: bool = False) -> Recovery:
-        """Reads and checks the log; changes nothing. Raises CorruptData, ConfigError (see recovery.scan)."""
+        """Reads and checks the log; changes nothing. Raises CorruptData, ConfigError (see `scan`)."""
         found = scan(self._directory, self._cluster_id, accept_loss=accept_loss)
         self._scan = found
         state, before = found.state()

@@ -16,7 +16,7 @@ from siltlog.infra.store.checksum import crc32c
 from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
 from siltlog.ingest.wal.codec import ENTRY_BYTES, FRAME_BYTES, HEADER_BYTES, flipped_bit
 from siltlog.ingest.wal.last_entry import ONE_BIT_BYTES_MAX
-from siltlog.ingest.wal.recovery import scan
+from siltlog.ingest.wal.scan import scan
 
 TOPIC = b"some-topic-in-id"
 SEGMENT_BYTES = 16 * 1024
