@@ -55,6 +55,23 @@ TWINS = (
         "consumers/library/handling/handler_run.py",
         {"in the task that": "on the thread that"},
     ),
+    Twin(
+        "consumers/library/async_consumer.py",
+        "consumers/library/consumer.py",
+        {
+            "from asyncio": "from Python",
+            "sources.asynchronous import": "sources.choice import",
+            " A cancelled call has handed nothing out: the next goes on where it was.": "",
+            "between two records, and may be coroutine functions:": "between two records, by the thread that reads:",
+            "is not valid, or aiohttp is missing.": "is not valid.",
+            "what it returns is awaited.": "otherwise this thread does.",
+            "        Where this is cancelled the handlers are too, and what is done is committed.\n": "",
+            "awaits=True": "awaits=False",
+            "From any task or thread.": "From any thread.",
+            "  # nothing is awaited until the return: none of it can be lost": "",
+            "an AsyncConsumer": "a Consumer",
+        },
+    ),
 )
 
 

@@ -1,11 +1,10 @@
+# Made of async_consumer.py by `make twins`: change that one.
 """Reading from Python: records in order, by a group or from given partitions, each until it is done."""
 
 import logging
 import math
-import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NoReturn, Self, Unpack
 
@@ -16,25 +15,25 @@ from siltlog.consumers.library.fetches import FETCH_RECORDS_MAX
 from siltlog.consumers.library.handling.handler_run import HandlerRun
 from siltlog.consumers.library.handling.partition_lane import Handle
 from siltlog.consumers.library.inbox import Inbox
+from siltlog.consumers.library.iteration import Iteration
 from siltlog.consumers.library.member import warn_of_retries
 from siltlog.consumers.library.options import ConsumerKeywords, ConsumerOptions, HandlingOptions, check_handler
 from siltlog.consumers.library.positions import Chunk, PartitionState, Run, records_in
 from siltlog.consumers.library.record import ConsumerRecord
-from siltlog.consumers.library.sources.choice import TableReading
-from siltlog.consumers.library.sources.server import SERVER, ServerSource
-from siltlog.consumers.library.threads import ConsumerThreads
+from siltlog.consumers.library.sources.choice import Sources
+from siltlog.consumers.library.threads import ConsumerThreads, Turn
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.keywords import spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.client.transport import Caller, HttpTransport, Transport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
-from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable, problem
+from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
 
 _log = logging.getLogger("siltlog.consumer")
 
 
-class Consumer:
+class Consumer(Iteration):
     """Give `group` and `topics` (or `topic_pattern`), or `assign`. One thread at a time; `wakeup`, `close` from any.
 
     A record is done when the next one is asked for. With `auto_commit` what is done is committed every
@@ -63,10 +62,9 @@ class Consumer:
         transport: Transport | None = None,
         **options: Unpack[ConsumerKeywords],
     ) -> None:
-        """Raises ConfigError when an argument is not valid. Connects at the first call that needs the server."""
-        chosen = ConsumerOptions.of("Consumer", options)
+        """Raises ConfigError when an argument is not valid. Connects at the first call."""
+        self._options = chosen = ConsumerOptions.of("Consumer", options)
         endpoints = Endpoints(url)
-        self._options = chosen
         self._clock = clock or SystemClock()
         self._transport = transport or HttpTransport()
         caller, background = (
@@ -75,46 +73,24 @@ class Consumer:
             )
             for _ in range(2)
         )
-        self._table = TableReading(chosen.read, lambda: background, self._clock)
-        self._inbox = Inbox(chosen, self._clock, self._table.choose)
-        sources = {SERVER: ServerSource(background), **self._table.sources}
-        self._threads = ConsumerThreads(self._inbox, sources, caller, background, self._clock)
-        self._turn = threading.RLock()
-        self._closed = False
-        self._pid = os.getpid()
+        self._sources = Sources(chosen.read, background, self._clock)
+        self._inbox = Inbox(chosen, self._clock, self._sources.choose)
+        self._threads = ConsumerThreads(self._inbox, self._sources.by_name, caller, background, self._clock)
+        self._turn = Turn(self._inbox, self._threads)
 
     def poll(self, max_records: int = 500, timeout_ms: int = 1_000) -> list[ConsumerRecord]:
         """The next records, in order within each partition; empty when none came in `timeout_ms`.
 
         The records of the poll before are done.
         """
-        with self._my_turn():
+        with self._turn.taken():
             return [record for run in self._take(max_records, timeout_ms) for record in records_in(run)]
 
     def poll_arrow(self, max_records: int = FETCH_RECORDS_MAX, timeout_ms: int = 1_000) -> pa.Table:
         """Polls as `poll` does; returns a table of topic, partition, offset, timestamp, key, value, headers."""
-        with self._my_turn():
+        with self._turn.taken():
             tables = [run.rows for run in self._take(max_records, timeout_ms)]
             return pa.concat_tables(tables) if tables else pa.Table.from_batches([], FETCH_SCHEMA)
-
-    def __iter__(self) -> Iterator[ConsumerRecord]:
-        self._inbox.begin_iteration()
-        return self._records()
-
-    def __next__(self) -> ConsumerRecord:
-        if self._inbox.closing:
-            raise StopIteration
-        self._begin_turn()
-        try:
-            chunk = self._inbox.chunk_on(self._clock.monotonic())
-            if chunk is None:
-                with self._polling():
-                    chunk = self._next_chunk()
-                if chunk is None:
-                    raise StopIteration
-            return chunk.hand_out()
-        finally:
-            self._turn.release()
 
     def run(
         self,
@@ -132,23 +108,18 @@ class Consumer:
         other partitions go on; after `max_attempts` it becomes a dead letter in `{topic}.dlq`. A record whose handling
         ended the process is counted too: after such an end records that were handed out are handled one at a time.
 
-        With several `workers`, threads call `handle`, at most one for a partition; otherwise this thread does. Raises
-        what a poll does, and what `handle` raises that is no Exception; the record is then not done.
+        With several `workers`, threads call `handle`, at most one for a partition; otherwise this thread does.
+
+        Raises what a poll does, and what `handle` raises that is no Exception; the record is then not done.
         """
         check_handler(handle, awaits=False)
         options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
-        with self._my_turn():
+        with self._turn.taken():
             HandlerRun(self._inbox, self._threads, handle, options, self._clock).run()
 
     def wakeup(self) -> None:
         """A poll that waits returns what it has, an iteration ends. From any thread."""
         self._threads.wake()
-
-    def _records(self) -> Iterator[ConsumerRecord]:
-        with suppress(StopIteration):
-            while True:
-                yield next(self)
-                yield from self._inbox.rest_of_chunk()
 
     def _take(self, max_records: int, timeout_ms: int) -> list[Run]:
         if max_records < 1:
@@ -157,7 +128,7 @@ class Consumer:
         self._inbox.ask()
         with self._polling():
             while True:
-                self._threads.run(self._inbox.attend())
+                self._threads.attend(self._inbox.attend())
                 taken = self._inbox.take(max_records)
                 self._threads.launch()
                 if self._inbox.ended() or taken or self._clock.monotonic() >= deadline:
@@ -165,34 +136,34 @@ class Consumer:
                 self._threads.wait(deadline)
 
     def _next_chunk(self) -> Chunk | None:
-        """Records for the iteration to hand out one by one; None when it ends."""
         self._inbox.ask()
         idle_ms = self._options.idle_timeout_ms
         idle_at = math.inf if idle_ms is None else self._clock.monotonic() + idle_ms / 1000
-        while True:
-            self._threads.run(self._inbox.attend())
-            self._threads.run(self._inbox.mark_ends())
-            chunk = self._inbox.next_chunk()
-            self._threads.launch()
-            if self._inbox.ended():
-                return None
-            if chunk is not None:
-                return chunk
-            if self._inbox.stopped() or self._clock.monotonic() >= idle_at:
-                return None
-            self._threads.wait(idle_at)
+        with self._polling():
+            while True:
+                self._threads.attend(self._inbox.attend())
+                self._threads.run(self._inbox.mark_ends())
+                chunk = self._inbox.next_chunk()
+                self._threads.launch()
+                if self._inbox.ended():
+                    return None
+                if chunk is not None:
+                    return chunk
+                if self._inbox.stopped() or self._clock.monotonic() >= idle_at:
+                    return None
+                self._threads.wait(idle_at)
 
     def commit(self, what: ConsumerRecord | Mapping[TopicPartition, int] | None = None) -> None:
         """Commits what was handed out; or up to and including a record; or the offsets to read next.
 
         Raises Fenced when a partition has become another member's: its records are delivered there again.
         """
-        with self._my_turn():
+        with self._turn.taken():
             self._threads.run(self._inbox.commits.commit_asked(what))
 
     def committed(self, topic: str, partition: int) -> int | None:
         """The group's committed offset, None when it has none."""
-        with self._my_turn():
+        with self._turn.taken():
             return self._threads.run(self._inbox.commits.committed(TopicPartition(topic, partition)))
 
     def assignment(self) -> list[TopicPartition]:
@@ -201,45 +172,46 @@ class Consumer:
 
     def position(self, topic: str, partition: int) -> int:
         """The offset that is handed out next."""
-        with self._my_turn():
-            return self._state(topic, partition).position
+        with self._turn.taken():
+            state = self._state(topic, partition)
+            return state.position
 
     def lag(self) -> dict[TopicPartition, Lag]:
         """How far each partition's position is behind its end, in records and in seconds."""
-        with self._my_turn():
+        with self._turn.taken():
             self._settle()
             return self._threads.run(self._inbox.lag())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """The next record of the partition is the one at `offset`, or the first after it."""
-        with self._my_turn():
+        with self._turn.taken():
             self._inbox.seek(self._state(topic, partition), offset)
 
     def seek_to_timestamp(self, topic: str, when: TimeLike) -> None:
         """Seeks to the first record at or after `when` in every assigned partition of the topic; to the end where
         none is."""
-        with self._my_turn():
+        with self._turn.taken():
             self._settle()
             self._threads.run(self._inbox.seek_all(topic, lambda _, offset: offset, when))
 
     def seek_to_beginning(self, topic: str) -> None:
-        with self._my_turn():
+        with self._turn.taken():
             self._settle()
             self._threads.run(self._inbox.seek_all(topic, lambda bounds, _: bounds.log_start_offset))
 
     def seek_to_end(self, topic: str) -> None:
-        with self._my_turn():
+        with self._turn.taken():
             self._settle()
             self._threads.run(self._inbox.seek_all(topic, self._inbox.end_of))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hands out nothing of them until `resume`; they stay assigned."""
-        with self._my_turn():
+        with self._turn.taken():
             self._settle()
             self._inbox.pause(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        with self._my_turn():
+        with self._turn.taken():
             self._settle()
             self._inbox.pause(partitions, False)
 
@@ -249,31 +221,14 @@ class Consumer:
 
     def _settle(self) -> None:
         """Waits for the first partitions of a group."""
-        self._threads.run(self._inbox.settle())
+        self._threads.attend(self._inbox.settle())
         deadline = self._clock.monotonic() + self._options.retry_timeout_ms / 1000
         while not self._inbox.assigned:
             with self._polling():
                 self._threads.wait(deadline)
-                self._threads.run(self._inbox.settle())
+                self._threads.attend(self._inbox.settle())
             if not self._inbox.assigned and (self._inbox.ended() or self._clock.monotonic() >= deadline):
                 raise Unavailable("the group has assigned nothing yet", error_code="coordinator_unavailable")
-
-    def _begin_turn(self) -> None:
-        """Ends with `self._turn.release()`."""
-        if self._closed or self._inbox.closing:
-            raise problem("invalid_request", "this consumer is closed; make a new one")
-        if self._pid != os.getpid():
-            raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
-        if not self._turn.acquire(blocking=False):
-            raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
-
-    @contextmanager
-    def _my_turn(self) -> Iterator[None]:
-        self._begin_turn()
-        try:
-            yield
-        finally:
-            self._turn.release()
 
     @contextmanager
     def _polling(self) -> Iterator[None]:
@@ -288,25 +243,13 @@ class Consumer:
 
         From another thread it ends the poll or iteration that is going on, and waits for it.
         """
-        if self._pid != os.getpid():
-            return
-        self._threads.wake(close=True)
-        if not self._turn.acquire(blocking=False):
-            self._threads.interrupt()
-            self._turn.acquire()
-        try:
-            if self._closed:
-                return
-            self._closed = True
-            self._threads.resume()
-            try:
-                self._threads.run(self._inbox.close())
-            finally:
-                self._threads.stop()
-                self._table.close()
-                self._transport.close()
-        finally:
-            self._turn.release()
+        with self._turn.last() as mine:
+            if mine:
+                try:
+                    self._threads.end(self._inbox.close())
+                finally:
+                    self._sources.close()
+                    self._transport.close()
 
     def __enter__(self) -> Self:
         return self

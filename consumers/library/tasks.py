@@ -6,7 +6,8 @@ import logging
 import math
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from siltlog.consumers.library.inbox import Inbox
@@ -183,8 +184,15 @@ class ConsumerTasks:
     def resume(self) -> None:
         self._caller.interrupted.clear()
 
-    async def stop(self) -> None:
-        """Leaves the group and ends the tasks."""
+    async def end(self, program: Program[None]) -> None:
+        """Runs the last program, leaves the group and ends the tasks."""
+        try:
+            await self.let_attending_end()
+            await self.run(program)
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
         member = self._inbox.member
         goodbye = None if member is None else member.end()
         for task in self._tasks:
@@ -235,3 +243,51 @@ class ConsumerTasks:
             answer = OutcomeUnknown(f"a fetch failed: {defect!r}", error_code="internal")
         self._inbox.arrive(flight, answer)
         self.notify()
+
+
+class AsyncTurn:
+    """The right of one task at a time to use a consumer, which its callbacks have too."""
+
+    def __init__(self, inbox: Inbox, tasks: ConsumerTasks) -> None:
+        self.user: asyncio.Task[Any] | None = None
+        self._inbox = inbox
+        self._tasks = tasks
+        self._free = asyncio.Event()
+        self._free.set()
+        self._closed = False
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Raises Refused for another task, after `close`, in another event loop and after a fork."""
+        if self._closed or self._inbox.closing:
+            raise problem("invalid_request", "this consumer is closed; make a new one")
+        self._tasks.enter()
+        if self._is_of_another():
+            raise problem("invalid_request", "another task is using this consumer; only wakeup() and close() may")
+        if self.user is not None or self._tasks.is_attending:
+            # Within one of its own calls: a callback's.
+            yield
+            return
+        self.user = asyncio.current_task()
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self.user = None
+            self._free.set()
+
+    @asynccontextmanager
+    async def last(self) -> AsyncIterator[bool]:
+        """Ends the turn that there is and waits for that; whether there is anything to close."""
+        self._tasks.enter()
+        self._tasks.wake(close=True)
+        if self._is_of_another():
+            self._tasks.interrupt()
+            await self._free.wait()
+        closed, self._closed = self._closed, True
+        if not closed:
+            self._tasks.resume()
+        yield not closed
+
+    def _is_of_another(self) -> bool:
+        return self.user not in (None, asyncio.current_task()) and not self._tasks.is_attending

@@ -2,10 +2,12 @@
 
 import logging
 import math
+import os
 import queue
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from siltlog.consumers.library.inbox import Inbox
@@ -15,7 +17,7 @@ from siltlog.consumers.library.program import Program, Tell
 from siltlog.consumers.library.sources.server import Source
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import OutcomeUnknown, SiltlogError
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, problem
 
 _log = logging.getLogger("siltlog.consumer")
 
@@ -130,8 +132,14 @@ class ConsumerThreads:
     def resume(self) -> None:
         self._caller.interrupted.clear()
 
-    def stop(self) -> None:
-        """Leaves the group and ends the threads; a fetch under way is not waited for."""
+    def end(self, program: Program[None]) -> None:
+        """Runs the last program, leaves the group and ends the threads; a fetch under way is not waited for."""
+        try:
+            self.run(program)
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
         self._background.interrupted.set()
         with self._changed:
             member = self._inbox.member
@@ -190,3 +198,50 @@ class ConsumerThreads:
                 self._busy -= 1
                 self._inbox.arrive(flight, answer)
                 self._changed.notify_all()
+
+
+class Turn:
+    """The right of one thread at a time to use a consumer, which that thread may take again in a callback."""
+
+    def __init__(self, inbox: Inbox, threads: ConsumerThreads) -> None:
+        self._inbox = inbox
+        self._threads = threads
+        self._lock = threading.RLock()
+        self.end = self._lock.release
+        """Ends the turn that `begin` began."""
+        self._closed = False
+        self._pid = os.getpid()
+
+    def begin(self) -> None:
+        """Raises Refused for another thread, after `close`, and after a fork; else it goes on to `end`."""
+        if self._closed or self._inbox.closing:
+            raise problem("invalid_request", "this consumer is closed; make a new one")
+        if self._pid != os.getpid():
+            raise problem("invalid_request", "this consumer was made before a fork; make a new Consumer here")
+        if not self._lock.acquire(blocking=False):
+            raise problem("invalid_request", "another thread is using this consumer; only wakeup() and close() may")
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    @contextmanager
+    def last(self) -> Iterator[bool]:
+        """Ends the turn that there is and takes the last one; whether there is anything to close."""
+        if self._pid != os.getpid():
+            yield False
+            return
+        self._threads.wake(close=True)
+        if not self._lock.acquire(blocking=False):
+            self._threads.interrupt()
+            self._lock.acquire()
+        try:
+            closed, self._closed = self._closed, True
+            self._threads.resume()
+            yield not closed
+        finally:
+            self._lock.release()

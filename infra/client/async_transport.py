@@ -17,7 +17,7 @@ from siltlog.infra.client.core import (
     Send,
     only,
 )
-from siltlog.infra.client.transport import USER_AGENT
+from siltlog.infra.client.transport import USER_AGENT, Caller, Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, SiltlogError
 
@@ -137,6 +137,10 @@ class AsyncCaller(Retries):
         except StopIteration as done:
             result: T = done.value
             return result
+
+    def on_threads(self, transport: Transport) -> Caller:
+        """A caller of the same servers for what runs on threads."""
+        return Caller(self._endpoints, transport, self._clock, retry_timeout_ms=self._retry_timeout_ms)
 
     async def _attempt(self, step: Send) -> Reply:
         result: Response | ConnectionFailed

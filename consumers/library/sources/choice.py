@@ -14,6 +14,7 @@ from siltlog.consumers.library.sources.server import (
     Fetched,
     FetchPlan,
     Isolation,
+    ServerSource,
     Source,
     Wanted,
     from_server,
@@ -105,6 +106,18 @@ class TableReading:
             self.sources, self.choose = {TABLE: far}, far.choose
         elif read == "table":
             self.sources, self.choose = {TABLE: self._table}, from_table
+
+    def close(self) -> None:
+        self._table.close()
+
+
+class Sources:
+    """All that a consumer reads from, by name, and the choice among them."""
+
+    def __init__(self, read: Read, caller: Caller, clock: Clock) -> None:
+        self._table = TableReading(read, lambda: caller, clock)
+        self.choose = self._table.choose
+        self.by_name: Mapping[str, Source] = {SERVER: ServerSource(caller), **self._table.sources}
 
     def close(self) -> None:
         self._table.close()

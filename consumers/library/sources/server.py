@@ -4,7 +4,7 @@ The inbox says what is wanted as a `FetchPlan`, all of it from one source, which
 source answers with a `Fetched` for each partition it has something to say of, or raises SiltlogError for all of them.
 `ServerSource` asks `POST /v1/fetch`; another one is added under its name to the `sources` of ConsumerThreads and
 ConsumerTasks, and `choose` given to the Inbox. Each source has fetches of its own under way, so a slow one holds up no
-other. For asyncio there is `async_row_source.py`, which also wraps a source that blocks.
+other. For asyncio there is `asynchronous.py`, which also wraps a source that blocks.
 
 What a source must keep: rows of a partition rise by offset from the wanted one on, `next_offset` says how far the
 answer reaches (gaps included), and a plan it cannot serve at all is an error, never an answer without progress for

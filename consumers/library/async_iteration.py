@@ -1,0 +1,34 @@
+"""Iteration over a consumer of asyncio: no generator, because one that is cancelled while it waits could not go on."""
+
+from typing import Self
+
+from siltlog.consumers.library.inbox import Inbox
+from siltlog.consumers.library.positions import Chunk
+from siltlog.consumers.library.record import ConsumerRecord
+from siltlog.consumers.library.tasks import AsyncTurn
+from siltlog.infra.clock import Clock
+
+
+class AsyncIteration:
+    _inbox: Inbox
+    _clock: Clock
+    _turn: AsyncTurn
+
+    async def _next_chunk(self) -> Chunk | None:
+        """Waits for records to hand out one by one; None when the iteration ends."""
+        raise NotImplementedError
+
+    def __aiter__(self) -> Self:
+        self._inbox.begin_iteration()
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        chunk = self._inbox.chunk_on(self._clock.monotonic()) if self._turn.user is None else None
+        if chunk is None:
+            if self._inbox.closing:
+                raise StopAsyncIteration
+            with self._turn.taken():
+                chunk = await self._next_chunk()
+            if chunk is None:
+                raise StopAsyncIteration
+        return chunk.hand_out()
