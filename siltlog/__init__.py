@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from siltlog.infra.client.admin import Admin
     from siltlog.infra.client.async_admin import AsyncAdmin
     from siltlog.infra.client.record import PartitionMetadata, RecordMetadata, TopicPartition
-    from siltlog.infra.client.table_location import table_uri
     from siltlog.infra.errors import (
         BufferFull,
         ConfigError,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     )
     from siltlog.ingest.library.async_producer import AsyncProducer
     from siltlog.ingest.library.producer import Producer
+    from siltlog.table_location import table_uri
 
     __version__: str
 
@@ -62,7 +62,7 @@ _HOMES = {
     "TopicPartition": "siltlog.infra.client.record",
     "Unavailable": _ERRORS,
     "UnknownTopic": _ERRORS,
-    "table_uri": "siltlog.infra.client.table_location",
+    "table_uri": "siltlog.table_location",
 }
 
 __all__ = [

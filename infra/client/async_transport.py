@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from siltlog.infra.client.calls import Call
+from siltlog.infra.client.connection import USER_AGENT
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
     Buffer,
@@ -17,7 +18,7 @@ from siltlog.infra.client.core import (
     Send,
     only,
 )
-from siltlog.infra.client.transport import USER_AGENT, Caller, Transport
+from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, SiltlogError
 

@@ -49,7 +49,7 @@ class Response:
     status: int
     headers: Mapping[str, str]
     """Names are in lower case."""
-    body: bytes
+    body: bytes | bytearray
 
     def json(self) -> Any:
         """Raises OutcomeUnknown when the body is no JSON: something that is not a Siltlog server answered."""

@@ -1,18 +1,14 @@
-"""The synchronous transport: urllib3 under the client core; and calls made over it."""
+"""The synchronous transport: connections under the client core; and calls made over it."""
 
+import ssl
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
-
-import urllib3
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from siltlog.infra.client.calls import Call
+from siltlog.infra.client.connection import Address, Connection
 from siltlog.infra.client.core import (
-    CONNECT_TIMEOUT_MS,
     ConnectionFailed,
     Endpoints,
     Reply,
@@ -27,10 +23,8 @@ from siltlog.infra.errors import SiltlogError
 
 T = TypeVar("T")
 
-CONNECTIONS_PER_HOST = 16
-USER_AGENT = "siltlog-python"
-JOINED_BYTES_MAX = 64 * 1024
-"""A larger body goes to the socket as it is, without a copy."""
+IDLE_CONNECTIONS_MAX = 16
+"""Kept for each server."""
 
 
 class Transport(Protocol):
@@ -42,87 +36,55 @@ class Transport(Protocol):
 
 class HttpTransport:
     def __init__(self) -> None:
-        self._pools: dict[str, tuple[HTTPConnectionPool, str]] = {}
-        """By server URL, with what that has before every path."""
+        self._servers: Mapping[str, _Server] = {}
 
     def send(self, url: str, request: Request) -> Response:
-        headers = {"User-Agent": USER_AGENT, **request.headers}
-        if request.body or request.method in ("POST", "PUT", "PATCH"):
-            headers["Content-Length"] = str(sum(memoryview(piece).nbytes for piece in request.body))
-        pool, prefix = self._pools.get(url) or self._pools.setdefault(url, _pool_of(url))
+        server = self._servers.get(url)
+        if server is None:
+            server = _Server(url)
+            self._servers = {**self._servers, url: server}
+        connection = server.take()
         try:
-            reply = pool.urlopen(
-                request.method,
-                prefix + request.path,
-                body=list(request.body) or None,
-                headers=headers,
-                redirect=False,
-                assert_same_host=False,
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_MS / 1000, read=request.read_timeout_ms / 1000),
-            )
-        except (NewConnectionError, ConnectTimeoutError) as error:
-            raise ConnectionFailed(_reason(error), sent=False) from None
-        except (HTTPError, OSError) as error:
-            raise ConnectionFailed(_reason(error), sent=True) from None
-        return Response(reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.data)
+            return connection.exchange(server.address.prefix + request.path, request)
+        finally:
+            server.give_back(connection)
 
     def close(self) -> None:
-        pools, self._pools = self._pools, {}
-        for pool, _ in pools.values():
-            pool.close()
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
+            server.close()
 
 
-def _pool_of(url: str) -> tuple[HTTPConnectionPool, str]:
-    parts = urlsplit(url)
-    pool_of_scheme = _HttpsPool if parts.scheme == "https" else _HttpPool
-    assert parts.hostname is not None
-    return pool_of_scheme(parts.hostname, parts.port, maxsize=CONNECTIONS_PER_HOST, retries=False), parts.path
+class _Server:
+    """The connections to one server that nobody uses now, the last used first."""
 
+    def __init__(self, url: str) -> None:
+        self.address = Address.of(url)
+        self._context = ssl.create_default_context() if self.address.is_tls else None
+        self._idle: deque[Connection] = deque()
+        self._closed = False
 
-class _OneWrite(HTTPConnection):
-    """Sends a small body with its head: two pieces would wake the server twice."""
+    def take(self) -> Connection:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                break  # another thread was quicker
+            if not connection.is_stale:
+                return connection
+            connection.close()
+        return Connection(self.address, self._context)
 
-    _held: bytes | None = None
-    """The bytes not sent yet; None when all goes out as it comes."""
+    def give_back(self, connection: Connection) -> None:
+        if connection.is_reusable and not self._closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
-    def request(self, method: str, url: str, body: Any = None, headers: Any = None, **options: Any) -> None:
-        self._held = b"" if body else None
-        try:
-            super().request(method, url, body, headers, **options)
-            self._flush()
-        finally:
-            self._held = None
-
-    def send(self, data: Any) -> None:
-        if self._held is not None:
-            piece = memoryview(data)
-            if len(self._held) + piece.nbytes <= JOINED_BYTES_MAX:
-                self._held += piece
-                return
-            self._flush()
-        super().send(data)
-
-    def _flush(self) -> None:
-        held, self._held = self._held, None
-        if held:
-            super().send(held)
-
-
-class _OneWriteTls(_OneWrite, HTTPSConnection):
-    pass
-
-
-class _HttpPool(HTTPConnectionPool):
-    ConnectionCls = _OneWrite
-
-
-class _HttpsPool(HTTPSConnectionPool):
-    ConnectionCls = _OneWriteTls
-
-
-def _reason(error: BaseException) -> str:
-    text = str(error)
-    return text.rsplit(": ", 1)[-1] if isinstance(error, NewConnectionError) else text or type(error).__name__
+    def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
 
 
 class Caller(Retries):

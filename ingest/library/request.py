@@ -105,7 +105,7 @@ class Flight:
         timeout_ms = int(min(options.request_timeout_ms + GRACE_MS, max(remaining_ms, READ_TIMEOUT_MS_MIN)))
         return Request("POST", path, headers, self.body, timeout_ms, True)
 
-    def landed(self, reply: bytes) -> Landed:
+    def landed(self, reply: bytes | bytearray) -> Landed:
         """Reads a good answer. Raises OutcomeUnknown, or msgspec's errors, where it does not fit the request."""
         parts = _PUBLISHED.decode(reply).partitions
         if {part.partition: part.count for part in parts} != self.placement.counts:

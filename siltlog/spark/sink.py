@@ -19,7 +19,6 @@ from siltlog.infra.client.arrow_body import IGNORED, PUBLISHED
 from siltlog.infra.client.chunks import chunked
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.resumable import RETRY_MS, Options, Publication, Stopped
-from siltlog.infra.client.table_location import table_uri
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, of_the_record, problem
@@ -27,6 +26,7 @@ from siltlog.infra.store.store import open_store
 from siltlog.spark.columns import TIMESTAMP_TYPE
 from siltlog.spark.options import WriteOptions
 from siltlog.spark.staging import Last, Manifest, StagedFile, Staging
+from siltlog.table_location import table_uri
 
 REQUEST_SHARE = 0.9
 """Size of a request, as a share of the largest that the server takes."""

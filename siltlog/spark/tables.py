@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from siltlog.infra import names
-from siltlog.infra.client.table_location import table_uri
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.settings import settings
@@ -14,6 +13,7 @@ from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.topics import select_of, spark_uri
 from siltlog.spark.columns import TIMESTAMP_TYPES
+from siltlog.table_location import table_uri
 
 _NO_DELTA = ("[TABLE_OR_VIEW_NOT_FOUND]", "[DATA_SOURCE_NOT_FOUND]")
 

@@ -144,7 +144,7 @@ def test_links_lead_below_the_home_once_there_is_one() -> None:
 
 
 def test_the_base_install_asks_for_no_server_and_no_spark(wanted: list[Requirement]) -> None:
-    assert base(wanted) == {"click", "msgspec", "numpy", "pyarrow", "rich", "urllib3", "xxhash"}
+    assert base(wanted) == {"click", "msgspec", "numpy", "pyarrow", "rich", "httptools", "xxhash"}
 
 
 def test_what_is_installed_is_ours_beside_folders_of_the_same_names(python: Path, data_team: Path) -> None:

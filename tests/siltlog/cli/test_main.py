@@ -244,7 +244,7 @@ start()
 
 
 @pytest.mark.parametrize(
-    "name", ["click", "siltlog.cli.main", "siltlog.cli.commands.records.consume", "rich", "msgspec", "urllib3"]
+    "name", ["click", "siltlog.cli.main", "siltlog.cli.commands.records.consume", "rich", "msgspec", "httptools"]
 )
 def test_ctrl_c_while_something_is_imported_ends_it_without_a_word(name: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED, name, "consume", "t", "--url", NOBODY]
@@ -327,7 +327,7 @@ finally:
             "siltlog.cli.main",
             "siltlog.cli.session",
         }
-        assert not {"rich", "numpy", "pyarrow", "urllib3", "pydantic", "asyncio"} & loaded
+        assert not {"rich", "numpy", "pyarrow", "httptools", "pydantic", "asyncio"} & loaded
 
 
 def test_a_command_is_imported_only_when_it_is_asked_for() -> None:

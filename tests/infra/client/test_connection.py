@@ -1,0 +1,290 @@
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trustme
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from siltlog.infra.client.connection import HEAD_BYTES_MAX, Address, Connection
+from siltlog.infra.client.core import ConnectionFailed, Request, Response
+from siltlog.infra.client.transport import HttpTransport
+
+GET = Request("GET", "/x", read_timeout_ms=5_000)
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: b\r\n\r\n"
+    b"3\r\nhel\r\n2;a=b\r\nlo\r\n0\r\nX-A: later\r\nX-C: d\r\n\r\n"
+)
+
+
+class Server:
+    """Answers the requests of each connection with the pieces it was given, in order, and then closes it."""
+
+    def __init__(self, *connections: Sequence[Sequence[bytes]], context: ssl.SSLContext | None = None) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._connections = list(connections)
+        self._context = context
+        self.requests: list[bytes] = []
+        port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/base" if context is None else f"https://localhost:{port}/base"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for replies in self._connections:
+            accepted = self._listener.accept()[0]
+            if self._context is not None:
+                accepted = self._context.wrap_socket(accepted, server_side=True)
+            with accepted:
+                accepted.settimeout(10)
+                for pieces in replies:
+                    request = _read_request(accepted)
+                    if not request:
+                        break
+                    self.requests.append(request)
+                    for piece in pieces:
+                        accepted.sendall(piece)
+
+    def end(self) -> None:
+        self._thread.join(10)
+        self._listener.close()
+        assert not self._thread.is_alive()
+
+
+def _read_request(accepted: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = accepted.recv(65_536)
+        if not piece:
+            return b""
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    wanted = int(lengths[0].split(b":")[1]) if lengths else 0
+    while len(body) < wanted:
+        body += accepted.recv(65_536)
+    return head + b"\r\n\r\n" + body
+
+
+@contextmanager
+def serving(*connections: Sequence[Sequence[bytes]]) -> Iterator[tuple[HttpTransport, Server]]:
+    server, transport = Server(*connections), HttpTransport()
+    try:
+        yield transport, server
+    finally:
+        transport.close()
+        server.end()
+
+
+def answer(*pieces: bytes, request: Request = GET) -> Response:
+    with serving([pieces]) as (transport, server):
+        return transport.send(server.url, request)
+
+
+@pytest.mark.parametrize("reply", [PLAIN, CHUNKED], ids=["length", "chunked"])
+def test_a_reply(reply: bytes) -> None:
+    response = answer(reply)
+    assert (response.status, bytes(response.body), response.headers["x-a"]) == (200, b"hello", "b")
+    assert "x-c" not in response.headers
+
+
+@given(st.sampled_from([PLAIN, CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN]), st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_reply_may_come_in_any_pieces(reply: bytes, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(reply)), max_size=6)))
+    ends = [0, *cuts, len(reply)]
+    response = answer(*[reply[start:end] for start, end in pairwise(ends)])
+    assert (response.status, bytes(response.body)) == (200, b"hello")
+
+
+def test_a_large_reply_of_known_length() -> None:
+    body = bytes(range(256)) * 4_096
+    response = answer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body[:10], body[10:])
+    assert response.body == body
+
+
+def test_a_reply_that_ends_with_its_connection() -> None:
+    assert answer(b"HTTP/1.1 200 OK\r\n\r\nhel", b"lo").body == b"hello"
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+def test_replies_without_a_body(status: bytes) -> None:
+    assert answer(b"HTTP/1.1 %b\r\n\r\n" % status).body == b""
+
+
+def test_a_head_has_no_body() -> None:
+    response = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", request=Request("HEAD", "/x"))
+    assert (response.status, response.body) == (200, b"")
+
+
+def test_a_repeated_field_is_a_list() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nVary: Origin\r\nvary: Accept\r\nContent-Length: 0\r\n\r\n"
+    assert answer(reply).headers["vary"] == "Origin, Accept"
+
+
+def test_the_request_as_it_is_sent() -> None:
+    request = Request("POST", "/y?z=1", {"Content-Type": "a/b"}, (b"one", memoryview(b"two")))
+    with serving([[PLAIN]]) as (transport, server):
+        transport.send(server.url, request)
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    port = server.url.split(":")[2].split("/")[0].encode()
+    assert head.split(b"\r\n") == [
+        b"POST /base/y?z=1 HTTP/1.1",
+        b"Host: 127.0.0.1:" + port,
+        b"User-Agent: siltlog-python",
+        b"Content-Type: a/b",
+        b"Content-Length: 6",
+    ]
+    assert body == b"onetwo"
+
+
+def test_large_pieces_of_a_body_come_in_order() -> None:
+    pieces = (b"a" * 10, b"b" * 200_000, b"c" * 5, b"d" * 65_000, b"e" * 70_000)
+    with serving([[PLAIN]]) as (transport, server):
+        transport.send(server.url, Request("POST", "/y", body=pieces))
+    assert server.requests[0].endswith(b"\r\n\r\n" + b"".join(pieces))
+
+
+def test_a_connection_is_used_again() -> None:
+    with serving([[PLAIN], [CHUNKED], [PLAIN]]) as (transport, server):
+        for _ in range(3):
+            assert transport.send(server.url, GET).body == b"hello"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        PLAIN + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+    ],
+    ids=["close", "HTTP/1.0", "more than was asked for"],
+)
+def test_a_connection_that_is_not_used_again(first: bytes) -> None:
+    with serving([[first]], [[PLAIN]]) as (transport, server):
+        assert transport.send(server.url, GET).body == b"hello"
+        assert transport.send(server.url, GET).body == b"hello"
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_not_used() -> None:
+    with serving([[PLAIN]], [[PLAIN]]) as (transport, server):
+        transport.send(server.url, GET)
+        (kept,) = transport._servers[server.url]._idle  # type: ignore[attr-defined]
+        assert kept._quiet.poll(5_000), "the server closes after its only reply"
+        assert transport.send(server.url, GET).body == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (b"", "closed before the reply was whole"),
+        (PLAIN[:-1], "closed before the reply was whole"),
+        (CHUNKED[:-5], "closed before the reply was whole"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", "closed before the reply was whole"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "Content-Length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", "."),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: %b\r\n" % (b"y" * 1_000) * (HEAD_BYTES_MAX // 1_000 + 1), "do not end"),
+    ],
+)
+def test_what_is_no_whole_reply(reply: bytes, why: str) -> None:
+    with pytest.raises(ConnectionFailed, match=why) as failed:
+        answer(reply)
+    assert failed.value.sent
+
+
+def test_a_reply_that_does_not_come_in_time() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(ConnectionFailed, match="no answer within 50 ms") as failed,
+    ):
+        HttpTransport().send(f"http://127.0.0.1:{listener.getsockname()[1]}", Request("GET", "/", read_timeout_ms=50))
+    assert failed.value.sent
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(ConnectionFailed, match="Connection refused") as failed:
+        HttpTransport().send(url, GET)
+    assert not failed.value.sent
+
+
+def test_a_refusal_is_read_although_the_body_was_not_taken() -> None:
+    reply = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with listener.accept()[0] as accepted:
+                accepted.recv(100)
+                accepted.sendall(reply)
+                accepted.shutdown(socket.SHUT_WR)
+                accepted.recv(1_000_000)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        request = Request("POST", "/", body=(bytes(32 * 1024 * 1024),))
+        try:
+            response = HttpTransport().send(f"http://127.0.0.1:{listener.getsockname()[1]}", request)
+            assert (response.status, response.body) == (413, b"big")
+        except ConnectionFailed as failed:
+            # The reset may overtake the reply: it then is not known what came of the request.
+            assert failed.sent
+        finally:
+            thread.join(10)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [Request("GET", "/a b"), Request("GET", "/a\r\nX: y"), Request("GET", "/", {"X": "a\r\nY: b"})],
+)
+def test_nothing_is_smuggled_into_a_request(request_: Request) -> None:
+    with serving([[PLAIN]], [[PLAIN]]) as (transport, server):
+        with pytest.raises(ValueError, match=r"."):
+            transport.send(server.url, request_)
+        assert transport.send(server.url, GET).status == 200
+    assert len(server.requests) == 1
+
+
+def test_addresses() -> None:
+    assert Address.of("http://h") == ("h", 80, False, "")
+    assert Address.of("https://h/p") == ("h", 443, True, "/p")
+    assert Address.of("http://[::1]:7070").authority == "[::1]:7070"
+    assert Address.of("http://h:80").authority == "h"
+    assert Address.of("https://h:80").authority == "h:80"
+
+
+def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    server, transport = Server([[PLAIN], [CHUNKED]], context=context), HttpTransport()
+    for _ in range(2):
+        assert transport.send(server.url, GET).body == b"hello"
+    transport.close()
+    server.end()
+
+
+def test_a_certificate_that_nobody_trusts() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def shake() -> None:
+            with listener.accept()[0] as accepted, pytest.raises(ssl.SSLError):
+                context.wrap_socket(accepted, server_side=True)
+
+        thread = threading.Thread(target=shake)
+        thread.start()
+        with pytest.raises(ConnectionFailed, match="certificate verify failed") as failed:
+            Connection(Address.of(f"https://localhost:{listener.getsockname()[1]}"), ssl.create_default_context())
+        thread.join(10)
+    assert not failed.value.sent
