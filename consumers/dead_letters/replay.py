@@ -13,6 +13,7 @@ import xxhash
 from siltlog.consumers.dead_letters.record import Origin, Stored, origin, stored_records
 from siltlog.consumers.groups.messages import Name, Whole
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, find_partition
+from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.view import LogView, SystemLog, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partition_of
@@ -101,18 +102,7 @@ class Replay:
             }
         wanted: dict[int, list[int]] = defaultdict(list)
         for at in sorted(set(offsets)):
-            found = find_partition(dead, at.partition).bounds()
-            if not found.log_start_offset <= at.offset < found.high_watermark:
-                raise problem(
-                    "offset_out_of_range",
-                    f"{dead.name}/{at.partition} has no dead letter at {at.offset}: it has {found.log_start_offset} to "
-                    f"{found.high_watermark - 1}; nothing was replayed",
-                    topic=dead.name,
-                    partition=at.partition,
-                    offset=at.offset,
-                    log_start_offset=found.log_start_offset,
-                    high_watermark=found.high_watermark,
-                )
+            check_there(dead, find_partition(dead, at.partition), at.offset, "dead letter", "; nothing was replayed")
             wanted[at.partition].append(at.offset)
         return dict(wanted)
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, PolledOffset
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.reading.fetch import find_partition
+from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
@@ -128,18 +129,7 @@ class GroupTopics:
         """The partition of a record. Raises UnknownTopic, Refused `unknown_partition`, and OffsetOutOfRange where there
         can be no record."""
         topic = self._log.topic(at.topic)
-        bounds = find_partition(topic, at.partition).bounds()
-        if not bounds.log_start_offset <= at.offset < bounds.high_watermark:
-            raise problem(
-                "offset_out_of_range",
-                f"{topic.name}/{at.partition} has no record at {at.offset}: it has {bounds.log_start_offset} to "
-                f"{bounds.high_watermark - 1}",
-                topic=topic.name,
-                partition=at.partition,
-                offset=at.offset,
-                log_start_offset=bounds.log_start_offset,
-                high_watermark=bounds.high_watermark,
-            )
+        check_there(topic, find_partition(topic, at.partition), at.offset)
         return Key(at.topic, topic.topic_id, at.partition)
 
     def readable_from(self, key: Key, offset: int) -> int:

@@ -154,18 +154,38 @@ def visible_end(bounds: Bounds, isolation: Isolation) -> int:
 
 
 def check_range(topic: TopicView, view: PartitionView, offset: int, bounds: Bounds) -> None:
+    """Raises OffsetOutOfRange where nobody can read from `offset` on."""
     if not bounds.log_start_offset <= offset <= bounds.high_watermark:
-        raise problem(
-            "offset_out_of_range",
+        detail = (
             f"offset {offset} of topic {topic.name}, partition {view.partition} is outside of "
             f"{bounds.log_start_offset} (log start) to {bounds.high_watermark} (high watermark); "
-            "read from one within, or from earliest or latest",
-            topic=topic.name,
-            partition=view.partition,
-            offset=offset,
-            log_start_offset=bounds.log_start_offset,
-            high_watermark=bounds.high_watermark,
+            "read from one within, or from earliest or latest"
         )
+        raise _out_of_range(detail, topic, view, offset, bounds)
+
+
+def check_there(topic: TopicView, view: PartitionView, offset: int, what: str = "record", then: str = "") -> None:
+    """Raises OffsetOutOfRange where there can be no record.
+
+    `what` names the record, and `then` says at the end of the sentence what comes of it.
+    """
+    bounds = view.bounds()
+    first, end = bounds.log_start_offset, bounds.high_watermark
+    if not first <= offset < end:
+        detail = f"{topic.name}/{view.partition} has no {what} at {offset}: it has {first} to {end - 1}{then}"
+        raise _out_of_range(detail, topic, view, offset, bounds)
+
+
+def _out_of_range(detail: str, topic: TopicView, view: PartitionView, offset: int, bounds: Bounds) -> SiltlogError:
+    return problem(
+        "offset_out_of_range",
+        detail,
+        topic=topic.name,
+        partition=view.partition,
+        offset=offset,
+        log_start_offset=bounds.log_start_offset,
+        high_watermark=bounds.high_watermark,
+    )
 
 
 def uncovered(topic: TopicView, view: PartitionView, offset: int, why: str) -> SiltlogError:
