@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.store import disk_space as full_disk
+from siltlog.infra.store import disk_space
 from siltlog.infra.store.private_folder import PrivateFolder
 from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo
 
@@ -36,7 +36,7 @@ def translated(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        if error.errno in full_disk.ERRNOS:
+        if error.errno in disk_space.ERRNOS:
             raise problem("disk_full", f"no space is left to write {path}; free space on its disk") from error
         raise problem("topic_unavailable", f"{path} cannot be read or written: {error.strerror or error}") from error
 

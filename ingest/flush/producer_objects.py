@@ -10,7 +10,7 @@ from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.producers import objects as producer_state
+from siltlog.ingest.producers import objects
 from siltlog.ingest.producers.objects import StateObject
 from siltlog.ingest.producers.sequencer import ProducerState, copied
 
@@ -18,7 +18,7 @@ STATE_OBJECT_SECONDS = 30.0
 """A partition's producers are written once in so long; the rows since then say the rest."""
 STATE_OBJECT_REQUESTS_MAX = 100_000
 """One object has no more requests than this, but the last of each producer; that takes a few megabytes."""
-CLAIM_OBJECT_SECONDS_MAX = 1.0
+EPOCH_OBJECT_SECONDS_MAX = 1.0
 """How long a claim waits to be beside the table too. It is in the WAL by then, so it does not fail with the store."""
 
 
@@ -43,7 +43,7 @@ class StateWriter:
         self._captured: MutableMapping[PartitionLog, _Captured] = WeakKeyDictionary()
         self._left: MutableMapping[PartitionLog, list[str]] = WeakKeyDictionary()
         """The objects of a partition, once one was written."""
-        self._claims_locks: MutableMapping[TopicLog, asyncio.Lock] = WeakKeyDictionary()
+        self._epochs_locks: MutableMapping[TopicLog, asyncio.Lock] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def write(self, topic: TopicLog, *, at_once: bool = False) -> None:
@@ -51,19 +51,19 @@ class StateWriter:
         due = [(log, found) for log in topic.partitions if (found := self._due(log, at_once)) is not None]
         if due:
             former = {log.partition: self._left[log] for log, _ in due if log in self._left}
-            objects = [StateObject(log.partition, *found) for log, found in due]
-            left = await self._in_thread(producer_state.write, self._store, topic.name, topic.topic_id, objects, former)
+            fresh = [StateObject(log.partition, *found) for log, found in due]
+            left = await self._in_thread(objects.write, self._store, topic.name, topic.topic_id, fresh, former)
             for log, found in due:
                 log.state_stored(found.offset)
                 self._left[log] = left[log.partition]
-        await self._write_claims(topic)
+        await self._write_epochs(topic)
 
-    async def store_claims(self, topic: TopicLog) -> None:
+    async def store_epochs(self, topic: TopicLog) -> None:
         """Returns once claimed epochs are beside the table, or that takes too long; then it goes on by itself."""
-        task = asyncio.create_task(self._try_claims(topic))
+        task = asyncio.create_task(self._try_epochs(topic))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await asyncio.wait([task], timeout=CLAIM_OBJECT_SECONDS_MAX)
+        await asyncio.wait([task], timeout=EPOCH_OBJECT_SECONDS_MAX)
 
     def _due(self, log: PartitionLog, at_once: bool) -> _Captured | None:
         sequencer, table_offset = log.sequencer, log.offsets.table
@@ -86,27 +86,27 @@ class StateWriter:
             self._captured[log] = _capture(log, log.offsets.submitted)
         return None
 
-    async def _try_claims(self, topic: TopicLog) -> None:
+    async def _try_epochs(self, topic: TopicLog) -> None:
         try:
-            await self._write_claims(topic)
+            await self._write_epochs(topic)
         except Exception as error:
             self._logger.warning("claimed epochs are not beside the table yet", topic=topic.name, reason=str(error))
 
-    async def _write_claims(self, topic: TopicLog) -> None:
-        if topic.producers.claims_stored:
+    async def _write_epochs(self, topic: TopicLog) -> None:
+        if topic.producers.epochs_stored:
             return
         # One after the other, or an older object might replace a newer one.
-        async with self._claims_locks.setdefault(topic, asyncio.Lock()):
-            if topic.producers.claims_stored or topic.state not in ("open", "unavailable"):
+        async with self._epochs_locks.setdefault(topic, asyncio.Lock()):
+            if topic.producers.epochs_stored or topic.state not in ("open", "unavailable"):
                 return
-            topic.producers.claims_written()
-            claims = producer_state.encode_claims(topic.producers.claims.dump())
+            topic.producers.epochs_written()
+            epochs = objects.encode_epochs(topic.producers.epochs.dump())
             try:
                 await self._in_thread(
-                    producer_state.write_claims, self._store, topic.name, topic.topic_id, topic.epochs[-1], claims
+                    objects.write_epochs, self._store, topic.name, topic.topic_id, topic.epochs[-1], epochs
                 )
             except BaseException:
-                topic.producers.claims_changed()
+                topic.producers.epochs_changed()
                 raise
 
 

@@ -187,7 +187,7 @@ class Log:
         if isinstance(publisher, IdempotencyKey):
             topic.producers.keys.remember(producer_id, now_us)
         elif publisher.epoch > 0:
-            topic.producers.claims.use(producer_id, publisher.epoch, now_us)
+            topic.producers.epochs.use(producer_id, publisher.epoch, now_us)
         self.admission.bound_producers()
 
     async def claim_producer(self, topic: TopicLog, producer_id: str) -> int:
@@ -199,11 +199,11 @@ class Log:
         used = max(log.sequencer.epoch_of(producer_id) for log in topic.partitions)
         if not self.wal.reserve(FRAME_OVERHEAD_BYTES):
             raise self.admission.wal_full()
-        epoch = topic.producers.claims.claim(producer_id, used, now_us)
+        epoch = topic.producers.epochs.claim(producer_id, used, now_us)
         if epoch is None:
             self.wal.unreserve(FRAME_OVERHEAD_BYTES)
             raise problem("invalid_request", f"producer {producer_id} has no epoch left; go on under a new id")
-        topic.producers.claims_changed()
+        topic.producers.epochs_changed()
         for log in topic.partitions:
             log.sequencer.touch(producer_id, now_us)
         event = wal_state.ProducerClaimed(topic.topic_id, producer_id, epoch, now_us)

@@ -4,7 +4,7 @@ from typing import Union
 
 import msgspec
 
-from siltlog.ingest.producers.epochs import Claim, ClaimState
+from siltlog.ingest.producers.epochs import EpochState, KnownEpoch
 from siltlog.ingest.producers.sequencer import ProducerState
 
 EPOCHS_REMEMBERED = 64
@@ -29,8 +29,8 @@ class TopicState(msgspec.Struct, array_like=True):
     open_commit: str = ""
     """A commit whose outcome was not known when this was written."""
     partitions: dict[int, PartitionState] = {}
-    claims: ClaimState = msgspec.field(default_factory=ClaimState)
-    """The claims of producer epochs."""
+    producer_epochs: EpochState = msgspec.field(default_factory=EpochState)
+    """The epochs that producers have claimed."""
     open_version: int = -1
     """The version of the handle that `open_commit` was to be made on."""
     claiming: dict[int, int] = {}
@@ -80,7 +80,7 @@ class Inherited(msgspec.Struct, tag=True, array_like=True):
 
     topic_id: str
     producers: dict[int, dict[str, ProducerState]]
-    claims: ClaimState = msgspec.field(default_factory=ClaimState)
+    producer_epochs: EpochState = msgspec.field(default_factory=EpochState)
 
 
 class ProducerClaimed(msgspec.Struct, tag=True, array_like=True):
@@ -148,11 +148,11 @@ def apply(state: WalState, event: Event) -> None:
         elif isinstance(event, Inherited):
             for partition, producers in event.producers.items():
                 known.partitions.setdefault(partition, PartitionState()).producers = producers
-            known.claims = event.claims
+            known.producer_epochs = event.producer_epochs
         elif isinstance(event, ProducerClaimed):
             # Popped and put back: they are in order of use.
-            known.claims.claims.pop(event.producer_id, None)
-            known.claims.claims[event.producer_id] = Claim(event.epoch, event.now_us, event.epoch)
+            known.producer_epochs.epochs.pop(event.producer_id, None)
+            known.producer_epochs.epochs[event.producer_id] = KnownEpoch(event.epoch, event.now_us, event.epoch)
         else:
             known.open_commit = ""
             known.claiming = {}

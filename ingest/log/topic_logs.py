@@ -108,7 +108,7 @@ class TopicLogs:
                 topic.epochs,
                 topic.open_commit,
                 partitions,
-                topic.producers.claims.dump(),
+                topic.producers.epochs.dump(),
                 topic.open_version,
                 topic.claiming,
             )

@@ -26,7 +26,7 @@ from siltlog.ingest.opening.found import Found, read_wal
 from siltlog.ingest.opening.landed import Landed, landed
 from siltlog.ingest.opening.plan import TABLES_AT_ONCE, Plan, missing_tables, standings
 from siltlog.ingest.opening.plan import plans as plans_of
-from siltlog.ingest.producers import objects as producer_state
+from siltlog.ingest.producers import objects
 from siltlog.ingest.producers.sequencer import ProducerBatch, ProducerState
 from siltlog.ingest.records.batch import LogBatch
 from siltlog.ingest.topics.topics import claim
@@ -152,9 +152,9 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
     now_us = log.clock.now_us()
     if known is not None:
         _skip_downtime(known, now_us)
-        topic.producers.claims.load(known.claims, now_us)
+        topic.producers.epochs.load(known.producer_epochs, now_us)
     if plan.foreign:
-        topic.producers.claims.load(producer_state.read_claims(log.store, topic.name, topic.topic_id), now_us)
+        topic.producers.epochs.load(objects.read_epochs(log.store, topic.name, topic.topic_id), now_us)
     for partition in topic.partitions:
         number = partition.partition
         if number in plan.foreign:
@@ -173,7 +173,7 @@ def _restore(log: Log, plan: Plan, found: Found) -> None:
 
 def _inherited(log: Log, topic: TopicLog, partition: int) -> dict[str, ProducerState]:
     """The producers that the table knows of, as used just now: a row's time is its producer's word, and may be old."""
-    producers = producer_state.read(log.store, topic.name, topic.snapshot, partition)
+    producers = objects.read(log.store, topic.name, topic.snapshot, partition)
     now_us = log.clock.now_us()
     for known in producers.values():
         known.used_us = now_us
@@ -213,10 +213,10 @@ async def _inherit_late(log: Log, plan: Plan) -> None:
             continue
         late[partition] = await asyncio.to_thread(_inherited, log, topic, partition)
         topic.partitions[partition].sequencer.load(late[partition].items())
-    claims = await asyncio.to_thread(producer_state.read_claims, log.store, topic.name, topic.topic_id)
-    topic.producers.claims.load(claims, log.clock.now_us())
+    epochs = await asyncio.to_thread(objects.read_epochs, log.store, topic.name, topic.topic_id)
+    topic.producers.epochs.load(epochs, log.clock.now_us())
     topic.producers.loaded((partition.sequencer for partition in topic.partitions), log.clock.now_us())
-    inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.claims.dump())
+    inherited = wal_state.Inherited(topic.topic_id, late, topic.producers.epochs.dump())
     log.group_commit.add_control(wal_state.encode(inherited))
 
 

@@ -59,7 +59,7 @@ def checked(topic: Checkable, parts: Split, producer: Producer) -> list[Part]:
     """Raises Fenced when anything of the request is refused; what is known does not change."""
     found: list[Part] = []
     refusals: list[tuple[int, Refusal]] = []
-    claimed = topic.producers.claims.epoch(producer.producer_id)
+    claimed = topic.producers.epochs.epoch(producer.producer_id)
     for slice_ in parts.slices:
         answer = _refused_or_part(topic, slice_, producer, claimed)
         if isinstance(answer, Refusal):

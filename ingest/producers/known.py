@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from heapq import nsmallest
 
 from siltlog.infra.settings.topic_config import TopicConfig
-from siltlog.ingest.producers.epochs import Claims
+from siltlog.ingest.producers.epochs import ProducerEpochs
 from siltlog.ingest.producers.idempotency import IdempotencyKey, KeyedRequest, KnownKeys
 from siltlog.ingest.producers.sequencer import Sequencer, StateBytes
 
@@ -15,22 +15,22 @@ FORGET_PART = 8
 class TopicProducers:
     def __init__(self) -> None:
         self.bytes = StateBytes()
-        self.claims = Claims(self.bytes)
-        self.claims_stored = True
-        """Whether the object beside the table has every claim."""
+        self.epochs = ProducerEpochs(self.bytes)
+        self.epochs_stored = True
+        """Whether the object beside the table has every epoch that was claimed."""
         self.keys = KnownKeys()
         self.forgotten_total = 0
         """Producers and keys, by time or because there were too many, since the process started."""
         self.duplicates_total = 0
         """Records that were seen before and not appended."""
 
-    def claims_changed(self) -> None:
+    def epochs_changed(self) -> None:
         """The object beside the table lacks a claim."""
-        self.claims_stored = False
+        self.epochs_stored = False
 
-    def claims_written(self) -> None:
+    def epochs_written(self) -> None:
         """It has every claim, once the write that begins has succeeded."""
-        self.claims_stored = True
+        self.epochs_stored = True
 
     def find_key(
         self, key: IdempotencyKey, partitions: int, sequencers: Iterable[Sequencer], config: TopicConfig, now_us: int
@@ -49,11 +49,11 @@ class TopicProducers:
         before_us = now_us - config.integer("producer.expiration.ms") * 1000
         sequencers = list(sequencers)
         self.forgotten_total += sum(sequencer.expire(before_us) for sequencer in sequencers)
-        self.forgotten_total += self.claims.expire(before_us)
+        self.forgotten_total += self.epochs.expire(before_us)
         self._expire_keys(sequencers, now_us - config.integer("idempotency.expiration.ms") * 1000)
 
     def forget_oldest(self, sequencers: Iterable[Sequencer]) -> None:
-        """Makes room: of all partitions' producers, and of the claims, a part goes."""
+        """Makes room: of all partitions' producers, and of the epochs, a part goes."""
         known = [
             (state.used_us, at, producer_id, sequencer)
             for at, sequencer in enumerate(sequencers)
@@ -62,7 +62,7 @@ class TopicProducers:
         oldest = nsmallest(-(-len(known) // FORGET_PART), known)
         for _, _, producer_id, sequencer in oldest:
             sequencer.forget(producer_id)
-        self.forgotten_total += len(oldest) + self.claims.forget(-(-len(self.claims) // FORGET_PART))
+        self.forgotten_total += len(oldest) + self.epochs.forget(-(-len(self.epochs) // FORGET_PART))
 
     def _expire_keys(self, sequencers: Iterable[Sequencer], before_us: int) -> None:
         for sequencer in sequencers:
@@ -76,5 +76,5 @@ class TopicProducers:
             stored += [(producer_id, state.used_us) for producer_id, state in sequencer.keys.items()]
             for producer_id, known in sequencer.producers.items():
                 if known.epoch > 0:
-                    self.claims.use(producer_id, known.epoch, now_us)
+                    self.epochs.use(producer_id, known.epoch, now_us)
         self.keys.load(stored)

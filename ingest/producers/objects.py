@@ -18,13 +18,13 @@ from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.producer_objects import OBJECTS_KEPT
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.ingest.producers.epochs import Claims, ClaimState
+from siltlog.ingest.producers.epochs import EpochState, ProducerEpochs
 from siltlog.ingest.producers.sequencer import ProducerBatch, ProducerState, Sequencer, StateBytes
 
 PUTS_AT_ONCE = 8
 _COLUMNS = ("offset", "timestamp", "producer_id", "producer_epoch", "sequence")
 _decode = msgspec.msgpack.Decoder(dict[str, ProducerState]).decode
-_decode_claims = msgspec.msgpack.Decoder(ClaimState).decode
+_decode_epochs = msgspec.msgpack.Decoder(EpochState).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -86,28 +86,28 @@ def read(store: ObjectStore, topic: str, snapshot: TableSnapshot, partition: int
     return sequencer.producers | sequencer.keys
 
 
-def write_claims(store: ObjectStore, topic: str, topic_id: str, epoch: int, claims: bytes) -> None:
-    """Puts the claims (`encode_claims`) that the owner of `epoch` knows of, durably; its forerunners' objects go.
+def write_epochs(store: ObjectStore, topic: str, topic_id: str, epoch: int, epochs: bytes) -> None:
+    """Puts the producer epochs that the owner of `epoch` knows of (`encode_epochs`), durably; its forerunners' go.
 
     That of a forerunner that still writes is found beside it: it may say less, but nothing else.
     """
     path = f"{names.topic_path(topic)}/{names.claims_object(topic_id, epoch)}"
-    store.put(path, claims)
+    store.put(path, epochs)
     store.sync([path])
     for other in _claim_objects(store, topic, topic_id):
         if other < path:
             store.delete(other)
 
 
-def encode_claims(claims: ClaimState) -> bytes:
-    return _encode(claims)
+def encode_epochs(epochs: EpochState) -> bytes:
+    return _encode(epochs)
 
 
-def read_claims(store: ObjectStore, topic: str, topic_id: str) -> ClaimState:
-    claims = Claims(StateBytes())
+def read_epochs(store: ObjectStore, topic: str, topic_id: str) -> EpochState:
+    epochs = ProducerEpochs(StateBytes())
     for path in _claim_objects(store, topic, topic_id):
-        claims.load(_decode_claims(store.get(path)))
-    return claims.dump()
+        epochs.load(_decode_epochs(store.get(path)))
+    return epochs.dump()
 
 
 def _claim_objects(store: ObjectStore, topic: str, topic_id: str) -> list[str]:

@@ -22,7 +22,8 @@ from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.infra.limits import PARTITION_MAX
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.producers import headers as producer_headers
+from siltlog.ingest.producers.headers import NAMES as PRODUCER_HEADERS
+from siltlog.ingest.producers.headers import header_integer, publisher
 from siltlog.ingest.publish.http import TIMEOUT_MS, TIMEOUT_MS_MAX
 from siltlog.ingest.publish.publishing import ANYBODY, Published, Publisher, Publishing
 from siltlog.ingest.publish.reply import publish_reply
@@ -42,7 +43,7 @@ QUERIES_KEPT = 64
 _QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=wal)?(?:(?:\A|&)partition=(\d{1,9}))?")
 """The parameters that the client library sends, in its order."""
 _MEDIA = {media.encode(): media for media in MEDIA}
-_PRODUCER_HEADERS = {name.encode(): name for name in producer_headers.NAMES}
+_PRODUCER_HEADERS = {name.encode(): name for name in PRODUCER_HEADERS}
 """The headers of producers that it acts on, in lower case."""
 _PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding"))
 
@@ -135,8 +136,8 @@ class FastPublishes:
         by = ANYBODY
         if headers:
             by = Publisher(
-                producer_headers.publisher(headers, body, content, media, asked),
-                producer_headers.header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
+                publisher(headers, body, content, media, asked),
+                header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
             )
         return self.publishing.append_now(topic, body, by, "wal")
 

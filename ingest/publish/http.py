@@ -31,14 +31,14 @@ from siltlog.ingest.producers.headers import are_stored, header_integer, publish
 from siltlog.ingest.publish.answers import Published
 from siltlog.ingest.publish.publishing import ACKS, Acks, Publisher, Publishing
 from siltlog.ingest.publish.reply import publish_reply
-from siltlog.ingest.records import formats as body_formats
 from siltlog.ingest.records.body import fix_partition
+from siltlog.ingest.records.formats import PARAMETERS, BodyParser, checked_coding, checked_media
 
 _ACKS_LATER = ("object",)
 TIMEOUT_MS = 10_000
 TIMEOUT_MS_MAX = 60_000
 _QUERY = frozenset(("acks", "partition", "timeout_ms"))
-_QUERY_BY_MEDIA = {media: _QUERY | own for media, own in body_formats.PARAMETERS.items()}
+_QUERY_BY_MEDIA = {media: _QUERY | own for media, own in PARAMETERS.items()}
 
 
 class GivenHeader(msgspec.Struct, forbid_unknown_fields=True):
@@ -116,7 +116,7 @@ class Publish:
 
     def __init__(self, publishing: Publishing, bodies: BodyReader, request_bytes_max: int) -> None:
         self._publishing = publishing
-        self._parser = body_formats.BodyParser(request_bytes_max)
+        self._parser = BodyParser(request_bytes_max)
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,8 +178,8 @@ class Publish:
     )
     async def _publish(self, request: Request) -> JsonReply:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.scope["headers"]}
-        media = body_formats.checked_media(headers)
-        coding = body_formats.checked_coding(headers)
+        media = checked_media(headers)
+        coding = checked_coding(headers)
         query = Query(request, _QUERY_BY_MEDIA[media])
         asked = _acks(query)
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)

@@ -52,7 +52,7 @@ class ProducersHttp:
         if topic.system:
             raise problem("forbidden", f"the topic {topic.name} is the system's: it has no producers of users")
         epoch = await self._log.claim_producer(topic, producer_id)
-        await self._states.store_claims(topic)
+        await self._states.store_epochs(topic)
         # What an older epoch had sequenced before was made durable with the claim, and nothing of it comes after.
         return json_reply(_document(topic, producer_id, epoch))
 
@@ -87,7 +87,7 @@ class ProducersHttp:
 
 def _epoch(topic: TopicLog, producer_id: str) -> int:
     used = max(log.sequencer.epoch_of(producer_id) for log in topic.partitions)
-    return max(used, topic.producers.claims.epoch(producer_id))
+    return max(used, topic.producers.epochs.epoch(producer_id))
 
 
 def _document(topic: TopicLog, producer_id: str, epoch: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.admission import Unmade
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.producers import objects as producer_state
+from siltlog.ingest.producers import objects
 
 PARTITIONS_DEFAULT = 1
 EPOCH_OWN_BITS = 32
@@ -271,7 +271,7 @@ class Topics:
             self._log.topic_logs.remove(topic)
             topic.close("deleted", "it was deleted")
             try:
-                await asyncio.to_thread(producer_state.remove, self._log.store, name, topic.topic_id)
+                await asyncio.to_thread(objects.remove, self._log.store, name, topic.topic_id)
             except SiltlogError as error:
                 self._logger.warning("producer state of a deleted topic stays", topic=name, reason=error.detail)
         self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from siltlog.infra.store import disk_space as full_disk
+from siltlog.infra.store import disk_space
 
 MIB = 1024 * 1024
 BLOCK_BYTES = 4096
@@ -25,7 +25,7 @@ _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def out_of_space(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in full_disk.ERRNOS
+    return isinstance(error, OSError) and error.errno in disk_space.ERRNOS
 
 
 class _DirectFile:

@@ -228,13 +228,13 @@ class MemoryLog:
         if recounted and any(part.new is not None for part in checks):
             raise _recounted(topic)
         if by is not None and by.epoch > 0:
-            topic.producers.claims.use(by.producer_id, by.epoch, now_us)
+            topic.producers.epochs.use(by.producer_id, by.epoch, now_us)
         return [_appended(topic.partitions[part.partition], part, now_us) for part in checks]
 
     def claim(self, topic: MemoryTopic, producer_id: str) -> int:
         """The next epoch of a producer; older ones are fenced from now on."""
         used = max(log.sequencer.epoch_of(producer_id) for log in topic.partitions)
-        epoch = topic.producers.claims.claim(producer_id, used, self.clock.now_us())
+        epoch = topic.producers.epochs.claim(producer_id, used, self.clock.now_us())
         if epoch is None:
             raise problem("invalid_request", f"producer {producer_id} has no epoch left; go on under a new id")
         return epoch

@@ -246,10 +246,10 @@ def test_an_outage_makes_no_producer_and_no_key_older(tmp_path: Path) -> None:
                 assert log.append(topic, body("a", first_sequence=0), Producer("p", 0)).acks[0].duplicate
                 again = log.append(topic, body("b"), key).acks
                 assert [(a.first_offset, a.duplicate) for a in again] == [(first[0].first_offset, True)]
-                assert topic.producers.claims.epoch("silent") == 1
+                assert topic.producers.epochs.epoch("silent") == 1
                 topic.expire_producers(log.clock.now_us() + 2 * day * 1_000_000)
                 assert (len(topic.producers.keys), topic.partitions[0].sequencer.dump(9)) == (0, {})
-                assert topic.producers.claims.epoch("silent") == 0
+                assert topic.producers.epochs.epoch("silent") == 0
 
     asyncio.run(run())
 
@@ -313,13 +313,13 @@ def test_claims_are_beside_the_table_once_they_are_answered_and_survive_a_restar
             topic = await topics.create("t", 2, {})
             states = StateWriter(log.store, CLOCK, LOGGER, asyncio.to_thread)
             for _ in range(3):
-                assert await log.claim_producer(topic, "p") == topic.producers.claims.epoch("p")
-                await states.store_claims(topic)
+                assert await log.claim_producer(topic, "p") == topic.producers.epochs.epoch("p")
+                await states.store_epochs(topic)
             (info,) = log.store.list(f"topics/t/_state/{topic.topic_id}/claims/")
             assert msgspec.msgpack.decode(log.store.get(info.path))[1]["p"][0] == 3
 
         async with running_log(tmp_path, GatedDisk()) as (log, _):
-            assert log.topic("t").producers.claims.epoch("p") == 3
+            assert log.topic("t").producers.epochs.epoch("p") == 3
 
     asyncio.run(run())
 
@@ -338,11 +338,11 @@ def test_a_claim_is_answered_though_the_store_is_away(tmp_path: Path) -> None:
 
             states = StateWriter(log.store, CLOCK, LOGGER, in_thread)
             await log.claim_producer(topic, "p")
-            await states.store_claims(topic)
-            assert not topic.producers.claims_stored
+            await states.store_epochs(topic)
+            assert not topic.producers.epochs_stored
             fails = False
             await states.write(topic)
-            assert topic.producers.claims_stored
+            assert topic.producers.epochs_stored
             assert len(log.store.list(f"topics/t/_state/{topic.topic_id}/claims/")) == 1
 
     asyncio.run(run())

@@ -24,7 +24,7 @@ from siltlog.ingest.log.state import (
     recovered,
     shortened,
 )
-from siltlog.ingest.producers.epochs import Claim, ClaimState
+from siltlog.ingest.producers.epochs import EpochState, KnownEpoch
 from siltlog.ingest.producers.sequencer import ProducerState, SequencedBatch
 
 STATE = WalState(
@@ -66,7 +66,7 @@ def test_table_offsets_of_an_older_version_are_not_relied_on() -> None:
         Flushed("id", 8, {0: 5}),
         Deleted("id"),
         ProducerClaimed("id", "p", 3, 44),
-        Inherited("id", {3: STATE.topics["id"].partitions[3].producers}, ClaimState(4, {"p": Claim(1, 2)})),
+        Inherited("id", {3: STATE.topics["id"].partitions[3].producers}, EpochState(4, {"p": KnownEpoch(1, 2)})),
     ],
 )
 def test_events_are_told_apart(event: Event) -> None:
@@ -89,19 +89,19 @@ def test_claims_of_producers_and_what_was_inherited() -> None:
     found = state()
     for event in (ProducerClaimed("id", "p", 1, 5), ProducerClaimed("id", "q", 1, 6), ProducerClaimed("id", "p", 2, 7)):
         apply(found, event)
-    assert found.topics["id"].claims == ClaimState(0, {"q": Claim(1, 6, 1), "p": Claim(2, 7, 2)})
-    assert list(found.topics["id"].claims.claims) == ["q", "p"], "in order of use"
+    assert found.topics["id"].producer_epochs == EpochState(0, {"q": KnownEpoch(1, 6, 1), "p": KnownEpoch(2, 7, 2)})
+    assert list(found.topics["id"].producer_epochs.epochs) == ["q", "p"], "in order of use"
     known = {"r": ProducerState(1, 9, 44, [SequencedBatch(0, 9, 0)])}
-    apply(found, Inherited("id", {7: known}, ClaimState(9, {})))
+    apply(found, Inherited("id", {7: known}, EpochState(9, {})))
     topic = found.topics["id"]
-    assert (topic.partitions[7].producers, topic.claims) == (known, ClaimState(9, {}))
+    assert (topic.partitions[7].producers, topic.producer_epochs) == (known, EpochState(9, {}))
     apply(found, ProducerClaimed("unknown", "p", 1, 5))
 
 
 def test_a_state_of_before_there_were_claims_is_read() -> None:
     old = msgspec.msgpack.encode([{"id": ["t", 7, [1], "", {3: [10, 5, {"p": [1, 9, 44, [[0, 9, 0]]]}]}]}])
     topic = decode_state(old).topics["id"]
-    assert topic.claims == ClaimState()
+    assert topic.producer_epochs == EpochState()
     assert topic.partitions[3].producers == STATE.topics["id"].partitions[3].producers
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from siltlog.ingest.producers.epochs import EPOCH_MAX, Claims, ClaimState
+from siltlog.ingest.producers.epochs import EPOCH_MAX, EpochState, ProducerEpochs
 from siltlog.ingest.producers.sequencer import StateBytes
 
 PRODUCERS = st.sampled_from(["a", "b", "c"])
@@ -26,36 +26,36 @@ STEPS = st.lists(
 @given(STEPS)
 def test_no_epoch_is_claimed_twice(steps: list[tuple[object, ...]]) -> None:
     taken = StateBytes()
-    claims = Claims(taken)
+    epochs = ProducerEpochs(taken)
     given_out: dict[str, int] = {}
     for now, step in enumerate(steps):
         match step:
             case ("claim", str(producer)):
-                epoch = claims.claim(producer, 0, now)
+                epoch = epochs.claim(producer, 0, now)
                 assert epoch is not None and epoch > given_out.get(producer, 0)
-                assert claims.epoch(producer) == epoch
+                assert epochs.epoch(producer) == epoch
                 given_out[producer] = epoch
             case ("use", str(producer), int(above)):
-                before = claims.epoch(producer)
-                claims.use(producer, max(0, before + above - 1), now)
-                assert claims.epoch(producer) == max(before, before + above - 1)
+                before = epochs.epoch(producer)
+                epochs.use(producer, max(0, before + above - 1), now)
+                assert epochs.epoch(producer) == max(before, before + above - 1)
             case ("expire", int(age)):
-                claims.expire(now - age)
+                epochs.expire(now - age)
             case ("forget", int(count)):
-                before_count = len(claims)
-                assert claims.forget(count) == min(count, before_count)
+                before_count = len(epochs)
+                assert epochs.forget(count) == min(count, before_count)
             case ("restart",):
-                stored = msgspec.msgpack.decode(msgspec.msgpack.encode(claims.dump()), type=ClaimState)
-                again = Claims(taken := StateBytes())
+                stored = msgspec.msgpack.decode(msgspec.msgpack.encode(epochs.dump()), type=EpochState)
+                again = ProducerEpochs(taken := StateBytes())
                 again.load(stored)
                 assert again.dump() == stored
-                claims = again
-    claims.expire(len(steps) + 1)
-    assert (len(claims), taken.producers) == (0, 0)
+                epochs = again
+    epochs.expire(len(steps) + 1)
+    assert (len(epochs), taken.producers) == (0, 0)
 
 
 def test_of_two_stores_the_higher_epochs_hold() -> None:
-    one, two, both = Claims(StateBytes()), Claims(StateBytes()), Claims(StateBytes())
+    one, two, both = ProducerEpochs(StateBytes()), ProducerEpochs(StateBytes()), ProducerEpochs(StateBytes())
     for _ in range(3):
         one.claim("a", 0, 1)
     one.claim("b", 0, 1)
@@ -69,8 +69,8 @@ def test_of_two_stores_the_higher_epochs_hold() -> None:
 
 
 def test_who_used_up_every_epoch_is_told_and_takes_none_from_others() -> None:
-    claims = Claims(StateBytes())
-    claims.use("p", EPOCH_MAX, 0)
-    assert claims.claim("p", 0, 0) is None
-    claims.expire(1)
-    assert claims.claim("q", 0, 2) == 1
+    epochs = ProducerEpochs(StateBytes())
+    epochs.use("p", EPOCH_MAX, 0)
+    assert epochs.claim("p", 0, 0) is None
+    epochs.expire(1)
+    assert epochs.claim("q", 0, 2) == 1

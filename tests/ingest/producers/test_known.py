@@ -34,13 +34,13 @@ def test_too_many_lose_the_ones_unused_for_longest_wherever_they_are() -> None:
         producers.forget_oldest(sequencers)
 
 
-def test_claims_make_room_too() -> None:
+def test_epochs_make_room_too() -> None:
     producers, sequencers = topic(1)
     for number in range(20):
-        assert producers.claims.claim(f"p{number}", 0, number) == 1
+        assert producers.epochs.claim(f"p{number}", 0, number) == 1
     while producers.bytes.producers:
         producers.forget_oldest(sequencers)
-    assert (len(producers.claims), producers.forgotten_total) == (0, 20)
+    assert (len(producers.epochs), producers.forgotten_total) == (0, 20)
 
 
 def test_each_expires_by_its_own_setting() -> None:
@@ -50,15 +50,15 @@ def test_each_expires_by_its_own_setting() -> None:
     publish(sequencers[keyed.keyless_partition], keyed.producer_id, 0)
     producers.keys.remember(keyed.producer_id, 0)
     publish(sequencers[1], "p", 0)
-    producers.claims.claim("p", 0, 0)
+    producers.epochs.claim("p", 0, 0)
     producers.expire(sequencers, CONFIG, 5_000)
-    assert (len(producers.keys), len(producers.claims), len(sequencers[1].producers)) == (1, 1, 1)
+    assert (len(producers.keys), len(producers.epochs), len(sequencers[1].producers)) == (1, 1, 1)
     assert producers.find_key(key, 9, sequencers, CONFIG, 5_000) == keyed
     producers.expire(sequencers, CONFIG, 5_001)
-    assert (len(producers.keys), len(producers.claims), len(sequencers[1].producers)) == (0, 1, 1)
+    assert (len(producers.keys), len(producers.epochs), len(sequencers[1].producers)) == (0, 1, 1)
     assert not any(sequencer.keys for sequencer in sequencers)
     producers.expire(sequencers, CONFIG, 10_001)
-    assert (len(producers.claims), len(sequencers[1].producers), producers.bytes.keys) == (0, 0, 0)
+    assert (len(producers.epochs), len(sequencers[1].producers), producers.bytes.keys) == (0, 0, 0)
     assert (producers.forgotten_total, producers.bytes.producers) == (3, 0)
 
 
@@ -79,4 +79,4 @@ def test_what_was_loaded_is_found_and_fences() -> None:
     publish(sequencers[1], "p", 7, epoch=4)
     producers.loaded(sequencers, 8)
     assert producers.find_key(idempotency_key("k", b"1"), 5, sequencers, CONFIG, 8) == keyed
-    assert producers.claims.epoch("p") == 4, "an epoch that was used counts as claimed"
+    assert producers.epochs.epoch("p") == 4, "an epoch that was used counts as claimed"

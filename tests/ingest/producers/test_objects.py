@@ -18,8 +18,8 @@ from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.opening.opening import _inherited
-from siltlog.ingest.producers import objects as producer_state
-from siltlog.ingest.producers.epochs import Claims
+from siltlog.ingest.producers import objects
+from siltlog.ingest.producers.epochs import ProducerEpochs
 from siltlog.ingest.producers.sequencer import APPEND, ProducerBatch, Sequencer, StateBytes
 from siltlog.ingest.wal import Wal
 
@@ -61,8 +61,8 @@ def save(
     sequencer: Sequencer,
     former: dict[int, list[str]] | None = None,
 ) -> dict[int, list[str]]:
-    state = producer_state.StateObject(0, offset, sequencer.dump(offset))
-    return producer_state.write(store, table.topic, table.snapshot.topic_id, [state], former or {})
+    state = objects.StateObject(0, offset, sequencer.dump(offset))
+    return objects.write(store, table.topic, table.snapshot.topic_id, [state], former or {})
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -91,7 +91,7 @@ def test_a_successor_knows_what_the_table_holds(tmp_path: Path, steps: list[tupl
         if then == "save":
             offset = table.snapshot.offsets[0]
             save(store, table, offset, sequencer)
-    found = producer_state.read(store, table.topic, table.snapshot, 0)
+    found = objects.read(store, table.topic, table.snapshot, 0)
     assert {name: (state.epoch, state.last_sequence) for name, state in found.items()} == {
         name: (state.epoch, state.last_sequence) for name, state in below.producers.items()
     }
@@ -119,24 +119,24 @@ def test_who_sent_old_records_is_not_forgotten_by_a_successor(tmp_path: Path) ->
     assert topic.partitions[0].sequencer.next_sequence("p") == 3
 
 
-def test_claims_are_merged_whoever_wrote_them(tmp_path: Path) -> None:
+def test_epochs_are_merged_whoever_wrote_them(tmp_path: Path) -> None:
     store = open_store(tmp_path.as_uri())
-    claims = Claims(StateBytes())
-    assert producer_state.read_claims(store, "t", "id") == claims.dump()
+    epochs = ProducerEpochs(StateBytes())
+    assert objects.read_epochs(store, "t", "id") == epochs.dump()
 
     def write(epoch: int) -> None:
-        producer_state.write_claims(store, "t", "id", epoch, producer_state.encode_claims(claims.dump()))
+        objects.write_epochs(store, "t", "id", epoch, objects.encode_epochs(epochs.dump()))
 
-    claims.claim("p", 0, 1)
+    epochs.claim("p", 0, 1)
     write(5)
-    claims.claim("p", 0, 2)
+    epochs.claim("p", 0, 2)
     write(7)
     assert len(store.list("topics/t/_state/id/claims/")) == 1
-    claims.claim("q", 0, 3)
+    epochs.claim("q", 0, 3)
     # A forerunner that does not know yet that it is one.
     write(6)
-    found = Claims(StateBytes())
-    found.load(producer_state.read_claims(store, "t", "id"))
+    found = ProducerEpochs(StateBytes())
+    found.load(objects.read_epochs(store, "t", "id"))
     assert (found.epoch("p"), found.epoch("q")) == (2, 1)
 
 
@@ -155,7 +155,7 @@ def test_older_objects_go_and_those_above_the_table_are_not_believed(tmp_path: P
     folder = f"{names.topic_path(table.topic)}/{names.STATE_FOLDER}/{table.snapshot.topic_id}/0"
     assert [info.path for info in store.list(folder + "/")] == left[0]
     assert len(left[0]) == OBJECTS_KEPT
-    stranger = producer_state.StateObject(0, 9, {"stranger": sequencer.producers["p"]})
-    producer_state.write(store, table.topic, table.snapshot.topic_id, [stranger], {})
-    found = producer_state.read(store, table.topic, table.snapshot, 0)
+    stranger = objects.StateObject(0, 9, {"stranger": sequencer.producers["p"]})
+    objects.write(store, table.topic, table.snapshot.topic_id, [stranger], {})
+    found = objects.read(store, table.topic, table.snapshot, 0)
     assert {name: state.last_sequence for name, state in found.items()} == {"p": 3}

@@ -184,16 +184,16 @@ def publication_of(
 ) -> "Iterator[Publication]":
     """`begun`: the server was there before, so it is waited for from the beginning. `stored`: the records come from a
     log, whose times are what they are."""
-    from siltlog.infra.client import resumable as files
+    from siltlog.infra.client import resumable
     from siltlog.infra.client.arrow_body import compression_for
     from siltlog.infra.client.core import Endpoints
     from siltlog.infra.client.transport import Caller, HttpTransport
 
     # No server: say so now, rather than when the time for retries is over.
-    with session.admin(files.RETRY_MS if begun else RETRY_MS) as admin:
+    with session.admin(resumable.RETRY_MS if begun else RETRY_MS) as admin:
         limits = admin.cluster()["limits"]
     endpoints = Endpoints(session.url)
-    options = files.Options(
+    options = resumable.Options(
         acks,
         compression_for(endpoints, "auto"),
         request_bytes=int(limits["request_bytes"] * 0.9),
@@ -201,8 +201,11 @@ def publication_of(
         stored=stored,
     )
     with closing(HttpTransport()) as transport:
-        yield files.Publication(
-            Caller(endpoints, transport, SystemClock(), retry_timeout_ms=files.RETRY_MS), topic, options, producer_id
+        yield resumable.Publication(
+            Caller(endpoints, transport, SystemClock(), retry_timeout_ms=resumable.RETRY_MS),
+            topic,
+            options,
+            producer_id,
         )
 
 
