@@ -4,38 +4,27 @@ A name that is no plain identifier goes in backquotes; any other is also found a
 the version that the table had when it was made, hides the rows below the log start, and is gone after the query.
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from siltlog.infra.clock import Clock, SystemClock
-from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.errors import problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.s3_denied import missing_permission
 from siltlog.infra.store.store import ObjectStore
-from siltlog.infra.table.table import TopicTable, topic_names
+from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.spark.session import is_denied, reason_of, spark_errors, spark_session
-from siltlog.pipelines.topics import select_of, store_of, unknown_topic
+from siltlog.pipelines.sql.result import DATABASE, PLAIN, QueryResult, live_topics, unknown_table
+from siltlog.pipelines.topics import select_of, store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DATABASE = "silt"
 _UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PLAIN = re.compile(r"\w+", re.ASCII)
 _READING_COMMANDS = ("Describe", "Explain")
-
-
-@dataclass(frozen=True, slots=True)
-class QueryResult:
-    """`rows` are tuples in the order of `columns`, fetched as they are asked for; times are in UTC."""
-
-    columns: list[str]
-    rows: Iterator[tuple[Any, ...]]
 
 
 @contextmanager
@@ -113,37 +102,25 @@ def _check_reads_only(spark: "SparkSession", sql: str) -> None:
 
 def _make_view(spark: "SparkSession", store: ObjectStore, quoted: str, clock: Clock) -> None:
     parts = [part.replace("``", "`") for part in quoted.strip("`").split("`.`")]
-    known = _live_topics(store)
+    known = live_topics(store)
     whole = ".".join(parts)
     if len(parts) == 2 and parts[0].lower() == DATABASE and parts[1].lower() in known:
         topic = known[parts[1].lower()]
     elif whole.lower() in known and len(parts) <= 2:
         topic = known[whole.lower()]
     else:
-        raise _unknown(store, whole, list(known.values()))
+        raise unknown_table(store, whole, list(known.values()))
     snapshot = TopicTable.open(store, topic, clock).snapshot
     if snapshot.deleted:
-        raise _unknown(store, whole, [name for name in known.values() if name != topic])
+        raise unknown_table(store, whole, [name for name in known.values() if name != topic])
     kind = "TEMPORARY VIEW"
     if len(parts) == 2:
-        if not all(_PLAIN.fullmatch(part) for part in parts):
+        if not all(PLAIN.fullmatch(part) for part in parts):
             raise problem("invalid_request", f"write the topic as `{topic}`: in backquotes, nothing before it")
         kind = "VIEW"
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {parts[0]}")
     with translated():
         spark.sql(f"CREATE OR REPLACE {kind} {quoted} AS {select_of(store, topic, snapshot)}")
-
-
-def _live_topics(store: ObjectStore) -> dict[str, str]:
-    """Lists topics by their lower-case names: SQL does not tell case, and no two topics differ by it alone."""
-    return {name.lower(): name for name in topic_names(store)}
-
-
-def _unknown(store: ObjectStore, name: str, known: Sequence[str]) -> SiltlogError:
-    error = unknown_topic(store, name, known)
-    if not all(_PLAIN.fullmatch(topic) for topic in known):
-        error = problem("unknown_topic", f"{error.detail}; a name with '-' or '.' goes in backquotes", topic=name)
-    return error
 
 
 def _result(frame: "DataFrame") -> QueryResult:

@@ -85,7 +85,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "jobs": ("commands.jobs.jobs:jobs", "Show when jobs run next, and what their last runs did."),
     "query": (
         "commands.jobs.pipelines:query",
-        "Run Spark SQL over the topics: each is a table of its name, as its last commit left it.",
+        "Run SQL over the topics: each is a table of its name, as its last commit left it.",
     ),
     "config": (
         "commands.node.config:config",

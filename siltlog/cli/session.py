@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 OutputFormat = Literal["table", "json", "value"]
-Extra = Literal["server", "spark", "demo"]
+Extra = Literal["server", "sql", "spark", "demo"]
 FORMATS: tuple[OutputFormat, ...] = ("table", "json", "value")
 EXIT_FAILED = 1
 EXIT_MISUSED = 2

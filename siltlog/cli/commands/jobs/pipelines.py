@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 TABLE_ROWS_MAX = 10_000
 HOUR_MS = 3_600_000
+ENGINES = {"duckdb": "duckdb", "spark": "pyspark"}
+"""What answers a query -> its package; the first that is installed is the default."""
 
 
 def location_options(command: F) -> F:
@@ -145,19 +148,28 @@ def vacuum(
 
 @click.command("query", epilog='Example:  silt query "select string(key), count(*) from events group by 1"')
 @click.argument("sql")
+@click.option("--engine", type=click.Choice(tuple(ENGINES)), help="Default: duckdb where it is installed, else spark.")
 @place_options
 @pass_session
-def query(session: Session, sql: str, root: str | None, data_dir: Path | None) -> None:
-    """Run Spark SQL over the topics: each is a table of its name, as its last commit left it.
+def query(session: Session, sql: str, engine: str | None, root: str | None, data_dir: Path | None) -> None:
+    """Run SQL over the topics: each is a table of its name, as its last commit left it.
 
-    The columns are partition, offset, timestamp, key, value (both binary: string(value) is their text) and headers.
+    DuckDB answers at once, and takes its own SQL; Spark takes half a minute to start, and Spark SQL. The columns are
+    partition, offset, timestamp, key, value (both binary: string(value) is their text) and headers.
     """
-    settings = place_settings(root, data_dir, "spark")
-    with needs("spark", "silt query"), ExitStack() as stack:
-        from siltlog.pipelines.spark.query import query as run_query
-
-        with waiting("starting Spark"):
+    if engine is None:
+        there = [name for name, package in ENGINES.items() if find_spec(package) is not None]
+        engine = next(iter(there), "duckdb")
+    extra: Extra = "spark" if engine == "spark" else "sql"
+    settings = place_settings(root, data_dir, extra)
+    with needs(extra, "silt query"), ExitStack() as stack:
+        if engine == "spark":
+            from siltlog.pipelines.spark.query import query as run_query
+        else:
+            from siltlog.pipelines.sql.query import query as run_query
+        with waiting("starting Spark" if engine == "spark" else "asking DuckDB"):
             result = stack.enter_context(run_query(settings, sql))
+        session.output.note("answered by Spark" if engine == "spark" else "answered by DuckDB")
         if session.format == "table":
             _print_rows(session, result.columns, result.rows)
             return

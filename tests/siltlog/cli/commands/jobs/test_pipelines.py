@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
-from siltlog.cli.commands.jobs.pipelines import jsonable
+from siltlog.cli.commands.jobs import pipelines
+from siltlog.cli.commands.jobs.pipelines import ENGINES, jsonable
 from siltlog.cli.main import run
 from siltlog.infra import names
 from siltlog.infra.client.admin import Admin
@@ -111,7 +112,7 @@ def test_without_java_one_line_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    assert run(["query", "select 1", "--data-dir", str(data_dir)]) == 1
+    assert run(["query", "--engine", "spark", "select 1", "--data-dir", str(data_dir)]) == 1
     said = capsys.readouterr().err
     assert "Spark needs Java 17 or newer" in said
     assert said.count("\n") == 1
@@ -129,22 +130,38 @@ def spark(data_dir: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("spark")
 def test_compact_and_query(data_dir: Path, capsys: Capture) -> None:
     sql = "select string(key) as key, count(*) as n, max(timestamp) > '2020-01-01' as new, first(headers) as h, value "
-    sql += "from events where get_json_object(string(value), '$.n') < 4 group by key, value order by value"
+    sql += "from events where cast(get_json_object(string(value), '$.n') as int) < 4 group by key, value order by value"
     place = ["--data-dir", str(data_dir)]
     [compacted] = document(["compact", "--topic", "events"], data_dir, capsys)["compacted"]
     assert (compacted["files_before"], compacted["files_after"], compacted["error"]) == (FLUSHES, 1, None)
-    assert run(["query", sql, *place, "--output", "json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert rows == [
-        {"key": f"k{n % 2}", "n": 1, "new": True, "h": None, "value": json.dumps({"n": n}).replace(" ", "")}
-        for n in range(4)
-    ]
-    assert run(["query", "select partition, count(*) as n from events group by 1", *place]) == 0
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["partition", "n"], ["0", str(FLUSHES)]]
-    assert run(["query", "select no_such_column from events", *place]) == 1
-    assert "no_such_column" in capsys.readouterr().err
-    assert run(["query", "drop table events", *place]) == 1
-    assert "queries only read" in capsys.readouterr().err
+    for engine in ENGINES:
+        query = ["query", "--engine", engine]
+        assert run([*query, sql, *place, "--output", "json"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert rows == [
+            {"key": f"k{n % 2}", "n": 1, "new": True, "h": None, "value": json.dumps({"n": n}).replace(" ", "")}
+            for n in range(4)
+        ]
+        assert run([*query, "select partition, count(*) as n from events group by 1", *place]) == 0
+        printed = capsys.readouterr()
+        assert [line.split() for line in printed.out.splitlines()] == [["partition", "n"], ["0", str(FLUSHES)]]
+        assert f"answered by {engine}" in printed.err.lower()
+        assert run([*query, "select no_such_column from events", *place]) == 1
+        assert "no_such_column" in capsys.readouterr().err
+        assert run([*query, "drop table events", *place]) == 1
+        assert "queries only read" in capsys.readouterr().err
+
+
+def test_what_is_installed_answers(data_dir: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ["--data-dir", str(data_dir)]
+    assert run(["query", "select count(*) as n from events", *place, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"n": FLUSHES}
+    monkeypatch.setattr(pipelines, "find_spec", lambda name: None if name == "duckdb" else name)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    assert run(["query", "select 1", *place]) == 1
+    assert "Spark needs Java" in capsys.readouterr().err
 
 
 @pytest.mark.spark
@@ -157,7 +174,17 @@ def test_compact_and_query(data_dir: Path, capsys: Capture) -> None:
 def test_an_interrupt_while_spark_starts_leaves_no_jvm(
     data_dir: Path, tmp_path: Path, processes_in: Callable[[Path], list[str]], module: str, number: signal.Signals
 ) -> None:
-    command = [sys.executable, "-m", *module.split(), "query", "select 1", "--data-dir", str(data_dir)]
+    command = [
+        sys.executable,
+        "-m",
+        *module.split(),
+        "query",
+        "--engine",
+        "spark",
+        "select 1",
+        "--data-dir",
+        str(data_dir),
+    ]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as query:
         assert query.stderr is not None
         while query.poll() is None and not any("SparkSubmit" in line for line in processes_in(tmp_path)):
