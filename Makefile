@@ -23,11 +23,11 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test check bench twins clean lock java
+.PHONY: help setup demo notebook test test-chaos check bench twins clean lock java
 .SUFFIXES:
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1 GB), and fetch Spark's jars
 	@if $(JAVA_CHECK); then $(MAKE) --no-print-directory -s $(JARS); \
@@ -43,6 +43,11 @@ notebook: java $(JARS) ## Run the demo's tour again and store its pictures in no
 # Where the environment forbids bytecode, each of the hundreds of servers would compile all it imports.
 test: java $(JARS) ## Run every test, three files at a time (ARGS="-k wal" for some)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-chaos: CHAOS ?= 500
+test-chaos: java $(JARS) ## Run what has chance in it with thousands of seeds, for hours (CHAOS=10 for fewer)
+	@CHAOS=$(CHAOS) env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 -m chaos \
+		--timeout 7200 -o faulthandler_timeout=7300 $(ARGS)
 
 check: $(PACKAGES) ## Check format, lint and types
 	@echo "Format";  $(BIN)/ruff format --check --quiet .

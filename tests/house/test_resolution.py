@@ -8,16 +8,19 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from chaos import only_with_chaos
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 
 TOP = Path(__file__).parents[2]
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = tuple(PROJECT["optional-dependencies"])
 PIPS = ("pip==23.2.1", "pip")
 """What Python 3.11 brings, which gives up where newer ones go on, and the newest there is."""
+DAILY = {*((PIPS[0], extra) for extra in ("async", "server", "notebook")), (PIPS[1], "notebook")}
+"""`notebook` asks for all that `server`, `spark` and `demo` ask for, so that what is found for it fits them too."""
 PATIENCE_SECONDS = 250
 """A pip that goes back over hundreds of versions ends neither well nor soon."""
 
@@ -60,8 +63,10 @@ def pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-@pytest.mark.parametrize("by", PIPS)
-@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize(
+    ("by", "extra"),
+    [pytest.param(by, extra, marks=() if (by, extra) in DAILY else only_with_chaos) for extra in EXTRAS for by in PIPS],
+)
 def test_every_extra_can_be_installed(
     by: str, extra: str, wheel: Path, pythons: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import seeds
 from fake_log import FakeLog, FakeTopic
 from groups_rig import Rig, rig, run
 
@@ -129,7 +130,8 @@ class Giver:
 
 
 @pytest.mark.rule("D4", "D5")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(4))
 def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
     valkey_url: str, tmp_path: Path, seed: int
 ) -> None:
@@ -164,7 +166,8 @@ def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
         row_groups.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(4))
 def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -5,11 +5,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from chaos import CHAOS
 from groups_rig import FakeLog, Rig, rig
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
-from pytest import MonkeyPatch, fixture
+from pytest import MonkeyPatch, fixture, mark
 
 from siltlog.consumers.groups.messages import (
     CommitRequest,
@@ -204,6 +205,9 @@ class Life(RuleBasedStateMachine):
             self.loop.close()
 
 
+pytestmark = mark.chaos
+
+
 @fixture(autouse=True)
 def _url(valkey_url: str, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(Life, "url", valkey_url)
@@ -211,5 +215,5 @@ def _url(valkey_url: str, monkeypatch: MonkeyPatch) -> None:
 
 TestLife = Life.TestCase
 TestLife.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=30 * CHAOS, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

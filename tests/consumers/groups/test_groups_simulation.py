@@ -1,16 +1,14 @@
 """Groups under a network that loses, repeats and delays, members that crash and stall, servers that are killed, a Redis
 that is away for moments."""
 
-import os
-
 import pytest
+from chaos import seeds
 from groups_rig import run
 from groups_simulation import World
 
-SEEDS = range(int(os.environ.get("SIMULATION_SEEDS", "4")))
 
-
-@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed-{seed}")
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(4), ids=lambda seed: f"seed-{seed}")
 def test_lives_of_a_group(valkey_url: str, seed: int) -> None:
     async def scenario() -> None:
         world = World(valkey_url, seed)

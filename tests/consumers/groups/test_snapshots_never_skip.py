@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from chaos import seeds
 from fake_log import FakeLog
 from groups_rig import refusal, run
 from offsets_rig import Server, log_with, server
@@ -15,7 +16,6 @@ from siltlog.infra.errors import SiltlogError
 PARTITIONS = 3
 RECORDS = 1_000
 STEPS = 60
-SEEDS = 12
 
 
 class History:
@@ -140,6 +140,7 @@ async def history(url: str, log: FakeLog, seed: int) -> None:
 
 
 @pytest.mark.rule("O1", "O2", "O4")
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(12))
 def test_nothing_is_skipped(valkey_url: str, tmp_path: Path, seed: int) -> None:
     run(history(valkey_url, log_with(tmp_path, RECORDS, t=PARTITIONS), seed))

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from chaos import CHAOS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -483,7 +484,8 @@ DRIVERS = ["take_step"] * 6 + ["take_heartbeat", "hear"] * 3 + ["serve_flight", 
 
 
 @pytest.mark.rule("M1", "M2")
-@settings(max_examples=60)
+@pytest.mark.chaos
+@settings(max_examples=60 * CHAOS)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_no_record_is_skipped_or_handed_out_twice_and_nothing_is_committed_undone(
     seed: int, partitions: int, members: int
@@ -496,7 +498,8 @@ def test_no_record_is_skipped_or_handed_out_twice_and_nothing_is_committed_undon
 
 
 @pytest.mark.rule("M2")
-@settings(max_examples=60)
+@pytest.mark.chaos
+@settings(max_examples=60 * CHAOS)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3))
 def test_also_when_members_are_thrown_out_seek_and_retention_passes_them(
     seed: int, partitions: int, members: int

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from chaos import seeds
 from fake_log import FakeLog
 from fake_world import World
 
@@ -33,8 +34,9 @@ class PausingRowGroups(RowGroups):
         return group
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("isolation", ["wal", "table"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_no_offset_is_skipped_or_given_twice(tmp_path: Path, seed: int, isolation: Isolation) -> None:
     log = FakeLog(LocalStore(str(tmp_path)))
     topic = log.create("flights")

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from chaos import seeds
 from simulated_disk import SimulatedDisk, io_error
 
 from siltlog.infra.clock import SystemClock
@@ -12,7 +13,6 @@ from siltlog.ingest.wal import Frame, FrameKind, Recovery, Wal
 
 TOPIC = b"crash-test-topic"
 SEGMENT_BYTES = 16 * 1024
-SEEDS = range(16)
 
 
 def payload(offset: int) -> bytes:
@@ -128,7 +128,8 @@ def promised(disk: SimulatedDisk, events: int) -> range:
     return range(max(tables, default=0), max(acked, default=0))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(16))
 def test_acknowledged_frames_survive_any_crash(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     disk = SimulatedDisk(tmp_path / "0")

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from chaos import CHAOS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from placed_records import keys_of, placed
@@ -507,7 +508,8 @@ def test_without(whole: tuple[int, int], holes: list[tuple[int, int]]) -> None:
     assert left == [offset for offset in range(*whole) if offset not in removed]
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.chaos
+@settings(max_examples=12 * CHAOS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000))
 def test_a_topic_of_any_history_is_clean(place: Place, seed: int) -> None:
     """Appends, jumps, growth and log starts that move, in any order."""

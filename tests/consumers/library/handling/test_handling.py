@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
+from chaos import seeds
 
 from siltlog.consumers.library.handling.handling import Handling
 from siltlog.consumers.library.handling.partition_lane import PartitionLane, work
@@ -298,7 +299,8 @@ seen: Counter[Place] = Counter()
 
 
 @pytest.mark.rule("D1", "D2", "D8")
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(40))
 def test_every_record_is_handled_or_given_up_alone(seed: int) -> None:
     rng = random.Random(seed)
     seen.clear()

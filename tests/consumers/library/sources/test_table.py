@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 import pyarrow as pa
 import pytest
+from chaos import seeds
 from fake_log import FakeLog, FakePartition
 from fake_world import World
 from s3_server import S3Server
@@ -125,7 +126,8 @@ def check_rows(rows: pa.Table) -> list[int]:
     return numbers
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(8))
 def test_no_offset_is_skipped_or_given_twice(rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_source, "LIST_FILES_MAX", [2, 5, 256][seed % 3])
     dice = random.Random(seed)
