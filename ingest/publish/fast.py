@@ -34,6 +34,8 @@ from siltlog.ingest.records.json import parse_json
 
 PATH_START, PATH_END = b"/v1/topics/", b"/records"
 MEDIA = (names.MEDIA_JSON, names.MEDIA_BYTES, names.MEDIA_ARROW)
+WHOLE_BYTES_MAX = 256 * 1024
+"""More is not read at once, and so never comes whole."""
 INFLATED_BYTES_MAX = 256 * 1024
 LOOK_SECONDS = 0.25
 TIMEOUT_MS_MIN = 1_000
@@ -94,7 +96,7 @@ class FastPublishes:
             elif name == b"content-type" and media is None and value in _MEDIA:
                 media = _MEDIA[value]
             elif name == b"content-length":
-                if len(value) > 5 or int(value) > SMALL_BYTES:
+                if len(value) > 6 or int(value) > WHOLE_BYTES_MAX:
                     return None
             elif name in _PRODUCER_HEADERS and _PRODUCER_HEADERS[name] not in producer:
                 producer[_PRODUCER_HEADERS[name]] = value.decode("latin-1")
@@ -241,6 +243,9 @@ class Exchange:
         except Exception as error:
             self._refuse_once_told(error)
             return
+        if len(content) > SMALL_BYTES:
+            # From here on the log counts what it keeps of it; of a small one that is not worth a call.
+            self._held.release()
         self._published.appended.durable.add_done_callback(self._durable)
 
     def _durable(self, future: asyncio.Future[None]) -> None:

@@ -129,7 +129,10 @@ class Publishing:
     def append_now(self, topic: TopicLog, body: Body, by: Publisher, acks: Acks | None) -> Published:
         """Appends to a topic that is there and not paused. Raises SiltlogError; then nothing was appended."""
         level = acks or _own_acks(topic, by)
-        return Published(topic, body, by, level, self._log.append(topic, body, by.who, by.partition_count))
+        appended = self._log.append(topic, body, by.who, by.partition_count)
+        # Its values would keep all that was read until the answer; the log has its own copy.
+        body.plain = None
+        return Published(topic, body, by, level, appended)
 
     async def acknowledged(self, published: Published, timeout_ms: int) -> Published:
         """The second half of `publish`. Raises OutcomeUnknown `ack_timeout` with the acks that was reached."""

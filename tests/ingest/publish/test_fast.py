@@ -15,7 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
-from siltlog.infra.http.memory import InFlight
+from siltlog.infra.http.memory import SMALL_BYTES, InFlight
 from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, Exchange, FastPublishes
 
 LONG_WAY = "X-Anything: else\n"
@@ -57,10 +57,21 @@ def without_chance(reply: bytes) -> tuple[str, list[str], Any]:
     return status, kept, document
 
 
+def many(last: bytes) -> bytes:
+    """A body of 100 KB."""
+    records = [b'{"key":"k%d","value":{"n":%d,"x":"%s"}}' % (n % 7, n, b"x" * 170) for n in range(500)]
+    return b'{"records":[' + b",".join([*records, last]) + b"]}"
+
+
 @pytest.mark.parametrize(
     ("media", "body"),
     [
         (names.MEDIA_JSON, RECORD),
+        (names.MEDIA_JSON, many(b'{"key":"k","value":1}')),
+        (names.MEDIA_JSON, many(b'{"key":"k","value":"a"}')),
+        (names.MEDIA_JSON, many(b'{"key":"k","value":}')),
+        (names.MEDIA_JSON, many(b'{"key":"k","value":null}')),
+        (names.MEDIA_JSON, many(b'{"key":"k","value":"%s"}' % (b"x" * 2_000))),
         (names.MEDIA_JSON, b'{"records":[{"value":"a","partition":1},{"value":"b","partition":0}]}'),
         (names.MEDIA_BYTES, b"\x00\xff"),
         (names.MEDIA_BYTES, b""),
@@ -261,6 +272,25 @@ class FakeDoor:
         return error
 
     next_request_id = staticmethod(lambda: "id")
+
+
+@pytest.mark.parametrize(("nbytes", "counted"), [(SMALL_BYTES, SMALL_BYTES), (SMALL_BYTES + 1, 0)])
+def test_what_was_appended_is_counted_by_the_log_where_it_is_large(nbytes: int, counted: int) -> None:
+    async def run() -> None:
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publishes(FastPublishes):
+            def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
+                assert in_flight.used_bytes == nbytes
+                return SimpleNamespace(appended=SimpleNamespace(durable=durable))
+
+        in_flight = InFlight(4 * SMALL_BYTES, SystemClock())
+        publishes = Publishes(FakePublishing(), FakeDoor(), in_flight, Draining(), 1_000)  # type: ignore[arg-type]
+        asked = Asked(1_000, "")
+        Exchange(publishes, FakeConnection(), None, names.MEDIA_JSON, {}, asked).begin(b"x" * nbytes)  # type: ignore[arg-type]
+        assert in_flight.used_bytes == counted
+
+    asyncio.run(run())
 
 
 def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
