@@ -1,15 +1,20 @@
 """Whether files hold the records that their commit says: asked before every commit."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from siltlog.infra.arrow.latest import is_latest
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_data_file
+
+CHECKS_AT_ONCE = 2
+"""Files whose keys are in memory at the same time."""
 
 
 def check_cover(files: Sequence[DataFile], bounds: Mapping[int, tuple[int, int]]) -> None:
@@ -63,24 +68,29 @@ def check_kept(store: ObjectStore, topic: str, outputs: Sequence[DataFile], kept
 
     Raises CorruptData unless each partition has exactly what `kept` says, in the order of offsets.
     """
+    unique_below = {partition: wanted.unique_below for partition, wanted in kept.items()}
     found = {partition: wanted._replace(rows=0, total=0, keyless=0) for partition, wanted in kept.items()}
-    for file in outputs:
-        records = read_data_file(store, topic, file, columns=["offset", "key"])
-        offsets, keys = records.column("offset").to_numpy(), records.column("key")
-        if len(offsets) != file.rows or np.any(np.diff(offsets) <= 0):
-            raise _changed(topic, file.partition, f"{file.path} has {len(offsets)} rows, or not in their order")
-        before = found[file.partition]
-        below = keys.slice(0, int(np.searchsorted(offsets, before.unique_below)))
-        if pc.count_distinct(below).as_py() + below.null_count != len(below):
-            raise _changed(topic, file.partition, f"{file.path} has several records of a key")
-        found[file.partition] = before._replace(
-            rows=before.rows + len(offsets),
-            total=before.total + _sum(offsets),
-            keyless=before.keyless + keys.null_count,
-        )
+    with ThreadPoolExecutor(CHECKS_AT_ONCE) as pool:
+        each = pool.map(lambda file: _kept_of(store, topic, file, unique_below[file.partition]), outputs)
+        for file, (rows, total, keyless, _) in zip(outputs, each, strict=True):
+            before = found[file.partition]
+            found[file.partition] = before._replace(
+                rows=before.rows + rows, total=before.total + total, keyless=before.keyless + keyless
+            )
     for partition, wanted in kept.items():
         if found[partition] != wanted:
             raise _changed(topic, partition, f"{wanted} are to stay, {found[partition]} were written")
+
+
+def _kept_of(store: ObjectStore, topic: str, file: DataFile, unique_below: int) -> Kept:
+    records = read_data_file(store, topic, file, columns=["offset", "key"])
+    offsets, keys = records.column("offset").to_numpy(), records.column("key")
+    if len(offsets) != file.rows or np.any(np.diff(offsets) <= 0):
+        raise _changed(topic, file.partition, f"{file.path} has {len(offsets)} rows, or not in their order")
+    below = keys.slice(0, int(np.searchsorted(offsets, unique_below)))
+    if not is_latest(below.chunks).all():
+        raise _changed(topic, file.partition, f"{file.path} has several records of a key")
+    return Kept(len(offsets), _sum(offsets), keys.null_count, unique_below)
 
 
 def _changed(topic: str, partition: int, reason: str) -> SiltlogError:

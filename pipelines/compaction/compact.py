@@ -1,5 +1,5 @@
 """`silt compact`: small neighbouring files of a partition become one, and no reader notices; then, where the topic's
-cleanup.policy says so, records that later ones with their keys supersede go (`key_compaction.py`).
+cleanup.policy says so, records that later ones with their keys supersede go (`keys.py`).
 
 Killed at any point and run again, the result is the same.
 """

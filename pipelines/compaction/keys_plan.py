@@ -38,6 +38,12 @@ CHUNK_WORDS_MAX = 4 * 1024 * 1024
 """Words of the map of records that stay, sent by one query to every executor: 16 bytes for 64 neighbouring offsets."""
 
 
+SEARCH_BYTES_MAX = 512 * MIB
+"""Memory to find the last of each key of one partition in: of 5,000,000 records with keys of 25 bytes."""
+SEARCH_ROW_BYTES = 48
+"""For each record, beside its key, which is there twice while keys are compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRange:
     """The part of one partition that is looked through: offsets from `start` to below `end`."""
@@ -73,6 +79,11 @@ class KeptFile(NamedTuple):
 
 def compacts_keys(config: TopicConfig) -> bool:
     return "compact" in str(config["cleanup.policy"]).split(",")
+
+
+def fits_in_memory(rows: int, key_bytes: int) -> bool:
+    """Whether the last of each key among `rows` records, whose keys take `key_bytes`, is found in memory."""
+    return rows * SEARCH_ROW_BYTES + 2 * key_bytes <= SEARCH_BYTES_MAX
 
 
 def first_too_young(snapshot: TableSnapshot, config: TopicConfig, now_ms: int) -> dict[int, DataFile]:

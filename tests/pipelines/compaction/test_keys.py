@@ -27,6 +27,14 @@ from siltlog.pipelines.topics import spark_uri
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture(params=["in memory", "by Spark"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the last record of each key is found."""
+    if request.param == "by Spark":
+        monkeypatch.setattr(key_compaction_plan, "SEARCH_BYTES_MAX", 0)
+
+
+@pytest.mark.usefixtures("both_ways")
 def test_the_last_of_each_key_stays_as_it_was(spark: Any, store: ObjectStore) -> None:
     topic = Prices(store, partitions=3)
     chooser = random.Random(5)
@@ -94,6 +102,7 @@ def test_a_chunk_that_is_overtaken_ends_the_pass(
     assert 0 < topic.marks()[0] <= ran[1].files[0].first_offset
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.rule("K8")
 def test_two_keys_with_one_hash_both_stay(spark: Any, store: ObjectStore) -> None:
     one, other = b"carrier/00000001", b"carrier:\x8bm\xc4\xea\xd2\x1bZ\r"
@@ -129,6 +138,7 @@ def test_the_youngest_are_untouched_and_supersede_nothing(spark: Any, store: Obj
     assert topic.kept() == [2, 4]
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.rule("K4")
 def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:
     clock = FakeClock()
@@ -154,6 +164,7 @@ def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:
     assert topic.table.refresh().version == version, "no tombstone is left to wait for"
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.rule("K7")
 def test_the_end_stays_though_it_is_a_tombstone(spark: Any, store: ObjectStore) -> None:
     clock = FakeClock()
@@ -181,6 +192,7 @@ def test_a_file_of_which_nothing_stays_goes(spark: Any, store: ObjectStore) -> N
     assert len(topic.table.snapshot.files) == 1
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_records_below_the_log_start_go_with_their_file(spark: Any, store: ObjectStore) -> None:
     topic = Prices(store, cleanup_policy="compact,delete")
     topic.put((None, b"1"), (b"a", b"1"), (None, b"2"), (b"a", b"2"))

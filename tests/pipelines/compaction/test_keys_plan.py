@@ -23,6 +23,7 @@ from siltlog.pipelines.compaction.keys_plan import (
     KeptFile,
     KeyRange,
     first_too_young,
+    fits_in_memory,
     plan,
     rewrites,
 )
@@ -120,6 +121,13 @@ def test_partitions_are_looked_through_together_as_far_as_they_are_small() -> No
 def test_overlapping_files_are_named() -> None:
     with pytest.raises(CorruptData, match="both claim offset 9"):
         ranges_of(snapshot_of([data_file(0, 0, 10, 1), data_file(0, 9, 3, 1)]))
+
+
+def test_five_million_keys_fit_in_memory_and_many_more_do_not() -> None:
+    """Keys of 16 bytes, and 4 to tell where each ends."""
+    assert fits_in_memory(5_000_000, 5_000_000 * 20)
+    assert not fits_in_memory(5_000_000, 5_000_000 * 64)
+    assert not fits_in_memory(15_000_000, 0)
 
 
 @st.composite
