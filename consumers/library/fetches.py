@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from siltlog.consumers.library.options import ConsumerOptions
-from siltlog.consumers.library.positions import Flight, Marks, PartitionState, Positions
+from siltlog.consumers.library.positions import Fetch, Marks, PartitionState, Positions
 from siltlog.consumers.library.sources.server import Choose, Fetched, FetchPlan, Wanted
 from siltlog.consumers.library.topic_bounds import TopicBounds
 from siltlog.infra.errors import SiltlogError
@@ -23,17 +23,17 @@ FETCH_BYTES_MAX = 16 * 1024 * 1024
 Answer = Sequence[Fetched] | SiltlogError
 
 
-class Flights:
+class Fetches:
     def __init__(self, options: ConsumerOptions, positions: Positions, topics: TopicBounds, choose: Choose) -> None:
         self._options = options
         self._positions = positions
         self._topics = topics
         self._choose = choose
         self._fetch_bytes = min(FETCH_BYTES_MAX, options.buffer_bytes // 2)
-        self._out: list[Flight] = []
-        self._landed: deque[tuple[Flight, Answer]] = deque()
+        self._out: list[Fetch] = []
+        self._landed: deque[tuple[Fetch, Answer]] = deque()
 
-    def depart(self, marks: Marks | None, now: float) -> list[Flight]:
+    def depart(self, marks: Marks | None, now: float) -> list[Fetch]:
         """The fetches to make now; each must `arrive`."""
         wanted = self._positions.wanted(marks, now)
         if not wanted:
@@ -41,32 +41,32 @@ class Flights:
         by_source: dict[str, list[PartitionState]] = {}
         for state in wanted:
             by_source.setdefault(self._choose(self._wanted(state), self._options.sees), []).append(state)
-        flights = [self._flight(source, states, now) for source, states in by_source.items()]
-        return [flight for flight in flights if flight is not None]
+        fetches = [self._fetch(source, states, now) for source, states in by_source.items()]
+        return [fetch for fetch in fetches if fetch is not None]
 
-    def arrive(self, flight: Flight, answer: Answer) -> None:
+    def arrive(self, fetch: Fetch, answer: Answer) -> None:
         """Waits to be taken. From any thread."""
-        self._landed.append((flight, answer))
+        self._landed.append((fetch, answer))
 
     @property
     def has_landed(self) -> bool:
         return bool(self._landed)
 
-    def take(self) -> tuple[Flight, Answer] | None:
+    def take(self) -> tuple[Fetch, Answer] | None:
         """The next that landed, which then is no longer under way."""
         if not self._landed:
             return None
-        flight, answer = self._landed.popleft()
-        self._out = [other for other in self._out if other is not flight]
-        return flight, answer
+        fetch, answer = self._landed.popleft()
+        self._out = [other for other in self._out if other is not fetch]
+        return fetch, answer
 
     def _wanted(self, state: PartitionState) -> Wanted:
         topic_id = state.topic_id or self._topics.topic_id(state.at.topic)
         return Wanted(state.at, state.asked, topic_id, state.bounds)
 
-    def _flight(self, source: str, states: Sequence[PartitionState], now: float) -> Flight | None:
-        every = [flight for flight in self._out if flight.plan.source == source]
-        out = [flight for flight in every if flight.is_awaited]
+    def _fetch(self, source: str, states: Sequence[PartitionState], now: float) -> Fetch | None:
+        every = [fetch for fetch in self._out if fetch.plan.source == source]
+        out = [fetch for fetch in every if fetch.is_awaited]
         wait_ms = FETCH_WAIT_MS
         if out:
             wait_ms = min(wait_ms, int((out[0].waits_until - now) * 1000) - MERGE_MS)
@@ -75,18 +75,18 @@ class Flights:
             return None
         wanted = tuple(self._wanted(state) for state in states)
         plan = FetchPlan(source, wanted, self._options.sees, FETCH_RECORDS_MAX, self._fetch_bytes, wait_ms)
-        flight = Flight(plan, states, now + wait_ms / 1000)
+        fetch = Fetch(plan, states, now + wait_ms / 1000)
         for state in states:
-            state.flight = flight
-        self._out.append(flight)
-        return flight
+            state.fetch = fetch
+        self._out.append(fetch)
+        return fetch
 
     def _has_room(self) -> bool:
         """Whether one more answer fits beside what is buffered and under way."""
         room = (
             self._options.buffer_bytes
             - self._fetch_bytes
-            - sum(flight.plan.bytes_max for flight in self._out if flight.is_awaited)
+            - sum(fetch.plan.bytes_max for fetch in self._out if fetch.is_awaited)
         )
         if self._positions.buffered_bytes > room and self._positions.all_paused:
             self._positions.forget_paused()

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.library.commits import LAST_COMMIT_MS, TOPIC_GONE_CODES, Commits
-from siltlog.consumers.library.fetches import Answer, Flights
+from siltlog.consumers.library.fetches import Answer, Fetches
 from siltlog.consumers.library.lag import lag_of
 from siltlog.consumers.library.member import GroupMember, MemberOptions, News, Place
 from siltlog.consumers.library.options import ConsumerOptions, OnPartitions
 from siltlog.consumers.library.positions import (
     CHUNK_RECORDS,
     Chunk,
+    Fetch,
     FetchProblem,
-    Flight,
     PartitionState,
     Positions,
     Run,
@@ -68,7 +68,7 @@ class Inbox:
         if options.group is not None:
             self.member = GroupMember(_member_options(options), clock.monotonic())
         self._topics = TopicBounds(options.sees)
-        self._flights = Flights(options, self.positions, self._topics, choose)
+        self._fetches = Fetches(options, self.positions, self._topics, choose)
         self._chunk: Chunk | None = None
         self._marks: dict[TopicPartition, int] | None = None
         self._marked: set[str] = set()
@@ -78,14 +78,14 @@ class Inbox:
         self._untold: list[TopicPartition] = []
         self.commits = Commits(options, self.positions, self.member, clock, self._drop)
 
-    def arrive(self, flight: Flight, answer: Answer) -> None:
+    def arrive(self, fetch: Fetch, answer: Answer) -> None:
         """Takes the answer to a fetch; the next `attend` acts on it."""
-        self._flights.arrive(flight, answer)
+        self._fetches.arrive(fetch, answer)
 
     @property
     def has_news(self) -> bool:
         told = self.member is not None and self.member.has_news
-        return told or self._flights.has_landed or self.woken or self.closing
+        return told or self._fetches.has_landed or self.woken or self.closing
 
     def attend(self) -> Program[None]:
         """Takes what has come. Raises what cannot be helped by trying again; nothing is lost by that."""
@@ -93,7 +93,7 @@ class Inbox:
             yield from self._place_assigned()
         if self.member is not None:
             yield from self._take_news(self.member)
-        while (landed := self._flights.take()) is not None:
+        while (landed := self._fetches.take()) is not None:
             self._land(*landed)
         yield from self.commits.commit_due()
         unplaced = [f"{at.topic}/{at.partition}" for at, state in self.positions.states.items() if not state.placed]
@@ -110,11 +110,11 @@ class Inbox:
         if not self.assigned:
             yield from self.attend()
 
-    def depart(self) -> list[Flight]:
+    def depart(self) -> list[Fetch]:
         """The fetches to make now, while the records at hand are handled; each must `arrive`."""
         if self.closing or self._unlearned:
             return []
-        return self._flights.depart(self._marks, self._clock.monotonic())
+        return self._fetches.depart(self._marks, self._clock.monotonic())
 
     def wait_until(self, deadline: float) -> float:
         """When to look again (monotonic seconds), unless something arrives before."""
@@ -135,11 +135,11 @@ class Inbox:
         woken, self.woken = self.woken, False
         return woken or self.closing
 
-    def _land(self, flight: Flight, answer: Answer) -> None:
+    def _land(self, fetch: Fetch, answer: Answer) -> None:
         if isinstance(answer, SiltlogError):
-            self.positions.release(flight)
+            self.positions.release(fetch)
             raise answer
-        for found in self.positions.land(flight, answer):
+        for found in self.positions.land(fetch, answer):
             self._trouble(found)
 
     def _trouble(self, found: FetchProblem) -> None:

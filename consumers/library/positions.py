@@ -29,7 +29,7 @@ class PartitionState:
     """
 
     __slots__ = (
-        *("asked", "at", "bounds", "committed", "delivered", "done", "flight", "paused", "placed", "position"),
+        *("asked", "at", "bounds", "committed", "delivered", "done", "fetch", "paused", "placed", "position"),
         *("rests_until", "runs", "topic_id", "troubled_since"),
     )
 
@@ -56,11 +56,11 @@ class PartitionState:
     def move(self, offset: int) -> None:
         self.placed = True
         self.position = self.asked = self.done = offset
-        self.flight: Flight | None = None
+        self.fetch: Fetch | None = None
         """The fetch that asks for it; what others bring is out of date."""
 
 
-class Flight(NamedTuple):
+class Fetch(NamedTuple):
     """A fetch under way: what it asks for, and until when its answer may wait (monotonic seconds)."""
 
     plan: FetchPlan
@@ -69,7 +69,7 @@ class Flight(NamedTuple):
 
     @property
     def is_awaited(self) -> bool:
-        return any(state.flight is self for state in self.states)
+        return any(state.fetch is self for state in self.states)
 
 
 class Run(NamedTuple):
@@ -101,7 +101,7 @@ class Positions:
     def revoke(self, lost: Iterable[TopicPartition]) -> None:
         for at in lost:
             state = self.states.pop(at)
-            state.flight = None
+            state.fetch = None
             self._drop(state)
 
     def seek(self, at: TopicPartition, offset: int) -> None:
@@ -119,17 +119,17 @@ class Positions:
         return [
             state
             for at, state in self.states.items()
-            if state.flight is None
+            if state.fetch is None
             and not state.paused
             and state.placed
             and state.rests_until <= now
             and (marks is None or state.asked < marks.get(at, 0))
         ]
 
-    def land(self, flight: Flight, fetched: Sequence[Fetched]) -> list[FetchProblem]:
-        """Takes the answer to a flight; what has moved meanwhile is left out."""
+    def land(self, fetch: Fetch, fetched: Sequence[Fetched]) -> list[FetchProblem]:
+        """Takes the answer to a fetch; what has moved meanwhile is left out."""
         problems: list[FetchProblem] = []
-        current = {state.at: state for state in self.release(flight)}
+        current = {state.at: state for state in self.release(fetch)}
         for part in fetched:
             state = current.get(part.at)
             if state is None:
@@ -150,11 +150,11 @@ class Positions:
             state.asked = part.next_offset
         return problems
 
-    def release(self, flight: Flight) -> list[PartitionState]:
-        """The partitions that still wait for this flight, which no longer asks for them."""
-        waiting = [state for state in flight.states if state.flight is flight and self.states.get(state.at) is state]
+    def release(self, fetch: Fetch) -> list[PartitionState]:
+        """The partitions that still wait for this fetch, which no longer asks for them."""
+        waiting = [state for state in fetch.states if state.fetch is fetch and self.states.get(state.at) is state]
         for state in waiting:
-            state.flight = None
+            state.fetch = None
         return waiting
 
     def take(self, max_records: int, marks: Marks | None = None) -> Run | None:
@@ -199,7 +199,7 @@ class Positions:
         for state in {id(run.state): run.state for run in self._runs if run.state.paused}.values():
             self._drop(state)
             state.asked = state.position
-            state.flight = None
+            state.fetch = None
 
     @property
     def all_paused(self) -> bool:

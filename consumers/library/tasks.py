@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import Beat, Goodbye, GroupMember, Rest
-from siltlog.consumers.library.positions import Flight
+from siltlog.consumers.library.positions import Fetch
 from siltlog.consumers.library.program import Program, Tell
 from siltlog.consumers.library.sources.asynchronous import AsyncSource
 from siltlog.infra.client.async_transport import AsyncCaller
@@ -143,8 +143,8 @@ class ConsumerTasks:
 
     def launch(self) -> None:
         """Has fetched what the inbox wants next."""
-        for flight in self._inbox.depart():
-            self._spawn(self._fetch(flight))
+        for fetch in self._inbox.depart():
+            self._spawn(self._fetch(fetch))
 
     async def wait(self, deadline: float, ready: Callable[[], bool] = bool) -> None:
         """Returns once something has come, or is due, or at `deadline` (monotonic seconds); or it is `ready`."""
@@ -233,15 +233,15 @@ class ConsumerTasks:
         except SiltlogError as error:
             _log.warning("group %s was not told that this member left: %s", self._inbox.options.group, error)
 
-    async def _fetch(self, flight: Flight) -> None:
+    async def _fetch(self, fetch: Fetch) -> None:
         try:
-            answer: Any = await self._sources[flight.plan.source].read(flight.plan)
+            answer: Any = await self._sources[fetch.plan.source].read(fetch.plan)
         except SiltlogError as error:
             answer = error
         except Exception as defect:
             _log.exception("a fetch failed")
             answer = OutcomeUnknown(f"a fetch failed: {defect!r}", error_code="internal")
-        self._inbox.arrive(flight, answer)
+        self._inbox.arrive(fetch, answer)
         self.notify()
 
 

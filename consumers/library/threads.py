@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import Beat, Goodbye, GroupMember, Rest
-from siltlog.consumers.library.positions import Flight
+from siltlog.consumers.library.positions import Fetch
 from siltlog.consumers.library.program import Program, Tell
 from siltlog.consumers.library.sources.server import Source
 from siltlog.infra.client.transport import Caller
@@ -39,7 +39,7 @@ class ConsumerThreads:
         self._jitter = random.Random().random  # noqa: S311
         self._changed = threading.Condition(threading.RLock())
         self._heartbeat: threading.Thread | None = None
-        self._flights: queue.SimpleQueue[Flight | None] = queue.SimpleQueue()
+        self._fetches: queue.SimpleQueue[Fetch | None] = queue.SimpleQueue()
         self._fetchers = 0
         self._busy = 0
 
@@ -90,14 +90,14 @@ class ConsumerThreads:
 
     def launch(self) -> None:
         """Has fetched what the inbox wants next."""
-        for flight in self._inbox.depart():
+        for fetch in self._inbox.depart():
             with self._changed:
                 self._busy += 1
                 new = self._busy > self._fetchers
                 self._fetchers += new
             if new:
-                threading.Thread(target=self._fetches, name="siltlog-fetch", daemon=True).start()
-            self._flights.put(flight)
+                threading.Thread(target=self._serve, name="siltlog-fetch", daemon=True).start()
+            self._fetches.put(fetch)
 
     def wait(self, deadline: float, ready: Callable[[], bool] = bool) -> None:
         """Returns once something has come, or is due, or at `deadline` (monotonic seconds); or it is `ready`."""
@@ -145,7 +145,7 @@ class ConsumerThreads:
             member = self._inbox.member
             goodbye = None if member is None else member.end()
             for _ in range(self._fetchers):
-                self._flights.put(None)
+                self._fetches.put(None)
             self._changed.notify_all()
         if goodbye is not None:
             self._part(Goodbye(goodbye), self._caller)
@@ -185,10 +185,10 @@ class ConsumerThreads:
         except SiltlogError as error:
             _log.warning("group %s was not told that this member left: %s", self._inbox.options.group, error)
 
-    def _fetches(self) -> None:
-        while (flight := self._flights.get()) is not None:
+    def _serve(self) -> None:
+        while (fetch := self._fetches.get()) is not None:
             try:
-                answer: Any = self._sources[flight.plan.source].read(flight.plan)
+                answer: Any = self._sources[fetch.plan.source].read(fetch.plan)
             except SiltlogError as error:
                 answer = error
             except Exception as defect:
@@ -196,7 +196,7 @@ class ConsumerThreads:
                 answer = OutcomeUnknown(f"a fetch failed: {defect!r}", error_code="internal")
             with self._changed:
                 self._busy -= 1
-                self._inbox.arrive(flight, answer)
+                self._inbox.arrive(fetch, answer)
                 self._changed.notify_all()
 
 

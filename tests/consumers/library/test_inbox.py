@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from siltlog.consumers.library.inbox import Inbox
 from siltlog.consumers.library.member import Beat, Goodbye
 from siltlog.consumers.library.options import ConsumerOptions
-from siltlog.consumers.library.positions import Flight, PartitionState
+from siltlog.consumers.library.positions import Fetch, PartitionState
 from siltlog.consumers.library.program import Program, Tell
 from siltlog.consumers.library.sources.server import SERVER, Fetched
 from siltlog.infra.client.core import Request, Response
@@ -160,9 +160,9 @@ class GroupModel:
                 raise problem("invalid_request", "outside of the log")
         self.committed |= offsets
 
-    def fetch(self, flight: Flight, count: int) -> list[Fetched]:
+    def fetch(self, fetch: Fetch, count: int) -> list[Fetched]:
         found = []
-        for wanted in flight.plan.wanted:
+        for wanted in fetch.plan.wanted:
             at, offset = wanted.at, wanted.offset
             if not self.starts[at] <= offset <= self.ends[at]:
                 error = problem("offset_out_of_range", f"{offset} is outside of {self.bounds(at)}")
@@ -205,8 +205,8 @@ class Member:
             lambda wanted, _: world.chosen.choice((SERVER, "table")),
         )  # fmt: skip
         self.tenures: dict[PartitionState, Tenure] = {}
-        self.flights: list[Flight] = []
-        self.answers: list[tuple[Flight, list[Fetched] | SiltlogError]] = []
+        self.fetches: list[Fetch] = []
+        self.answers: list[tuple[Fetch, list[Fetched] | SiltlogError]] = []
         self.beat: Beat | None = None
         self.heard: list[tuple[Beat, Any]] = []
         self.running: tuple[Program[None], Callable[[], None]] | None = None
@@ -336,15 +336,15 @@ class Member:
             assert self.inbox.member is not None
             self.inbox.member.heard(beat, answer, self.world.clock.seconds, 0.5)
 
-    def serve_flight(self) -> None:
-        if self.flights:
-            flight = self.flights.pop(self.world.chosen.randrange(len(self.flights)))
-            answer: list[Fetched] | SiltlogError = self.world.group.fetch(flight, self.world.chosen.randint(1, 7))
+    def serve_fetch(self) -> None:
+        if self.fetches:
+            fetch = self.fetches.pop(self.world.chosen.randrange(len(self.fetches)))
+            answer: list[Fetched] | SiltlogError = self.world.group.fetch(fetch, self.world.chosen.randint(1, 7))
             if self.world.chosen.random() < self.world.faults / 4:
                 answer = Unavailable("away")
-            self.answers.append((flight, answer))
+            self.answers.append((fetch, answer))
 
-    def land_flight(self) -> None:
+    def land_fetch(self) -> None:
         if self.answers:
             self.inbox.arrive(*self.answers.pop(self.world.chosen.randrange(len(self.answers))))
 
@@ -370,11 +370,11 @@ class Member:
     def take(self) -> None:
         for run in self.inbox.take(self.world.chosen.randint(1, 12)):
             self.got(run.state, run.rows["offset"].to_pylist())
-        self.flights += self.inbox.depart()
+        self.fetches += self.inbox.depart()
 
     def take_chunk(self) -> None:
         chunk = self.inbox.next_chunk()
-        self.flights += self.inbox.depart()
+        self.fetches += self.inbox.depart()
         if chunk is not None:
             self.got(chunk.state, [chunk.hand_out().offset])
 
@@ -467,8 +467,8 @@ class Simulation:
                     member.poll()
                     while member.step is not None:
                         member.take_step()
-                    member.serve_flight()
-                    member.land_flight()
+                    member.serve_fetch()
+                    member.land_fetch()
                 if self.chosen.random() < 0.1:
                     member.commit()
                     while member.step is not None:
@@ -480,7 +480,7 @@ class Simulation:
 
 
 USERS = ["poll"] * 3 + ["iterate"] * 5 + ["commit", "pause", "leave"]
-DRIVERS = ["take_step"] * 6 + ["take_heartbeat", "hear"] * 3 + ["serve_flight", "land_flight"] * 3
+DRIVERS = ["take_step"] * 6 + ["take_heartbeat", "hear"] * 3 + ["serve_fetch", "land_fetch"] * 3
 
 
 @pytest.mark.rule("M1", "M2")
@@ -536,7 +536,7 @@ def test_what_a_callback_or_an_error_cuts_short_is_gone_on_with() -> None:
     member.poll()
     while member.step is not None:
         member.take_step()
-    assert member.flights
+    assert member.fetches
 
 
 @pytest.mark.parametrize("partitions", [1, 5])
@@ -550,9 +550,9 @@ def test_what_is_read_ahead_is_bounded(partitions: int) -> None:
         assert simulation.group.logs[at]
     for _ in range(300):
         simulation.clock.seconds += 0.01
-        for action in ("take_heartbeat", "hear", "serve_flight", "land_flight", "iterate"):
+        for action in ("take_heartbeat", "hear", "serve_fetch", "land_fetch", "iterate"):
             getattr(member, action)()
         while member.step is not None:
             member.take_step()
         assert member.inbox.positions.buffered_bytes <= 2 * 64 * 1024
-        assert sum(flight.plan.bytes_max for flight in member.flights) <= 64 * 1024
+        assert sum(fetch.plan.bytes_max for fetch in member.fetches) <= 64 * 1024

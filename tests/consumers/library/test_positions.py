@@ -10,7 +10,7 @@ from fake_server import Stored, fake_server
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.consumers.library.positions import FetchProblem, Flight, Positions, Run
+from siltlog.consumers.library.positions import Fetch, FetchProblem, Positions, Run
 from siltlog.consumers.library.record import ConsumerRecord, records_of
 from siltlog.consumers.library.sources.server import FetchPlan, fetched_of
 from siltlog.infra import names
@@ -47,19 +47,19 @@ def reply_of(
     return pa.Table.from_pylist(rows, FETCH_SCHEMA).replace_schema_metadata(metadata)
 
 
-def depart(positions: Positions) -> Flight:
+def depart(positions: Positions) -> Fetch:
     states = positions.wanted(None, 0.0)
-    flight = Flight(FetchPlan("server", (), "wal", 1, 1, 1), states, 0.0)
+    fetch = Fetch(FetchPlan("server", (), "wal", 1, 1, 1), states, 0.0)
     for state in states:
-        state.flight = flight
-    return flight
+        state.fetch = fetch
+    return fetch
 
 
-def land(positions: Positions, flight: Flight, reply: pa.Table) -> list[FetchProblem]:
+def land(positions: Positions, fetch: Fetch, reply: pa.Table) -> list[FetchProblem]:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, reply.schema) as writer:
         writer.write_table(reply)
-    return positions.land(flight, fetched_of(Response(200, {}, sink.getvalue().to_pybytes())))
+    return positions.land(fetch, fetched_of(Response(200, {}, sink.getvalue().to_pybytes())))
 
 
 def drain(positions: Positions, size: int = 10, marks: dict[TopicPartition, int] | None = None) -> list[Run]:

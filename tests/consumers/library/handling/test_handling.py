@@ -15,7 +15,7 @@ from siltlog.consumers.library.handling.partition_lane import PartitionLane, wor
 from siltlog.consumers.library.inbox import Inbox, Watcher
 from siltlog.consumers.library.member import Beat
 from siltlog.consumers.library.options import ConsumerOptions, HandlingOptions
-from siltlog.consumers.library.positions import Flight
+from siltlog.consumers.library.positions import Fetch
 from siltlog.consumers.library.program import Program, Tell
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.server import Fetched
@@ -266,8 +266,8 @@ class Life:
                 answer = error
             self.inbox.member.heard(beat, answer, self.clock.now, 0.5)
         self.drive(self.handling.attend())
-        for flight in self.inbox.depart():
-            self.inbox.arrive(flight, self.read(flight))
+        for fetch in self.inbox.depart():
+            self.inbox.arrive(fetch, self.read(fetch))
         while (lane := self.handling.startable()) is not None:
             assert len(self.busy) < WORKERS, "as many at a time as there are workers"
             assert lane.at not in {other.at for other in self.busy}, "one at a time in a partition"
@@ -276,9 +276,9 @@ class Life:
             if self.rng.random() < 0.6:
                 self.work(lane)
 
-    def read(self, flight: Flight) -> list[Fetched]:
+    def read(self, fetch: Fetch) -> list[Fetched]:
         found = []
-        for wanted in flight.plan.wanted:
+        for wanted in fetch.plan.wanted:
             bounds = Bounds(self.model.starts[wanted.at.partition], 0, RECORDS)
             if wanted.offset < bounds.log_start_offset:
                 error = problem("offset_out_of_range", "gone")
