@@ -14,9 +14,9 @@ from siltlog.infra import names
 from siltlog.infra.client.record import Headers
 from siltlog.infra.errors import problem
 from siltlog.ingest.library.batch import ROW_BYTES, Batch, Owner
-from siltlog.ingest.library.lane import Lane
 from siltlog.ingest.library.options import PublishOptions
-from siltlog.ingest.library.request import REQUEST_BYTES_TARGET, Limits
+from siltlog.ingest.library.placer import REQUEST_BYTES_TARGET, Limits
+from siltlog.ingest.library.topic_lane import TopicLane
 
 
 class Queue:
@@ -24,7 +24,7 @@ class Queue:
 
     __slots__ = ("busy", "closed", "lane", "open")
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: TopicLane) -> None:
         self.lane = lane
         self.open: Batch | None = None
         self.closed: deque[Batch] = deque()
@@ -152,7 +152,7 @@ class Accumulator:
         for queue in self._queues.values():
             queue.lane.end()
 
-    def take(self, now: float) -> Lane | None:
+    def take(self, now: float) -> TopicLane | None:
         """A lane with something to do now, its batch given to it; nobody else gets it until `give_back`."""
         for topic, queue in self._active.items():
             due = queue.due(self._linger, self._timeout)
@@ -167,14 +167,14 @@ class Accumulator:
             return queue.lane
         return None
 
-    def give_back(self, lane: Lane) -> None:
+    def give_back(self, lane: TopicLane) -> None:
         self._queues[lane.topic].busy = False
 
     def finished(self, batch: Batch) -> None:
         self.unfinished.discard(batch)
         self.used_bytes -= batch.size_bytes
 
-    def rest(self, lane: Lane) -> None:
+    def rest(self, lane: TopicLane) -> None:
         """Forgets a lane that has nothing to do until the next record of its topic."""
         queue = self._queues[lane.topic]
         if lane.idle and not queue.busy and queue.open is None and not queue.closed:
@@ -190,5 +190,5 @@ class Accumulator:
         wrong = names.name_problem(topic)
         if wrong is not None:
             raise problem("invalid_request", wrong)
-        queue = self._queues[topic] = Queue(Lane(topic, self._options, self._limits, self._jitter))
+        queue = self._queues[topic] = Queue(TopicLane(topic, self._options, self._limits, self._jitter))
         return queue

@@ -76,7 +76,7 @@ class Batch:
     """Filled under the owner's lock until it is closed; then the lane's alone until it is finished.
 
     `pending` are the rows not yet decided nor on their way, in order; outcomes may cut them finer, for the rows of one
-    refused record or where a request would be too large. `flights` counts the requests that have rows of it.
+    refused record or where a request would be too large. `requests` counts those under way that have rows of it.
     """
 
     def __init__(self, topic: str, created: float, owner: Owner, table: pa.Table | None = None) -> None:
@@ -100,7 +100,7 @@ class Batch:
         """It need not wait for more."""
         self.urgent = self.full
         self.pending: list[Pending] = []
-        self.flights = 0
+        self.requests = 0
         self.outcomes: list[Outcome] = []
         self.done = False
         self._settled = False

@@ -14,9 +14,10 @@ from siltlog.infra.errors import OutcomeUnknown
 from siltlog.ingest.library.accumulator import Accumulator
 from siltlog.ingest.library.batch import Batch, Failed, Owner
 from siltlog.ingest.library.delivery import FailureLedger
-from siltlog.ingest.library.lane import Lane, Step
 from siltlog.ingest.library.metrics import ProducerCounts, ProducerMetrics
 from siltlog.ingest.library.options import PublishOptions
+from siltlog.ingest.library.request import Step
+from siltlog.ingest.library.topic_lane import TopicLane
 
 _log = logging.getLogger("siltlog.producer")
 
@@ -25,7 +26,7 @@ _log = logging.getLogger("siltlog.producer")
 class Departure:
     """A request on its way: where to, and since when."""
 
-    lane: Lane
+    lane: TopicLane
     step: Step
     url: str
     started: float
@@ -47,7 +48,7 @@ class Outbox:
         self._clock = clock
         self._owner = owner
 
-    def depart(self, lane: Lane) -> Departure | None:
+    def depart(self, lane: TopicLane) -> Departure | None:
         """The next request of a lane that was taken, which is given back; None when it has none to send now."""
         now = self._clock.monotonic()
         step = None
@@ -59,8 +60,8 @@ class Outbox:
             finished = lane.take_finished()
         with self._owner.lock:
             self.accumulator.give_back(lane)
-            if step is not None and step.flight is not None:
-                self._counts.sent(sum(len(piece) for piece in step.flight.body))
+            if step is not None and step.publish is not None:
+                self._counts.sent(sum(len(piece) for piece in step.publish.body))
             self._bookkeep(lane, finished)
         for batch in finished:
             batch.finish()
@@ -79,7 +80,7 @@ class Outbox:
                 _abandon(lane, defect)
             finished = lane.take_finished()
         with self._owner.lock:
-            if step.flight is not None:
+            if step.publish is not None:
                 self._counts.answered(now - departure.started, error is None)
             self._bookkeep(lane, finished)
         for batch in finished:
@@ -90,7 +91,7 @@ class Outbox:
         buffered = sum(batch.count for batch in self.accumulator.unfinished)
         return self._counts.snapshot(buffered, self.accumulator.used_bytes)
 
-    def _bookkeep(self, lane: Lane, finished: Sequence[Batch]) -> None:
+    def _bookkeep(self, lane: TopicLane, finished: Sequence[Batch]) -> None:
         for batch in finished:
             failed = sum(part.stop - part.start for part in batch.outcomes if isinstance(part, Failed))
             self._counts.decided(batch.count - failed, failed)
@@ -101,6 +102,6 @@ class Outbox:
         self._owner.changed(bool(finished))
 
 
-def _abandon(lane: Lane, error: Exception) -> None:
+def _abandon(lane: TopicLane, error: Exception) -> None:
     _log.exception("sending to %s failed", lane.topic)
     lane.abandon(OutcomeUnknown(f"sending failed: {error!r}", error_code="internal"))

@@ -1,12 +1,46 @@
 """Decides which rows of a topic's batches go next, and to which partitions. No IO, no clock."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from siltlog.infra.client.arrow_body import Placement, out_of_range, place
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.ingest.library.batch import Batch
-from siltlog.ingest.library.request import Limits
+
+COLUMN_BYTES = 16
+"""Partition and sequence of a row, with room for padding."""
+REQUEST_BYTES_TARGET = 8 * 1024 * 1024
+REQUEST_RECORDS_TARGET = 1_000_000
+
+
+@dataclass(slots=True)
+class Limits:
+    """The most that the server takes in one request; shared by the lanes of a producer."""
+
+    request_bytes: int = REQUEST_BYTES_TARGET
+    records: int = REQUEST_RECORDS_TARGET
+    known: bool = False
+
+    def learn(self, document: Mapping[str, Any]) -> None:
+        limits = document.get("limits", {})
+        # A tenth stays free for what frames the columns.
+        self.request_bytes = min(self.request_bytes, max(1, int(limits.get("request_bytes", self.request_bytes) * 0.9)))
+        self.records = min(self.records, limits.get("records", self.records))
+        self.known = True
+
+    def fitting(self, batch: Batch, start: int, end: int) -> int:
+        """The largest end at most `end` whose rows fit in one request; at least one row does."""
+        count = min(end - start, self.records)
+        if count == batch.count and batch.size_bytes + count * COLUMN_BYTES <= self.request_bytes:
+            return end
+        columns = batch.columns()
+        while count > 1:
+            size = columns.slice(start, count).nbytes + count * COLUMN_BYTES
+            if size <= self.request_bytes:
+                break
+            count = max(1, min(count - 1, int(count * self.request_bytes / size)))
+        return start + count
 
 
 class Placed(NamedTuple):
@@ -36,9 +70,9 @@ class Placer:
 
     def take_finished(self) -> list[Batch]:
         """The batches every row of which is decided."""
-        finished = [batch for batch in self.batches if not batch.pending and not batch.flights]
+        finished = [batch for batch in self.batches if not batch.pending and not batch.requests]
         if finished:
-            self.batches = [batch for batch in self.batches if batch.pending or batch.flights]
+            self.batches = [batch for batch in self.batches if batch.pending or batch.requests]
         return finished
 
     def place_next(self, partitions: int, busy: Collection[int], *, checked: bool) -> None:
@@ -61,7 +95,7 @@ class Placer:
             placement = place(records, partitions, keyless)
             del batch.pending[0]
             batch.requeue((stop, end), keyless=sticky)
-            batch.flights += 1
+            batch.requests += 1
             self.placed = Placed(batch, start, stop, placement)
 
     def take_placed(self) -> None:
@@ -71,7 +105,7 @@ class Placer:
         if self.placed is not None:
             batch, start, stop, placement = self.placed
             self.placed = None
-            batch.flights -= 1
+            batch.requests -= 1
             batch.requeue((start, stop), keyless=placement.keyless)
 
     def give_back(self, batch: Batch, placement: Placement, *ranges: tuple[int, int]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal, Self
 from uuid import uuid4
 
 import msgspec
@@ -15,44 +15,13 @@ from siltlog.infra.client.record import PartitionMetadata
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError
 from siltlog.ingest.library.batch import Batch, Landed
 from siltlog.ingest.library.options import PublishOptions
+from siltlog.ingest.library.placer import Placed
 
 GRACE_MS = 5_000
 """How much longer the client waits for a reply than the server was told to take."""
-COLUMN_BYTES = 16
-"""Partition and sequence of a row, with room for padding."""
-REQUEST_BYTES_TARGET = 8 * 1024 * 1024
-REQUEST_RECORDS_TARGET = 1_000_000
 READ_TIMEOUT_MS_MIN = 1_000
 _PUBLISHED = msgspec.json.Decoder(Published)
-
-
-@dataclass(slots=True)
-class Limits:
-    """The most that the server takes in one request; shared by the lanes of a producer."""
-
-    request_bytes: int = REQUEST_BYTES_TARGET
-    records: int = REQUEST_RECORDS_TARGET
-    known: bool = False
-
-    def learn(self, document: Mapping[str, Any]) -> None:
-        limits = document.get("limits", {})
-        # A tenth stays free for what frames the columns.
-        self.request_bytes = min(self.request_bytes, max(1, int(limits.get("request_bytes", self.request_bytes) * 0.9)))
-        self.records = min(self.records, limits.get("records", self.records))
-        self.known = True
-
-    def fitting(self, batch: Batch, start: int, end: int) -> int:
-        """The largest end at most `end` whose rows fit in one request; at least one row does."""
-        count = min(end - start, self.records)
-        if count == batch.count and batch.size_bytes + count * COLUMN_BYTES <= self.request_bytes:
-            return end
-        columns = batch.columns()
-        while count > 1:
-            size = columns.slice(start, count).nbytes + count * COLUMN_BYTES
-            if size <= self.request_bytes:
-                break
-            count = max(1, min(count - 1, int(count * self.request_bytes / size)))
-        return start + count
+Lookup = Literal["topic", "limits", "claim"]
 
 
 @dataclass(slots=True)
@@ -68,7 +37,7 @@ class Identity:
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class PublishRequest:
     """Rows [start, stop) of a batch on their way. A retry is the same body with the same sequences."""
 
     batch: Batch
@@ -81,14 +50,22 @@ class Flight:
     epoch: int
     sequences: dict[int, int]
     body: list[Buffer]
-    in_air: bool = False
+    under_way: bool = False
     not_before: float = 0.0
     attempts: int = 0
     maybe_landed: bool = False
     refusal: SiltlogError | None = None
     """Why it is not sent again before a claim has told how to go on."""
 
-    def request(self, options: PublishOptions, remaining_ms: float) -> Request:
+    @classmethod
+    def of(cls, placed: Placed, partitions: int, identity: Identity, compression: Compression) -> Self:
+        """The request for rows that are placed among so many partitions."""
+        batch, start, stop, placement = placed
+        sequences = {number: identity.sequences.get(number, 0) for number in placement.counts}
+        body = body_of(batch.slice(start, stop), placement, sequences, compression)
+        return cls(batch, start, stop, placement, partitions, identity, identity.epoch, sequences, body)
+
+    def http(self, options: PublishOptions, remaining_ms: float) -> Request:
         path = f"/v1/topics/{self.batch.topic}/records?timeout_ms={options.request_timeout_ms}"
         if options.acks:
             path += f"&acks={options.acks}"
@@ -143,16 +120,12 @@ class Flight:
         return Landed(self.start, self.stop, parts, self.placement.partition, self.placement.rank)
 
 
-def flight_of(
-    batch: Batch,
-    start: int,
-    stop: int,
-    placement: Placement,
-    partitions: int,
-    identity: Identity,
-    compression: Compression,
-) -> Flight:
-    sequences = {number: identity.sequences.get(number, 0) for number in placement.counts}
-    records = batch.slice(start, stop)
-    body = body_of(records, placement, sequences, compression)
-    return Flight(batch, start, stop, placement, partitions, identity, identity.epoch, sequences, body)
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """What to send now: a publish request, or a question."""
+
+    request: Request
+    publish: PublishRequest | None = None
+    lookup: Lookup | None = None
+    identity: Identity | None = None
+    """The identity that is claimed."""

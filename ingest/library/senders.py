@@ -11,12 +11,12 @@ from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import BufferFull, problem
 from siltlog.ingest.library.batch import Batch
-from siltlog.ingest.library.lane import Lane
 from siltlog.ingest.library.options import PublishOptions
 from siltlog.ingest.library.outbox import Outbox
+from siltlog.ingest.library.topic_lane import TopicLane
 
 SENDERS_MAX = 8
-"""Threads: as many requests can be in flight."""
+"""Threads: as many requests can be under way."""
 _log = logging.getLogger("siltlog.producer")
 
 
@@ -117,7 +117,7 @@ class Senders:
             if departure is not None:
                 self.outbox.arrive(departure, self._attempt(departure.url, departure.step.request))
 
-    def _next_lane(self) -> Lane | None:
+    def _next_lane(self) -> TopicLane | None:
         """Waits for a lane; None when this thread is to end. The lock is held."""
         while not self._stopping:
             now = self._clock.monotonic()
