@@ -137,6 +137,27 @@ def unpinned(requirements: list[str], lock: str) -> list[str]:
     return found + re.findall(r"\S*://\S*|--(?:extra-)?index-url.*|--find-links.*", lock)
 
 
+BESIDE_THE_TREE = {
+    "contracts": "what is shipped for tests and the real thing, by the same assertions",
+    "faults": "kills, full disks, stores that go away",
+    "house": "what holds for the whole tree",
+    "rigs": "what tests are made of",
+}
+"""Folders of tests/ that mirror no room, and what is in them."""
+
+
+def unmirrored(tests: list[str], there: set[str]) -> list[str]:
+    """Tests that are not `{folder}/test_{module}.py`, or with `_{aspect}`, of a module or folder that is there."""
+    found = []
+    for path in tests:
+        folder, name = path.removeprefix("tests/").rsplit("/", 1)
+        subject = f"{folder}/{name.removeprefix('test_').removesuffix('.py')}"
+        ends = [at for at, letter in enumerate(f"{subject}_") if letter == "_"]
+        if folder.split("/")[0] not in BESIDE_THE_TREE and there.isdisjoint(subject[:end] for end in ends):
+            found.append(path)
+    return found
+
+
 def test_no_file_names_a_package_registry(texts: dict[str, str]) -> None:
     assert [hit for path, text in texts.items() for hit in hits(REGISTRIES, path, text)] == []
 
@@ -169,6 +190,18 @@ def test_modules_and_functions_stay_short(texts: dict[str, str]) -> None:
 def test_modules_are_named_by_a_noun(texts: dict[str, str]) -> None:
     words = {path: re.split(r"[/_.]", path) for path, _ in modules(texts)}
     assert [path for path, parts in words.items() if any(NO_NOUN.fullmatch(part) for part in parts)] == []
+
+
+def test_tests_mirror_the_tree(texts: dict[str, str]) -> None:
+    named = {path.removesuffix(".py") for path, _ in modules(texts)}
+    named |= {path.rsplit("/", 1)[0] for path in named}
+    tests = [path for path in texts if path.startswith("tests/") and path.rsplit("/", 1)[1].startswith("test_")]
+    assert "tests/house/test_house.py" in tests
+    assert unmirrored(tests, named) == []
+    fine = ["tests/infra/test_clock.py", "tests/infra/test_clock_leap.py", "tests/contracts/test_a.py"]
+    assert unmirrored(fine, named) == []
+    wrong = ["tests/infra/test_clocks.py", "tests/infra/store/test_clock.py", "tests/more/test_clock.py"]
+    assert unmirrored(wrong, named) == wrong
 
 
 @pytest.mark.parametrize("room", ROOMS)
