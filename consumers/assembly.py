@@ -53,12 +53,10 @@ async def assemble(node: Node, log: LogView, system: SystemLog, limits: ReadLimi
     row_groups = RowGroups(node.store)
     fetcher = Fetcher(log, row_groups)
     offsets = OffsetLog(log, system, row_groups, cluster_id=node.cluster_id, interval_ms=settings.offsets_snapshot_ms)
-    valkey = None if settings.redis_url else EmbeddedValkey(settings.data_dir, clock, logger)
-    redis = RedisConnection(settings.redis_url if valkey is None else await asyncio.to_thread(valkey.start))
-    groups = Groups(redis, log, clock, logger, offsets, offsets_retention_ms=settings.offsets_retention_ms)
+    redis = await _Redis.opened(node)
+    groups = Groups(redis.connection, log, clock, logger, offsets, offsets_retention_ms=settings.offsets_retention_ms)
     dead_letters = DeadLetters(groups, fetcher, system, clock)
     streams = Streams(node.draining)
-    watch = None if valkey is None else asyncio.create_task(valkey.watch())
     groups.start()
 
     def show(metrics: Metrics) -> None:
@@ -75,20 +73,7 @@ async def assemble(node: Node, log: LogView, system: SystemLog, limits: ReadLimi
         ended = patient and await _ended(row_groups)
         await groups.close()
         await redis.close()
-        if watch is not None:
-            watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watch
-        if valkey is not None:
-            await asyncio.to_thread(valkey.stop)
         return ended
-
-    async def answer() -> bool:
-        try:
-            await redis.command("PING")
-        except SiltlogError:
-            return False
-        return True
 
     return Consumers(
         part=Part(
@@ -107,8 +92,41 @@ async def assemble(node: Node, log: LogView, system: SystemLog, limits: ReadLimi
         fetcher=fetcher,
         limits=limits,
         groups=groups,
-        groups_answer=answer,
+        groups_answer=redis.answers,
     )
+
+
+class _Redis:
+    """The Redis of the groups, and the Valkey that it is where the settings name none."""
+
+    def __init__(self, connection: RedisConnection, valkey: EmbeddedValkey | None) -> None:
+        self.connection = connection
+        self._valkey = valkey
+        self._watch = None if valkey is None else asyncio.create_task(valkey.watch())
+
+    @classmethod
+    async def opened(cls, node: Node) -> "_Redis":
+        url = node.settings.redis_url
+        if url:
+            return cls(RedisConnection(url), None)
+        valkey = EmbeddedValkey(node.settings.data_dir, node.clock, node.logger)
+        return cls(RedisConnection(await asyncio.to_thread(valkey.start)), valkey)
+
+    async def answers(self) -> bool:
+        try:
+            await self.connection.command("PING")
+        except SiltlogError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        await self.connection.close()
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        if self._valkey is not None:
+            await asyncio.to_thread(self._valkey.stop)
 
 
 async def _ended(row_groups: RowGroups) -> bool:

@@ -84,6 +84,51 @@ async def assemble(
     """
     settings = node.settings
     retries = Retries(node.clock)
+    log = _log(node, data_dir, retries, on_group, on_fatal)
+    recovery = await asyncio.to_thread(log.wal.recover, accept_loss=accept_loss)
+    await start_log(
+        log,
+        recovery,
+        take_over=take_over,
+        accept_loss=accept_loss,
+        stranded_dir=settings.data_dir / names.STRANDED_FOLDER,
+        logger=node.logger,
+    )
+    flusher = Flusher(log, retries, node.logger, node.metrics)
+    topics = Topics(log, node.logger)
+    partitions = settings.auto_create_partitions
+    publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions) if partitions else None)
+    bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)
+    log_starts = LogStarts(log, flusher.states, log.flush_due.set, node.logger)
+
+    async def close(patient: bool) -> bool:
+        stopped = await flusher.stop(STOP_SECONDS_MAX)
+        log.wal.close()
+        return stopped
+
+    return Ingest(
+        part=Part(
+            handlers=(TopicsHttp(log, topics), ProducersHttp(log, flusher.states), RecordsHttp(log, log_starts)),
+            gauges=partial(_show, log),
+            close=close,
+        ),
+        log=log,
+        flusher=flusher,
+        system=SystemTopics(log, topics, publishing),
+        publish=Publish(publishing, bodies, settings.request_bytes),
+        bodies=bodies,
+        fast_path=lambda door: FastPublishes(publishing, door, node.in_flight, node.draining, settings.request_bytes),
+    )
+
+
+def _log(
+    node: Node,
+    data_dir: DataDir,
+    retries: Retries,
+    on_group: Callable[[float], None],
+    on_fatal: Callable[[BaseException], None],
+) -> Log:
+    settings = node.settings
     topic_logs = TopicLogs()
     wal = Wal(
         data_dir.wal_path,
@@ -104,55 +149,21 @@ async def assemble(
         group_bytes_max=group_bytes_max,
         flush_retry_ms=retries.retry_ms,
     )
-    log = Log(
+    return Log(
         node.store,
         wal,
         node.clock,
         topic_logs,
         admission,
-        server_config=server_config(settings),
+        server_config=_server_config(settings),
         group_bytes_max=group_bytes_max,
         head_bytes_max=settings.head_bytes_max,
         on_group=on_group,
         in_flight=node.in_flight,
     )
-    recovery = await asyncio.to_thread(wal.recover, accept_loss=accept_loss)
-    await start_log(
-        log,
-        recovery,
-        take_over=take_over,
-        accept_loss=accept_loss,
-        stranded_dir=settings.data_dir / names.STRANDED_FOLDER,
-        logger=node.logger,
-    )
-    flusher = Flusher(log, retries, node.logger, node.metrics)
-    topics = Topics(log, node.logger)
-    partitions = settings.auto_create_partitions
-    publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions) if partitions else None)
-    bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)
-    log_starts = LogStarts(log, flusher.states, log.flush_due.set, node.logger)
-
-    async def close(patient: bool) -> bool:
-        stopped = await flusher.stop(STOP_SECONDS_MAX)
-        wal.close()
-        return stopped
-
-    return Ingest(
-        part=Part(
-            handlers=(TopicsHttp(log, topics), ProducersHttp(log, flusher.states), RecordsHttp(log, log_starts)),
-            gauges=partial(_show, log),
-            close=close,
-        ),
-        log=log,
-        flusher=flusher,
-        system=SystemTopics(log, topics, publishing),
-        publish=Publish(publishing, bodies, settings.request_bytes),
-        bodies=bodies,
-        fast_path=lambda door: FastPublishes(publishing, door, node.in_flight, node.draining, settings.request_bytes),
-    )
 
 
-def server_config(settings: ServerSettings) -> dict[str, Value]:
+def _server_config(settings: ServerSettings) -> dict[str, Value]:
     """Returns the server's settings for topics that do not say it themselves; only those that were really set."""
     given = {
         "acks": settings.acks,
