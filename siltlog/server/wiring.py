@@ -43,10 +43,7 @@ START_POLL_SECONDS = 0.01
 def serve(settings: ServerSettings, *, take_over: bool = False, accept_loss: bool = False) -> int:
     """Runs until SIGTERM or SIGINT; the exit code. Raises SiltlogError when it cannot start."""
     switch_soon()
-    ended = uvloop.run(_Server(settings, SystemClock(), take_over, accept_loss).run())
-    if not ended:
-        # Threads wait for an object store that does not answer, and the interpreter would wait for them.
-        os._exit(0)
+    uvloop.run(_Server(settings, SystemClock(), take_over, accept_loss).run())
     return 0
 
 
@@ -59,8 +56,8 @@ class _Server:
         self._logger: Logger = logger(settings.log_level, settings.log_format)
         self._pace = Pace()
 
-    async def run(self) -> bool:
-        """Returns whether all its threads have ended."""
+    async def run(self) -> None:
+        """Runs until a signal has ended it; where a thread hangs then, this is the end of the process."""
         signals = Signals()
         listener = listen(self._settings.host, self._settings.port)
         with contextlib.closing(listener), DataDir(self._settings.data_dir, self._clock) as data_dir:
@@ -80,7 +77,9 @@ class _Server:
                 ended = await self._serve(node, listener, data_dir, ingest, consumers, signals)
             finally:
                 ended = await consumers.part.close(ended) and ended
-        return ended
+        if not ended:
+            # Threads wait for an object store that does not answer, and the loop and the interpreter would for them.
+            os._exit(0)
 
     async def _node(self) -> Node:
         settings = self._settings
