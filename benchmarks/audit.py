@@ -121,7 +121,7 @@ def _plainly(store: ObjectStore, topic: str) -> float:
 
 
 def _audited(root: str, topic: str) -> tuple[dict[str, object], int]:
-    """What the command said of the topic, and the most memory that it had."""
+    """Gives what the command said of the topic, and the most memory that it had."""
     command = [sys.executable, "-m", "siltlog.cli", "audit", "--root", root, "--topic", topic, "--output", "json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None

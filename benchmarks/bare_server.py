@@ -1,4 +1,4 @@
-"""What is left of an HTTP server when it does almost nothing: uvicorn as Siltlog runs it, a body read, a fixed reply.
+"""An HTTP server that does almost nothing: uvicorn as Siltlog runs it, a body read, a fixed reply.
 
 Run as `python -m benchmarks.bare_server MEDIA [FOLDER]`; the reply's body comes on stdin, the port goes to stdout. With
 a folder each body is in a file there, synced, before it is answered: many of them share one sync.
@@ -18,7 +18,7 @@ from benchmarks.disk import WrittenFile
 FILE_BYTES = 64 * 1024 * 1024
 SWITCH_INTERVAL_SECONDS = 0.0005
 KEEP_ALIVE_SECONDS = 75
-"""As Siltlog has it: idle connections stay open for as long as a load lasts."""
+"""The same as Siltlog's: idle connections stay open for as long as a load lasts."""
 
 
 class GroupedFile:

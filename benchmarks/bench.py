@@ -1,4 +1,4 @@
-"""What every benchmark is given: a folder on the disk to be measured, a duration, and servers to measure."""
+"""A benchmark's surroundings: a folder on the disk to be measured, a duration, and servers to measure."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ class Server:
         return f"/v1/topics/{TOPIC}/records"
 
     def sample_reply(self, body: bytes, media: str) -> bytes:
-        """What it answers to a publish."""
+        """Gives its answer to a publish."""
         reply = self.pool.urlopen("POST", self.publish_path, body=body, headers={"Content-Type": media})
         assert reply.status == 200, reply.data
         return reply.data
@@ -123,7 +123,7 @@ class Server:
             time.sleep(0.02)
 
     def wal_bytes(self) -> int:
-        """What the log takes on the disk."""
+        """Counts the bytes that the log takes on the disk."""
         total = 0
         for path in (self.process.data_dir / names.WAL_FOLDER).iterdir():
             # Segments are renamed when they are recycled.

@@ -67,7 +67,7 @@ def commits(bench: Bench) -> Iterator[Figure]:
 
 
 def _after_removals(store: ObjectStore, removed: int) -> Iterator[Figure]:
-    """What checkpoints cost a table that has removed so many files in the period for which they are kept."""
+    """Measures what checkpoints cost a table that has removed so many files in the period for which they are kept."""
     column = f"{removed:,} files removed in a day"
     topic = LogOnly(store, f"removed-{removed}")
     topic.add_and_remove(removed)

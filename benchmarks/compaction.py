@@ -101,7 +101,7 @@ def _beside_plain(
 
 
 def _planning() -> Iterator[Figure]:
-    """Of a table that nobody wrote: a plan looks at names, offsets, sizes and times."""
+    """Plans for a table that nobody wrote: a plan looks at names, offsets, sizes and times."""
     per_partition = FILES // PLANNED_PARTITIONS
     properties = {
         names.PROPERTY_PARTITIONS: str(PLANNED_PARTITIONS),
@@ -174,7 +174,7 @@ def _files(table: TopicTable) -> list[DataFile]:
 
 
 def _plainly(spark: "SparkSession", store: ObjectStore, topic: str, files: Sequence[DataFile]) -> float:
-    """What Spark needs for the same bytes, with the same options and no more than its own order; seconds."""
+    """Measures what Spark needs for the same bytes, with the same options and no more than its own order; seconds."""
     folder = f"plain-{uuid.uuid4()}"
     started = time.perf_counter()
     (

@@ -14,7 +14,7 @@ COUNTS = (1, 16, 64, 256, 1_000, 4_000, 10_000)
 BUSY_MAX = 64
 RECORD_BYTES = 100
 CONNECTIONS_MAX = 10_100
-"""Those of a benchmark's own calls come on top."""
+"""The connections of a benchmark's own calls come on top."""
 MIB = 1024 * 1024
 LIMIT = "an HTTP server that only writes and syncs"
 

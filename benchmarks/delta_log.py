@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 
 
 def entries(server: Server, version: int) -> Iterator[Entry]:
-    """Those that are there, from `version` on."""
+    """Yields the entries that are there, from `version` on."""
     folder = Path(unquote(urlsplit(server.process.root).path)) / names.topic_path(TOPIC) / names.DELTA_LOG_FOLDER
     for number in count(version):
         path = folder / f"{number:020d}.json"

@@ -31,7 +31,7 @@ class WrittenFile:
         self._path = path
         self._size_bytes = size_bytes
         self._stage = mmap.mmap(-1, _STAGE_BYTES)
-        """What is written past the page cache must begin at a page of the memory too."""
+        """A write past the page cache must begin at a page of the memory too."""
         self._at = 0
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -87,7 +87,7 @@ def _direct(path: Path, fd: int) -> int:
 
 
 def syncs(folder: Path, data: bytes, seconds: float) -> Syncs:
-    """What the disk of `folder` gives."""
+    """Measures what the disk of `folder` gives."""
     written = WrittenFile(folder / "written", WRITTEN_BYTES)
     try:
         return written.syncs(data, seconds)

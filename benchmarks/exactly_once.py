@@ -1,4 +1,4 @@
-"""What exactly-once costs: the same publishes plain, numbered by a producer, and with an idempotency key."""
+"""The cost of exactly-once: the same publishes plain, numbered by a producer, and with an idempotency key."""
 
 from collections.abc import Iterator
 

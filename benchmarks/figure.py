@@ -34,7 +34,7 @@ class Figure:
     cpu_us: float | None = None
     """Processor time of the server per record, all its threads, in microseconds."""
     megabytes_per_second: float | None = None
-    """Of values; 10^6 bytes."""
+    """Only values are counted; 10^6 bytes."""
     column: str = ""
     """Figures that have one are shown together: a row for each label, a column for each of these."""
     points: tuple[Point, ...] = ()
@@ -69,7 +69,7 @@ class Summary:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Summary":
-        """What `document()` gave."""
+        """Reads what `document()` gave."""
         members = {name: document[name] for name in Figure.__slots__ if name in document and name != "points"}
         points = tuple(Point(**point) for point in document.get("points", ()))
         figure = Figure(**{"unit": "", **members}, points=points)

@@ -86,7 +86,7 @@ def flights_table(known: Flights) -> pa.Table:
 
 
 def encoded(known: Flights, each: float) -> Figure:
-    """What one core gives at most."""
+    """Measures what one core gives at most."""
     records = flights_table(known)
     started = time.perf_counter()
     pq.write_table(records, pa.BufferOutputStream(), compression="zstd", compression_level=1, use_dictionary=False)

@@ -62,8 +62,8 @@ def freshness(bench: Bench) -> Iterator[Figure]:
 
 
 def ages(server: Server, seconds: float, partitions: int, records_per_second: int) -> list[tuple[float, float]]:
-    """Of every post: when it was sent, in seconds from the first one on, and how many seconds passed until a look at
-    the table's log found its last record there."""
+    """Gives for every post when it was sent, in seconds from the first one on, and how many seconds passed until a
+    look at the table's log found its last record there."""
     sent: list[Sent] = []
     done = threading.Event()
     poster = threading.Thread(
@@ -118,7 +118,7 @@ def _post(
 
 
 def _append(bench: Bench) -> Figure:
-    """What a program without a log pays to have as many records in a table of its own."""
+    """Measures what a program without a log pays to have as many records in a table of its own."""
     records = table(RECORDS_PER_SECOND, 100, keyed=False)
     records = records.append_column("offset", pa.array(range(RECORDS_PER_SECOND), pa.int64()))
     took = []

@@ -26,7 +26,7 @@ GIVE_UP_SECONDS = 60.0
 WAIT_MS = 15_000
 IDLE_MEMBERS = 1_000
 IDLE_SECONDS = 15.0
-"""As long as a wait, so that each member has renewed its session once."""
+"""It lasts as long as a wait, so that each member has renewed its session once."""
 QUICK_IDLE_SECONDS = 3.0
 
 

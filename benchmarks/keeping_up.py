@@ -26,7 +26,7 @@ from siltlog.infra.table.table import TopicTable
 TOPIC = "busy"
 PARTITIONS = 50
 FILES_PER_SECOND = 100
-"""What the budget of a server allows (`ingest/flush/due.py`)."""
+"""The budget of a server allows it (`ingest/flush/due.py`)."""
 FILE_RECORDS = 20
 RECORD_BYTES = 100
 SECONDS = 90.0

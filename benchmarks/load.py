@@ -49,15 +49,15 @@ class Plan:
     per_second: float | None = None
     """So many requests and no more, over all connections."""
     replies: int = 1
-    """Of one request (RESP only: a pipeline of so many commands)."""
+    """One request has so many (RESP only: a pipeline of so many commands)."""
     records: int = 1
-    """Of one request: what NUMBER goes on by."""
+    """One request has so many, and NUMBER goes on by it."""
     request_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came of a load: replies in `seconds`, and how long each took."""
+    """The outcome of a load: replies in `seconds`, and how long each took."""
 
     replies: int
     seconds: float
@@ -66,7 +66,7 @@ class Load:
     replies_in_all: int
     """With those of the warm-up."""
     cpu_seconds: float
-    """Of the load generator."""
+    """The load generator's own."""
 
     @property
     def per_second(self) -> float:
@@ -114,12 +114,12 @@ class _Run:
         self.is_whole = {"http": http_is_whole, "resp": resp_is_whole(plan.replies)}[plan.protocol]
         self.latencies = array("d")
         self.ready: deque[_Connection] = deque()
-        """Of a paced load: who waits for a turn."""
+        """Connections of a paced load that wait for a turn."""
         self.stopping = False
         self.problem = ""
 
     def sender_of(self, connection: int) -> Callable[[], bytes]:
-        """What gives that connection its requests."""
+        """Makes what gives that connection its requests."""
         if self.stamped:
             return lambda: self.next_request().replace(STAMP, b"%020d" % time.perf_counter_ns())
         if not self.numbered:

@@ -16,7 +16,7 @@ from siltlog.infra.table.entries import checkpoint_path, last_checkpoint, log_fo
 from siltlog.infra.table.table import TopicTable
 
 ACTIONS_MAX = 5_000
-"""Of one commit."""
+"""One commit has at most so many."""
 _clock = SystemClock()
 
 
@@ -70,7 +70,7 @@ class LogOnly:
             count -= len(files)
 
     def checkpoint_bytes(self) -> int:
-        """Of the newest one."""
+        """Gives the size of the newest checkpoint."""
         checkpoint = last_checkpoint(self.store, self.topic)
         if checkpoint is None:
             return 0

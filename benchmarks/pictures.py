@@ -14,7 +14,7 @@ from benchmarks.figure import Summary
 INCHES = (7.2, 3.6)
 GREY = "#808080"
 COLOURS = ("#2f7fd1", "#d1662f", "#2f9e57", "#9a63d1", "#b8962e", "#c94f7c")
-"""Of middle brightness: at least three to one against white and against black."""
+"""All are of middle brightness: at least three to one against white and against black."""
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "siltlog",
     "svg.fonttype": "none",

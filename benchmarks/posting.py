@@ -15,7 +15,7 @@ HELD_PAUSE_SECONDS = 0.002
 
 @dataclass(slots=True)
 class Posted:
-    """What was acknowledged from the end of the warm-up to the end."""
+    """The posts that were acknowledged from the end of the warm-up to the end."""
 
     posts: int = 0
     posts_in_all: int = 0

@@ -48,7 +48,7 @@ class Receiver:
             raise RuntimeError("a receiver ended before it began to read")
 
     def stop(self) -> list[list[int]]:
-        """What it had, once it has left its group."""
+        """Returns what it had, once it has left its group."""
         told, _ = self._process.communicate(timeout=STOP_SECONDS_MAX)
         found: list[list[int]] = json.loads(told)
         return found

@@ -1,4 +1,4 @@
-"""What is published: records of a given size, and the bodies that carry them."""
+"""Records to publish: records of a given size, and the bodies that carry them."""
 
 import base64
 import json

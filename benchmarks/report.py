@@ -29,7 +29,7 @@ class Grid(NamedTuple):
 
 
 def machine() -> dict[str, str | int | float]:
-    """What the figures were measured on."""
+    """Describes what the figures were measured on."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -80,7 +80,7 @@ def markdown(name: str, sentence: str, found: Sequence[Summary], others: float, 
 def sentences(
     described: Mapping[str, str | int | float], measured: Sequence[tuple[str, int]], others: float
 ) -> list[str]:
-    """What to know of the tables above: the machine, and how to have them again (arguments and how many runs)."""
+    """Says what to know of the tables above: the machine, and how to have them again (arguments and how many runs)."""
     said = [
         f"{described['cpu']}, {described['cores']} cores, {described['memory_gib']} GiB, {described['system']}, "
         f"Python {described['python']}; clients, server and peers share it over loopback.",

@@ -93,7 +93,7 @@ _timer = _Timer()
 
 
 class _Inner(threading.local):
-    """What stages that ran inside the one under way took, by thread."""
+    """The time that stages inside the one under way took, by thread."""
 
     wall = 0.0
     cpu = 0.0
@@ -154,7 +154,7 @@ def install(stages: Mapping[str, Sequence[str]]) -> dict[str, Stage]:
 
 @contextmanager
 def installed(stages: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Stage]]:
-    """As `install`, and takes the timers out again."""
+    """Does what `install` does, and takes the timers out again."""
     before = [found(place) for places in stages.values() for place in places]
     try:
         yield install(stages)
@@ -164,7 +164,7 @@ def installed(stages: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Stage]]
 
 
 def found(place: str) -> tuple[Any, str, Callable[..., Any]]:
-    """What has the function, under which name, and the function. Raises AttributeError where it is no longer there."""
+    """Gives what has the function, its name there, and the function. Raises AttributeError where there is none."""
     module, _, path = place.partition(":")
     *owners, last = path.split(".")
     owner: Any = import_module(module)

@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a load cost a server with timed stages."""
+    """The cost of a load to a server with timed stages."""
 
     load: Load
     cpu_seconds: float

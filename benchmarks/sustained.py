@@ -30,7 +30,7 @@ THREADS = 4
 LOCAL_TARGET = 150.0
 S3_TARGET = 60.0
 BACKLOG_BYTES_MAX = 192 * 1024 * 1024
-"""Of values that are acknowledged and not in the table: twelve flushes' worth, far below what log and head may take."""
+"""Values that are acknowledged and not in the table: twelve flushes' worth, far below what log and head may take."""
 LOOK_SECONDS = 0.1
 PARTS = 6
 MIB = 1024 * 1024
@@ -152,7 +152,7 @@ def _s3(bench: Bench) -> Iterator[dict[str, str]]:
 
 
 def _appended(bench: Bench, where: str, known: Flights, uri: str, options: Mapping[str, str]) -> Figure:
-    """What a program without a log gets: no acknowledgement of single records, no order, no exactly-once."""
+    """Measures what a program without a log gets: no acknowledgement of single records, no order, no exactly-once."""
     records = flights_table(known).slice(0, APPEND_RECORDS).combine_chunks()
     place = f"{uri.rstrip('/')}/appended"
     size = pc.sum(pc.binary_length(records.column("value"))).as_py()

@@ -57,7 +57,7 @@ def clean(notebook: NotebookNode) -> None:
 
 
 def leaks(notebook: NotebookNode, folder: Path) -> list[str]:
-    """What outputs say that is only true of this machine, or that nobody meant to print: one line for each."""
+    """Finds what outputs say that is only true of this machine, or that nobody meant to print: one line for each."""
     places = {
         str(folder),
         str(Path(__file__).resolve().parents[1]),

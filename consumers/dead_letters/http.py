@@ -87,8 +87,7 @@ class DeadLettersHttp:
         group = _asked(request, "group")
         body = decode(await body_of(request, BODY_BYTES_MAX), _attempt_decoder)
         found = await self._dead_letters.attempt(group, body, body.attempts_max)
-        document = {"attempts": found.attempts}
-        return json_reply(document if body.attempts_max is None else {**document, "spent": found.spent})
+        return json_reply(Attempts(found.attempts, None if body.attempts_max is None else found.spent))
 
     @operation(
         "POST",
@@ -109,15 +108,7 @@ class DeadLettersHttp:
         group = _asked(request, "group")
         body = decode(await body_of(request, BODY_BYTES_MAX), _dead_letter_decoder)
         buried = await self._dead_letters.bury(group, body)
-        return json_reply(
-            {
-                "topic": buried.topic,
-                "partition": buried.partition,
-                "offset": buried.offset,
-                "attempts": buried.attempts,
-                "duplicate": buried.duplicate,
-            }
-        )
+        return json_reply(DeadLetter(buried.topic, buried.partition, buried.offset, buried.attempts, buried.duplicate))
 
     @operation(
         "POST",
@@ -143,9 +134,7 @@ class DeadLettersHttp:
         topic = _asked(request, "topic")
         body = decode(await body_of(request, BODY_BYTES_MAX), _replay_decoder)
         done = await self._replay.replay(topic, body)
-        return json_reply(
-            {"topic": topic, "replay_id": body.replay_id, "replayed": done.replayed, "duplicates": done.duplicates}
-        )
+        return json_reply(Replayed(topic, body.replay_id, done.replayed, done.duplicates))
 
 
 def _asked(request: Request, parameter: str) -> str:

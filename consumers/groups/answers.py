@@ -1,10 +1,11 @@
 """Answers about groups and their members, as JSON."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from siltlog.consumers.groups.messages import ResetPolicy, Stability
 from siltlog.consumers.reading.answers import Fetched
 from siltlog.infra.http.answers import Time, Whole
 
@@ -35,7 +36,7 @@ class Assignment(msgspec.Struct):
 
 class GroupEntry(msgspec.Struct):
     group: str
-    state: Literal["empty", "stable", "rebalancing"]
+    state: Stability
     members: Whole
 
 
@@ -59,7 +60,7 @@ class GroupMember(msgspec.Struct):
     instance_id: Annotated[str | None, Meta(description="Of a static member")]
     topics: list[str]
     topic_pattern: str | None
-    auto_offset_reset: Literal["earliest", "latest", "error"]
+    auto_offset_reset: ResetPolicy
     assignment: list[HeldPartition]
 
 
@@ -74,7 +75,7 @@ class GroupPartition(HeldPartition):
 
 class Group(msgspec.Struct):
     group: str
-    state: Literal["empty", "stable", "rebalancing"]
+    state: Stability
     generation: Whole
     members: list[GroupMember]
     moving: list[MovingPartition]

@@ -21,6 +21,7 @@ from siltlog.consumers.groups.messages import (
     MemberState,
     PolledOffset,
     Position,
+    Stability,
 )
 from siltlog.consumers.groups.runner import GroupCounts, GroupRunner
 from siltlog.consumers.groups.saved_offsets import OffsetLog
@@ -257,7 +258,9 @@ class Groups:
                 "one with an instance_id is gone once its session timeout is over",
             )
 
-    async def list_groups(self, prefix: str, after: str, limit: int) -> tuple[list[tuple[str, str, int]], str | None]:
+    async def list_groups(
+        self, prefix: str, after: str, limit: int
+    ) -> tuple[list[tuple[str, Stability, int]], str | None]:
         """Up to `limit` groups by name after `after`: (group, state, members); and where to go on, None at the end."""
         if self._runner.snapshots is not None:
             await self._runner.snapshots.restore_emptied()
@@ -277,11 +280,11 @@ class Groups:
             )
         ]
         replies = await self._redis.commands(commands) if commands else []
-        rows = []
+        rows: list[tuple[str, Stability, int]] = []
         for index, group in enumerate(groups[:limit]):
             (created, stale), members, moves = replies[3 * index : 3 * index + 3]
             if created is not None:
-                state = "empty" if not members else "rebalancing" if moves or stale == b"1" else "stable"
+                state: Stability = "empty" if not members else "rebalancing" if moves or stale == b"1" else "stable"
                 rows.append((group, state, members))
         return rows, groups[limit - 1] if len(groups) > limit else None
 

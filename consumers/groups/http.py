@@ -1,18 +1,31 @@
 """Groups over HTTP."""
 
 import asyncio
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from siltlog.consumers.groups.answers import Assignment, Group, GroupList, GroupOffsets, OffsetsMoved, Polled
+from siltlog.consumers.groups.answers import (
+    Assigned,
+    Assignment,
+    Committed,
+    Group,
+    GroupEntry,
+    GroupList,
+    GroupMember,
+    GroupOffsets,
+    GroupPartition,
+    HeldPartition,
+    MovingPartition,
+    OffsetMoved,
+    OffsetsMoved,
+    Polled,
+)
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import CommitRequest, CommittedState, GroupState, MemberRequest, PollRequest
 from siltlog.consumers.groups.poll import GroupPoll
 from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
-from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.upkeep import lag_of
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.http import INLINE_RECORDS_MAX, ReadLimits
@@ -88,19 +101,10 @@ class GroupsHttp:
         assignment = None
         if told.assignment is not None:
             assignment = [
-                _at(key)
-                | {"topic_id": key.topic_id, "offset": offset}
-                | ({"delivered": told.delivered[key]} if key in told.delivered else {})
+                Assigned(key.topic, key.partition, key.topic_id, offset, told.delivered.get(key, msgspec.UNSET))
                 for key, offset in told.assignment
             ]
-        return await _reply(
-            request,
-            {
-                "generation": told.generation,
-                "assignment": assignment,
-                "heartbeat_interval_ms": told.heartbeat_interval_ms,
-            },
-        )
+        return await _reply(request, Assignment(told.generation, assignment, told.heartbeat_interval_ms))
 
     @operation(
         "DELETE",
@@ -206,7 +210,7 @@ class GroupsHttp:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _reset_decoder)
         moved = await self._reset.reset(_name(request, "group"), body)
-        return await _reply(request, {"offsets": [move._asdict() for move in moved]})
+        return await _reply(request, OffsetsMoved([OffsetMoved(*move) for move in moved]))
 
     @operation(
         "GET",
@@ -224,8 +228,7 @@ class GroupsHttp:
         query = Query(request, ("prefix", "after", "limit"))
         limit = query.integer("limit", LIST_LIMIT, minimum=1, maximum=LIST_LIMIT_MAX, cut=True)
         rows, after = await self._groups.list_groups(query.text("prefix"), query.text("after"), limit)
-        groups = [{"group": group, "state": state, "members": members} for group, state, members in rows]
-        return await _reply(request, {"groups": groups, "next": after})
+        return await _reply(request, GroupList([GroupEntry(*row) for row in rows], after))
 
     @operation(
         "GET",
@@ -243,28 +246,21 @@ class GroupsHttp:
         Query(request, ())
         group = _name(request, "group")
         state = await self._groups.describe(group)
-        return await _reply(
-            request,
-            {
-                "group": group,
-                "state": state.state,
-                "generation": state.generation,
-                "members": [
-                    {
-                        "member_id": member.member,
-                        "client_id": member.client_id or None,
-                        "instance_id": member.instance_id or None,
-                        "topics": member.topics,
-                        "topic_pattern": member.topic_pattern or None,
-                        "auto_offset_reset": member.auto_offset_reset,
-                        "assignment": [_at(key) for key in member.partitions],
-                    }
-                    for member in state.members
-                ],
-                "moving": [_at(key) | {"to": member or None} for key, member in sorted(state.moving.items())],
-                "partitions": await self._partitions(state),
-            },
-        )
+        members = [
+            GroupMember(
+                member_id=member.member,
+                client_id=member.client_id or None,
+                instance_id=member.instance_id or None,
+                topics=list(member.topics),
+                topic_pattern=member.topic_pattern or None,
+                auto_offset_reset=member.auto_offset_reset,
+                assignment=[HeldPartition(key.topic, key.partition) for key in member.partitions],
+            )
+            for member in state.members
+        ]
+        moving = [MovingPartition(key.topic, key.partition, to or None) for key, to in sorted(state.moving.items())]
+        partitions = await self._partitions(state)
+        return await _reply(request, Group(group, state.state, state.generation, members, moving, partitions))
 
     @operation(
         "GET",
@@ -282,7 +278,7 @@ class GroupsHttp:
         Query(request, ())
         group = _name(request, "group")
         state = await self._groups.describe(group)
-        return await _reply(request, {"group": group, "offsets": [_committed(entry) for entry in state.offsets]})
+        return await _reply(request, GroupOffsets(group, [_committed(entry) for entry in state.offsets]))
 
     @operation(
         "DELETE",
@@ -301,7 +297,7 @@ class GroupsHttp:
         await self._groups.delete(_name(request, "group"))
         return Response(status_code=204)
 
-    async def _partitions(self, state: GroupState) -> list[dict[str, Any]]:
+    async def _partitions(self, state: GroupState) -> list[GroupPartition]:
         """Every partition with an offset: where it is, who holds it, and how far behind that is."""
         holders = {key: member.member for member in state.members for key in member.partitions}
         now_us = self._clock.now_us()
@@ -312,20 +308,21 @@ class GroupsHttp:
             lag = await lag_of(topic, view, entry.offset, now_us)
             bounds = view.bounds()
             rows.append(
-                _at(entry.key)
-                | {
-                    "member_id": holders.get(entry.key),
-                    "offset": entry.offset,
-                    "log_start_offset": bounds.log_start_offset,
-                    "high_watermark": bounds.high_watermark,
-                    "lag": lag.records,
-                    "lag_seconds": lag.seconds,
-                }
+                GroupPartition(
+                    topic=entry.key.topic,
+                    partition=entry.key.partition,
+                    member_id=holders.get(entry.key),
+                    offset=entry.offset,
+                    log_start_offset=bounds.log_start_offset,
+                    high_watermark=bounds.high_watermark,
+                    lag=lag.records,
+                    lag_seconds=lag.seconds,
+                )
             )
         return rows
 
 
-async def _reply(request: Request, document: Any) -> Response:
+async def _reply(request: Request, document: msgspec.Struct) -> Response:
     chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
     return await read_reply(request, [_JSON.encode(document)], names.MEDIA_JSON, {})
 
@@ -338,13 +335,7 @@ def _name(request: Request, parameter: str) -> str:
     return name
 
 
-def _at(key: Key) -> dict[str, Any]:
-    return {"topic": key.topic, "partition": key.partition}
-
-
-def _committed(entry: CommittedState) -> dict[str, Any]:
-    return _at(entry.key) | {
-        "offset": entry.offset,
-        "metadata": entry.metadata,
-        "committed_at": format_us(entry.committed_ms * 1000),
-    }
+def _committed(entry: CommittedState) -> Committed:
+    return Committed(
+        entry.key.topic, entry.key.partition, entry.offset, entry.metadata, format_us(entry.committed_ms * 1000)
+    )

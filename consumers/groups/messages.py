@@ -27,6 +27,7 @@ ERROR_CHARS_MAX = 4_096
 assert HEARTBEATS_PER_SESSION > WAITS_PER_SESSION > 1, "a member that waits must not outlive its session meanwhile"
 
 ResetPolicy = Literal["earliest", "latest", "error"]
+Stability = Literal["empty", "stable", "rebalancing"]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1)]
 Timeout = Annotated[int, msgspec.Meta(ge=TIMEOUT_MS_MIN, le=TIMEOUT_MS_MAX)]
@@ -165,7 +166,7 @@ class MemberState(NamedTuple):
     client_id: str
     topics: list[str]
     topic_pattern: str
-    auto_offset_reset: str
+    auto_offset_reset: ResetPolicy
     partitions: list[Key]
     instance_id: str
 
@@ -179,7 +180,7 @@ class CommittedState(NamedTuple):
 
 class GroupState(NamedTuple):
     generation: int
-    state: str
+    state: Stability
     members: list[MemberState]
     moving: dict[Key, str]
     """Partitions on their way -> the member that gets them ("" for nobody)."""

@@ -77,7 +77,7 @@ class Feed:
         isolation: Isolation,
         held: Held | None,
     ) -> None:
-        """What is read is counted in `held`, until whoever sends it releases that."""
+        """Everything read is counted in `held`, until whoever sends it releases that."""
         self._log = log
         self._fetcher = fetcher
         self._wake = wake

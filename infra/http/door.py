@@ -69,7 +69,7 @@ class Door:
         """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
         those hear that are too many."""
         self.requests = 0
-        """Those that are under way."""
+        """How many are under way."""
         self._app = app
         self._hosts = {host.lower() for host in hosts}
         self._origins = set(origins)

@@ -1,4 +1,4 @@
-"""What the assembly of a room gives the server that runs it: handlers, and the steps of the room's life."""
+"""The part of a server that a room's assembly gives it: handlers, and the steps of the room's life."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a request must pass before anything of it is appended: the drain, the budgets, what its producer sent before.
+"""Admission, before anything of a request is appended: the drain, the budgets, what its producer sent before.
 
 Lives on the log's event loop. A check changes nothing.
 """

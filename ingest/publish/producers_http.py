@@ -1,7 +1,5 @@
 """`/v1/topics/{topic}/producers/{producer}`: claim a producer's next epoch, or ask where it stopped."""
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,7 +11,7 @@ from siltlog.infra.http.requests import json_reply
 from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.publish.answers import ProducerState
+from siltlog.ingest.publish.answers import ProducerPartition, ProducerState
 
 _PRODUCER = in_path("producer", "The producer's id, which its client chose: a UUID needs nothing more.")
 _PRODUCER_TEXT = "It comes with the next sequence of every partition that this producer has published to."
@@ -54,7 +52,7 @@ class ProducersHttp:
         epoch = await self._log.claim_producer(topic, producer_id)
         await self._states.store_epochs(topic)
         # What an older epoch had sequenced before was made durable with the claim, and nothing of it comes after.
-        return json_reply(_document(topic, producer_id, epoch))
+        return json_reply(_state_of(topic, producer_id, epoch))
 
     @operation(
         "GET",
@@ -70,10 +68,10 @@ class ProducersHttp:
     )
     async def describe(self, request: Request) -> Response:
         topic, producer_id = self._named(request)
-        document = _document(topic, producer_id, _epoch(topic, producer_id))
+        state = _state_of(topic, producer_id, _epoch(topic, producer_id))
         # A sequence must not be named as seen before it is sure to be there after a crash.
         await self._log.group_commit.commit()
-        return json_reply(document)
+        return json_reply(state)
 
     def _named(self, request: Request) -> tuple[TopicLog, str]:
         Query(request, ())
@@ -90,12 +88,12 @@ def _epoch(topic: TopicLog, producer_id: str) -> int:
     return max(used, topic.producers.epochs.epoch(producer_id))
 
 
-def _document(topic: TopicLog, producer_id: str, epoch: int) -> dict[str, Any]:
+def _state_of(topic: TopicLog, producer_id: str, epoch: int) -> ProducerState:
     """Only the partitions in which the producer is known; in every other it goes on from 0."""
     partitions = []
     for log in topic.partitions:
         end = log.sequencer.end_of(producer_id)
         if end is not None:
             next_sequence = log.sequencer.next_sequence(producer_id)
-            partitions.append({"partition": log.partition, "next_sequence": next_sequence, "last_offset": end - 1})
-    return {"producer_id": producer_id, "producer_epoch": epoch, "partitions": partitions}
+            partitions.append(ProducerPartition(log.partition, next_sequence, end - 1))
+    return ProducerState(producer_id, epoch, partitions)

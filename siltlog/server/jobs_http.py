@@ -1,7 +1,7 @@
 """`/v1/jobs` and `/v1/schedule`: what jobs did, and when they run next."""
 
 import asyncio
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta
@@ -165,7 +165,7 @@ class JobsHttp:
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
         run = decode(await body_of(request, BODY_BYTES_MAX), _decoder)
         recorded = await self._jobs.record(run)
-        return json_reply({"run_id": run.run_id, "offset": recorded.offset, "duplicate": recorded.duplicate})
+        return json_reply(JobRecorded(run.run_id, recorded.offset, recorded.duplicate))
 
     @operation(
         "GET",
@@ -185,28 +185,25 @@ class JobsHttp:
         newest = await asyncio.to_thread(newest_entry, self._store)
         now_us = self._clock.now_us()
         if newest is None:
-            return json_reply({"runner": None, "jobs": []})
+            return json_reply(Schedule(None, []))
         _, entry, written_ms = newest
         alive = now_us // 1000 - written_ms < LEASES_SILENT_MAX * entry.lease_ms
-        return json_reply(schedule_document(entry, alive=alive, now_us=now_us))
+        return json_reply(_schedule(entry, alive=alive, now_us=now_us))
 
 
-def schedule_document(entry: LeaseEntry, *, alive: bool, now_us: int) -> dict[str, Any]:
+def _schedule(entry: LeaseEntry, *, alive: bool, now_us: int) -> Schedule:
     """`next_at` is null where nobody is there to run it."""
     runner = entry.runner if alive and entry.holder else None
-    return {
-        "runner": runner,
-        "jobs": [_job(job, state, runner is not None, now_us) for job, state in entry.jobs.items()],
-    }
+    return Schedule(runner, [_job(job, state, runner is not None, now_us) for job, state in entry.jobs.items()])
 
 
-def _job(job: str, state: JobState, alive: bool, now_us: int) -> dict[str, Any]:
+def _job(job: str, state: JobState, alive: bool, now_us: int) -> ScheduledJob:
     next_us = Cron(state.cron).next_us(now_us) if alive else None
     running = alive and state.running_since_us is not None
-    return {
-        "job": job,
-        "cron": state.cron,
-        "next_at": None if next_us is None else format_us(next_us),
-        "running_since": format_us(state.running_since_us) if running and state.running_since_us else None,
-        "unavailable": state.unavailable,
-    }
+    return ScheduledJob(
+        job=job,
+        cron=state.cron,
+        next_at=None if next_us is None else format_us(next_us),
+        running_since=format_us(state.running_since_us) if running and state.running_since_us else None,
+        unavailable=state.unavailable,
+    )

@@ -1,7 +1,7 @@
 """Answers about a node itself: health, readiness, metrics, the cluster."""
 
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -118,7 +118,7 @@ class NodeHttp:
         headers = {"Vary": "Accept"}
         if _HTML in request.headers.get("accept", "").lower():
             return Response(status_code=307, headers={**headers, "Location": DOCS_PATH})
-        return json_reply({"name": "siltlog", "version": version("siltlog"), **PLACES}, headers=headers)
+        return json_reply(Index("siltlog", version("siltlog"), **PLACES), headers=headers)
 
     @operation(
         "GET",
@@ -131,7 +131,7 @@ class NodeHttp:
         replies={200: json_answer("It is.", Health)},
     )
     async def health(self, request: Request) -> Response:
-        return json_reply({"status": "up"})
+        return json_reply(Health("up"))
 
     @operation(
         "GET",
@@ -152,8 +152,8 @@ class NodeHttp:
             warnings.append("groups: Redis does not answer")
         else:
             warnings += self._consumers.groups.degraded()
-        document: dict[str, Any] = {"status": "ready" if not reasons else "not_ready", "reasons": reasons}
-        return json_reply(document | {"warnings": warnings}, 503 if reasons else 200)
+        state = Readiness("not_ready" if reasons else "ready", reasons, warnings)
+        return json_reply(state, 503 if reasons else 200)
 
     @operation(
         "GET",
@@ -181,17 +181,17 @@ class NodeHttp:
     async def cluster(self, request: Request) -> Response:
         Query(request, ())
         return json_reply(
-            {
-                "version": version("siltlog"),
-                "cluster_id": self._node.cluster_id,
-                "nodes": [{"id": self._node.settings.node_id, "url": self._url}],
-                "limits": {
-                    "request_bytes": self._node.settings.request_bytes,
-                    "record_bytes": min(self._node.settings.record_bytes_max, self._node.settings.request_bytes),
-                    "records": self._consumers.limits.records,
-                    "wait_ms": self._consumers.limits.wait_ms,
-                    "fetch_bytes": self._consumers.limits.bytes,
-                },
-                "features": list(FEATURES),
-            }
+            Cluster(
+                version=version("siltlog"),
+                cluster_id=self._node.cluster_id,
+                nodes=[Node(self._node.settings.node_id, self._url)],
+                limits=Limits(
+                    request_bytes=self._node.settings.request_bytes,
+                    record_bytes=min(self._node.settings.record_bytes_max, self._node.settings.request_bytes),
+                    records=self._consumers.limits.records,
+                    wait_ms=self._consumers.limits.wait_ms,
+                    fetch_bytes=self._consumers.limits.bytes,
+                ),
+                features=list(FEATURES),
+            )
         )

@@ -323,7 +323,7 @@ class MemoryGroup:
         }
 
     def forget(self, request: Mapping[str, Any]) -> Reply:
-        """What was committed in topics that are gone goes."""
+        """Drops what was committed in topics that are gone."""
         gone = set(request["topics"])
         self.offsets = {partition: it for partition, it in self.offsets.items() if _topic(partition) not in gone}
         self.attempts_at = {at: known for at, known in self.attempts_at.items() if _topic(at) not in gone}
@@ -338,7 +338,7 @@ class MemoryGroup:
         return {"status": "ok"}
 
     def successor(self) -> "MemoryGroup":
-        """What is left of a group that was deleted: its generation and revision, and who is refused."""
+        """The rest of a group that was deleted: its generation and revision, and who is refused."""
         left = MemoryGroup()
         left.generation, left.revision, left.refused = self.generation, self.revision, self.refused
         return left
@@ -348,7 +348,7 @@ class MemoryGroup:
         self.exists = True
 
     def _outdate(self) -> None:
-        """What the assignment is computed from has changed."""
+        """Notes that what the assignment is computed from has changed."""
         self.stale = True
         self.revision += 1
 
@@ -357,7 +357,7 @@ class MemoryGroup:
             self.generation = max(self._before + 1, self._now_ms)
 
     def _change(self, member_id: str) -> None:
-        """What the member may read has changed, in this generation."""
+        """Notes that what the member may read has changed, in this generation."""
         self._raise_generation()
         self._changed.add(member_id)
 
@@ -448,7 +448,7 @@ class MemoryGroup:
 
 
 class MemoryRedis:
-    """As much of a `RedisConnection` as groups ask of one, without a Redis."""
+    """Stands for a `RedisConnection`, as much as groups ask of one, without a Redis."""
 
     place = "memory"
     is_cluster = False

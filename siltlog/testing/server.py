@@ -42,7 +42,7 @@ from siltlog.testing.routes import Routes
 
 URL = "http://memory.invalid"
 RETRY_AFTER_MS = 1
-"""What a failure that passes asks for: a test has no time to wait."""
+"""A failure that passes asks for it: a test has no time to wait."""
 Operation = Literal["publish", "claim", "fetch", "offsets", "heartbeat", "commit", "attempt", "dead_letter"]
 NO_REPLY = ("unreachable", "connection_lost")
 """Failures without a reply: before the request has left, and after."""

@@ -52,7 +52,7 @@ class Connection(HttpToolsProtocol):
         self._served = served
         self._fast_path = served.fast_path
         self._taken: Exchange | None = None
-        """What the fast path has taken, while it is not known yet whether the request comes whole."""
+        """The exchange that the fast path has taken, while it is not known yet whether the request comes whole."""
         self._content = b""
         self._upgrade: Upgrade | None = None
         self._body_came = False
