@@ -30,7 +30,7 @@ from siltlog.infra.table.entries import JOB_MS_MAX
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.table.totals import Kept
 from siltlog.pipelines.compaction.plan import CHUNK_SCANS_MAX, Chunk, Merge
-from siltlog.pipelines.spark.session import is_denied, lacks_space, reason_of, spark_errors
+from siltlog.pipelines.spark.errors import is_denied, lacks_space, reason_of, spark_errors
 from siltlog.pipelines.topics import spark_uri
 
 if TYPE_CHECKING:

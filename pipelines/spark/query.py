@@ -15,7 +15,8 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.s3_denied import missing_permission
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable
-from siltlog.pipelines.spark.session import is_denied, reason_of, spark_errors, spark_session
+from siltlog.pipelines.spark.errors import is_denied, reason_of, spark_errors
+from siltlog.pipelines.spark.session import spark_session
 from siltlog.pipelines.sql.result import DATABASE, PLAIN, QueryResult, live_topics, unknown_table
 from siltlog.pipelines.topics import select_of, store_of
 
