@@ -1,9 +1,15 @@
+import asyncio
+from collections.abc import Generator
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.client import core
+from siltlog.infra.client.async_transport import AsyncCaller
+from siltlog.infra.client.transport import Caller
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused, SiltlogError, Unavailable, UnknownTopic
 
 
@@ -111,3 +117,66 @@ def test_an_exchange_ends_with_the_last_error_when_its_time_is_over() -> None:
 def test_a_refusal_is_not_repeated() -> None:
     result, pauses = run(core.json_request("GET", "/x"), [reply(404, {"error_code": "unknown_topic"})])
     assert isinstance(result, UnknownTopic) and not pauses
+
+
+class Refusing:
+    def __init__(self) -> None:
+        self.attempts = 0
+
+    def send(self, url: str, request: core.Request) -> core.Response:
+        self.attempts += 1
+        raise core.ConnectionFailed("refused", sent=False)
+
+    def close(self) -> None: ...
+
+
+class AsyncRefusing(Refusing):
+    async def send(self, url: str, request: core.Request) -> core.Response:  # type: ignore[override]
+        return super().send(url, request)
+
+    async def close(self) -> None: ...  # type: ignore[override]
+
+
+def two_requests() -> Generator[core.Request, core.Response, tuple[str, int]]:
+    told = ""
+    try:
+        yield core.json_request("GET", "/a")
+    except Unavailable as error:
+        told = error.error_code
+    second = yield core.json_request("GET", "/b")
+    return told, second.status
+
+
+def test_a_call_is_told_its_error_and_goes_on() -> None:
+    clock = SystemClock()
+    steps = core.Retries(core.Endpoints("http://a:1"), clock, retry_timeout_ms=60_000).steps(two_requests())
+    first = next(steps)
+    assert isinstance(first, core.Send) and first.request.path == "/a"
+    pause = steps.send(core.Reply(core.ConnectionFailed("refused", sent=False), clock.monotonic()))
+    assert isinstance(pause, core.Pause)
+    second = steps.throw(pause.error)
+    assert isinstance(second, core.Send) and second.request.path == "/b"
+    with pytest.raises(StopIteration) as done:
+        steps.send(core.Reply(reply(200, {}), clock.monotonic()))
+    assert done.value.value == ("unreachable", 200)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_caller_that_is_interrupted_waits_for_no_retry(interrupted: bool) -> None:
+    request = core.json_request("GET", "/x")
+    blocking, waiting = Refusing(), AsyncRefusing()
+    caller = Caller(core.Endpoints("http://a:1"), blocking, SystemClock(), retry_timeout_ms=300)
+    if interrupted:
+        caller.interrupted.set()
+    with pytest.raises(Unavailable):
+        caller.call(request)
+
+    async def ask() -> None:
+        caller = AsyncCaller(core.Endpoints("http://a:1"), waiting, SystemClock(), retry_timeout_ms=300)
+        if interrupted:
+            caller.interrupted.set()
+        await caller.call(request)
+
+    with pytest.raises(Unavailable):
+        asyncio.run(ask())
+    assert (blocking.attempts == 1, waiting.attempts == 1) == (interrupted, interrupted)
