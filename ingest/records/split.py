@@ -17,6 +17,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.records.batch import record_batch
 from siltlog.ingest.records.body import ROWS_MAX, Body, Rows
+from siltlog.ingest.records.plain import Order
 
 Sequences = npt.NDArray[np.int64] | list[int]
 SECONDS_LOOK_MAX_MS = 100_000_000_000
@@ -37,6 +38,8 @@ class Slice:
 class Split:
     slices: list[Slice]
     partition_of_record: npt.NDArray[np.int32] | list[int]
+    order: Order | None = None
+    """The indices of columns' records by partition; None where they came so."""
 
     def positions(self, first_offsets: dict[int, int | None]) -> list[tuple[int, int | None]]:
         """(partition, offset) of every record in the body's order, given the first offset of each slice."""
@@ -57,13 +60,13 @@ class Split:
         return out
 
     def _offsets(self, first_offsets: dict[int, Any]) -> list[tuple[int, int | None]]:
-        targets = np.asarray(self.partition_of_record, np.uint16)
-        ordered = [
-            np.arange(first_offsets[part.partition], first_offsets[part.partition] + part.count) for part in self.slices
-        ]
-        offsets = np.empty(len(targets), np.int64)
-        offsets[np.argsort(targets, kind="stable")] = np.concatenate(ordered)
-        return list(zip(targets.tolist(), offsets.tolist(), strict=True))
+        firsts = [(first_offsets[part.partition], part.count) for part in self.slices]
+        ordered = np.concatenate([np.arange(first, first + count) for first, count in firsts])
+        offsets = ordered
+        if self.order is not None:
+            offsets = np.empty_like(ordered)
+            offsets[self.order] = ordered
+        return list(zip(np.asarray(self.partition_of_record).tolist(), offsets.tolist(), strict=True))
 
 
 def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record_bytes_max: int, now_us: int) -> Split:
@@ -78,7 +81,7 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
     first = int(targets[0])
     if (targets == first).all():
         return Split([Slice(first, body.count, _columns(body, timestamp), body.sequence)], targets)
-    columns, sequences = _by_partition(body, timestamp, targets)
+    columns, sequences, order = _by_partition(body, timestamp, targets)
     counts = np.bincount(targets)
     slices, at = [], 0
     for partition in np.flatnonzero(counts).tolist():
@@ -86,24 +89,24 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
         own = None if sequences is None else sequences[at : at + count]
         slices.append(Slice(partition, count, columns.slice(at, count), own))
         at += count
-    return Split(slices, targets)
+    return Split(slices, targets, order)
 
 
 def _by_partition(
     body: Body, timestamp: pa.Array, targets: npt.NDArray[np.int32]
-) -> tuple[pa.RecordBatch, npt.NDArray[np.int64] | None]:
-    """The records of one partition behind those of the one before it, each in the body's order."""
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64] | None, Order | None]:
+    """The records of one partition behind those of the one before it, each in the body's order, and that order."""
     sequences = body.sequence
     if (targets[1:] >= targets[:-1]).all():
         # As clients send them that know the partitions.
-        return _columns(body, timestamp), sequences
+        return _columns(body, timestamp), sequences, None
     # A stable sort of 16-bit numbers is a radix sort.
     order = np.argsort(targets.astype(np.uint16), kind="stable")
     ordered = None if sequences is None else sequences[order]
     if body.plain is not None:
         # Their times are all the same.
-        return record_batch(timestamp, *body.plain.columns(order), None), ordered
-    return _columns(body, timestamp).take(pa.array(order)), ordered
+        return record_batch(timestamp, *body.plain.columns(order), None), ordered, order
+    return _columns(body, timestamp).take(pa.array(order)), ordered, order
 
 
 def _columns(body: Body, timestamp: pa.Array) -> pa.RecordBatch:

@@ -1,5 +1,7 @@
 """Records one by one: in any order they are what Arrow takes out of their columns; their keys hash as columns do."""
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -54,7 +56,12 @@ def test_records_one_by_one_are_split_as_columns_are(
     found = split(plain, partitions, keyless, CONFIG, 1000, NOW_US)
     wanted = split(columns, partitions, keyless, CONFIG, 1000, NOW_US)
     assert slices_of(found) == slices_of(wanted)
-    assert np.asarray(found.partition_of_record).tolist() == np.asarray(wanted.partition_of_record).tolist()
+    targets = np.asarray(wanted.partition_of_record).tolist()
+    assert np.asarray(found.partition_of_record).tolist() == targets
+    nexts = {partition: itertools.count(100 * partition) for partition in set(targets)}
+    places = [(partition, next(nexts[partition])) for partition in targets]
+    firsts: dict[int, int | None] = {partition: 100 * partition for partition in set(targets)}
+    assert found.positions(firsts) == wanted.positions(firsts) == places
 
 
 @given(RECORDS, st.data())
