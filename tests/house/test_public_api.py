@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import siltlog
+from siltlog import testing
 
 ROOT = Path(__file__).parents[2]
 ERRORS = {
@@ -167,6 +168,43 @@ def test_the_signatures(name: str) -> None:
     keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL)
     shown = [("*" if p.kind in keyword else "") + p.name for p in parameters if p.name != "self"]
     assert " ".join(shown) == METHODS[name]
+
+
+MEMORY_METHODS = {
+    "__init__": "*auto_create_partitions",
+    "admin": "url options",
+    "async_admin": "url options",
+    "async_consumer": "url options",
+    "async_producer": "url options",
+    "async_transport": "",
+    "attempts": "group topic partition offset",
+    "committed": "group",
+    "consumer": "url options",
+    "create_topic": "name partitions config",
+    "dead_letters": "topic",
+    "fail": "operation error_code *times *done",
+    "lag": "group",
+    "producer": "url options",
+    "publish": "topic value *key *headers *timestamp *partition",
+    "records": "topic",
+    "transport": "",
+}
+
+
+def test_what_tests_are_given() -> None:
+    assert set(testing.__all__) == {"DeadLetter", "MemoryServer", "running_server"}
+    assert testing.DeadLetter._fields == ("record", "group", "attempts", "error")
+    found = inspect.getmembers(testing.MemoryServer, inspect.isfunction)
+    methods = {name: method for name, method in found if name[0] != "_" or name == "__init__"}
+    shown = {
+        name: " ".join(
+            ("*" if p.kind == inspect.Parameter.KEYWORD_ONLY else "") + p.name
+            for p in inspect.signature(method).parameters.values()
+            if p.name != "self"
+        )
+        for name, method in methods.items()
+    }
+    assert shown == MEMORY_METHODS
 
 
 @pytest.mark.parametrize("name", ["Producer", "AsyncProducer", "Consumer", "AsyncConsumer"])
