@@ -60,7 +60,7 @@ bench: $(PACKAGES) ## Measure speed and memory, each beside its limit
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 twins: $(PACKAGES) ## Make the synchronous modules anew of the asynchronous ones
-	@$(BIN)/python -m development.twins
+	@$(BIN)/python tests/rigs/twins.py
 
 clean: ## Remove what the other targets made (downloaded jars stay)
 	@rm -rf $(VENV) silt-demo build dist spark-warehouse .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,8 +1,7 @@
 """The synchronous modules that are made of asynchronous ones are what `make twins` would make now."""
 
 import pytest
-
-from development.twins import TOP, TWINS, Twin, synchronous
+from twins import TOP, TWINS, Twin, synchronous
 
 
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.made)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 SILENT = ("async", "await")
 NAMES = (
     (r"\bStopAsyncIteration\b", "StopIteration"),
