@@ -31,6 +31,8 @@ ROW_GROUP_ROWS_MAX = 128 * 1024
 ROW_GROUP_BYTES_MAX = 16 * MIB
 FOOTER_GUESS_BYTES = 32 * 1024
 """One read takes so much of a file's end; a footer nearly always lies in it."""
+ENCODED_WHOLE_BYTES_MIN = 1024 * 1024
+"""Files of fewer bytes are made sooner in a buffer that grows."""
 ENCODED_PART_MAX = 1.125
 ENCODED_BYTES_EXTRA = 64 * 1024
 """A file nearly always fits into this much of the bytes of its columns, and so many more."""
@@ -151,17 +153,19 @@ def write_data_file(
 
 
 def _encode(table: pa.Table, compression: str) -> pa.Buffer:
-    # In one piece from the start: a buffer that grows copies what it has, and touches new memory, each time.
-    buffer = pa.allocate_buffer(int(table.nbytes * ENCODED_PART_MAX) + ENCODED_BYTES_EXTRA)
-    sink = pa.FixedSizeBufferWriter(buffer)
-    try:
-        _encode_into(sink, table, compression)
-    except OSError:
-        # It became larger than its columns are.
-        growing = pa.BufferOutputStream()
-        _encode_into(growing, table, compression)
-        return growing.getvalue()
-    return buffer.slice(0, sink.tell())
+    if table.nbytes >= ENCODED_WHOLE_BYTES_MIN:
+        # In one piece from the start: a buffer that grows copies what it has, and touches new memory, each time.
+        buffer = pa.allocate_buffer(int(table.nbytes * ENCODED_PART_MAX) + ENCODED_BYTES_EXTRA)
+        sink = pa.FixedSizeBufferWriter(buffer)
+        try:
+            _encode_into(sink, table, compression)
+            return buffer.slice(0, sink.tell())
+        except OSError:
+            # It became larger than its columns are.
+            pass
+    growing = pa.BufferOutputStream()
+    _encode_into(growing, table, compression)
+    return growing.getvalue()
 
 
 def _encode_into(sink: pa.NativeFile, table: pa.Table, compression: str) -> None:

@@ -125,6 +125,7 @@ def test_a_file_that_is_larger_than_its_columns_is_whole(
 ) -> None:
     """Whether the room is over before the first page or in the middle."""
     usual = written(store, "t", 0, 0, 2_000)
+    monkeypatch.setattr(data_file, "ENCODED_WHOLE_BYTES_MIN", 0)
     monkeypatch.setattr(data_file, "ENCODED_PART_MAX", 0.0)
     monkeypatch.setattr(data_file, "ENCODED_BYTES_EXTRA", room)
     again = written(store, "t", 0, 0, 2_000)
