@@ -30,7 +30,7 @@ TELL_MS = 2_000
 """How long a server that is away is waited for to be told of a run."""
 ASK_SECONDS = 30.0
 """How often a server is asked for the files of its tables: the answer names every topic."""
-MODULE = "siltlog.job_process"
+MODULE = "siltlog.cli.job_process"
 
 
 def scheduler(

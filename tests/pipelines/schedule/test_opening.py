@@ -49,7 +49,7 @@ import sys, time
 from siltlog.infra.settings.settings import environment_with
 from siltlog.infra.telemetry import logger
 from siltlog.pipelines.schedule.process import JobProcess
-command = [sys.executable, "-m", "siltlog.job_process", "7", "consume", "long", "--follow", "--url", sys.argv[1]]
+command = [sys.executable, "-m", "siltlog.cli.job_process", "7", "consume", "long", "--follow", "--url", sys.argv[1]]
 job = JobProcess("long", command, environment_with({}), logger("info", "console"), lambda: None)
 print(job._pid, flush=True)
 time.sleep(600)

@@ -27,8 +27,8 @@ def bench(session: Session, records: int, record_bytes: int, partitions: int, ac
     Makes a topic for it, reads back and counts what it published, and deletes the topic. One process with the client
     library is the other half of what is measured; several at once load a server more.
     """
+    from siltlog.cli.trial import Trial
     from siltlog.infra.clock import SystemClock
-    from siltlog.trial import Trial
 
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with session.admin() as admin:

@@ -168,7 +168,7 @@ def test_what_is_installed_answers(data_dir: Path, capsys: Capture, monkeypatch:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "number"),
-    [("siltlog.cli", signal.SIGINT), ("siltlog.job_process 10", signal.SIGTERM)],
+    [("siltlog.cli", signal.SIGINT), ("siltlog.cli.job_process 10", signal.SIGTERM)],
     ids=["by hand", "of the schedule"],
 )
 def test_an_interrupt_while_spark_starts_leaves_no_jvm(

@@ -86,8 +86,8 @@ def test_bench_measures_and_leaves_nothing(server: ServerProcess, capsys: Captur
 def test_records_that_do_not_come_back_are_no_figure(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("siltlog.trial.SILENT_SECONDS_MAX", 0.5)
-    monkeypatch.setattr("siltlog.trial.Producer.send_batch", lambda *_: None)
+    monkeypatch.setattr("siltlog.cli.trial.SILENT_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("siltlog.cli.trial.Producer.send_batch", lambda *_: None)
     assert run(["bench", "--records", "100", "--record-bytes", "16"]) == 1
     assert "of 200 records published to topic bench-" in capsys.readouterr().err
     assert run(["topic", "list", "--output", "value"]) == 0

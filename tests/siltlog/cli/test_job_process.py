@@ -10,7 +10,7 @@ AUTOGROUP = Path("/proc/self/autogroup")
 GIVE_WAY = """
 import sys
 from pathlib import Path
-from siltlog.job_process import _give_way
+from siltlog.cli.job_process import _give_way
 _give_way(10, sys.argv[1])
 print(Path("/proc/self/autogroup").read_text().split()[-1])
 """

@@ -1,4 +1,4 @@
-"""`python -m siltlog.job_process NICENESS JOB ...`: a command of `silt` as the child of a schedule.
+"""`python -m siltlog.cli.job_process NICENESS JOB ...`: a command of `silt` as the child of a schedule.
 
 It gives way to everybody else on the machine as far as its niceness says, is the first to go when memory runs out, ends
 with whoever began it, and takes SIGTERM as a person's Ctrl-C, so that Spark is stopped and nothing is left behind.
