@@ -31,11 +31,6 @@ ROW_GROUP_ROWS_MAX = 128 * 1024
 ROW_GROUP_BYTES_MAX = 16 * MIB
 FOOTER_GUESS_BYTES = 32 * 1024
 """One read takes so much of a file's end; a footer nearly always lies in it."""
-ENCODED_WHOLE_BYTES_MIN = 1024 * 1024
-"""Files of fewer bytes are made sooner in a buffer that grows."""
-ENCODED_PART_MAX = 1.125
-ENCODED_BYTES_EXTRA = 64 * 1024
-"""A file nearly always fits into this much of the bytes of its columns, and so many more."""
 _FOOTER_TAIL_BYTES = 8
 _RECORD_OVERHEAD_BYTES = 64
 """Counted for each record beside its key and value, when row groups are bounded by bytes."""
@@ -153,22 +148,7 @@ def write_data_file(
 
 
 def _encode(table: pa.Table, compression: str) -> pa.Buffer:
-    if table.nbytes >= ENCODED_WHOLE_BYTES_MIN:
-        # In one piece from the start: a buffer that grows copies what it has, and touches new memory, each time.
-        buffer = pa.allocate_buffer(int(table.nbytes * ENCODED_PART_MAX) + ENCODED_BYTES_EXTRA)
-        sink = pa.FixedSizeBufferWriter(buffer)
-        try:
-            _encode_into(sink, table, compression)
-            return buffer.slice(0, sink.tell())
-        except OSError:
-            # It became larger than its columns are.
-            pass
-    growing = pa.BufferOutputStream()
-    _encode_into(growing, table, compression)
-    return growing.getvalue()
-
-
-def _encode_into(sink: pa.NativeFile, table: pa.Table, compression: str) -> None:
+    sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
         table.schema,
@@ -181,6 +161,7 @@ def _encode_into(sink: pa.NativeFile, table: pa.Table, compression: str) -> None
     ) as writer:
         for start, end in row_group_ranges(table):
             writer.write_table(table.slice(start, end - start), row_group_size=end - start)
+    return sink.getvalue()
 
 
 def row_group_ranges(table: pa.Table) -> Iterator[tuple[int, int]]:

@@ -119,20 +119,6 @@ def test_statistics_are_kept_of_offset_and_timestamp_only(store: LocalStore, tmp
     assert dictionaries == {"key", "producer_id", "headers.list.element.key"}
 
 
-@pytest.mark.parametrize("room", [64, 2000])
-def test_a_file_that_is_larger_than_its_columns_is_whole(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
-    """Whether the room is over before the first page or in the middle."""
-    usual = written(store, "t", 0, 0, 2_000)
-    monkeypatch.setattr(data_file, "ENCODED_WHOLE_BYTES_MIN", 0)
-    monkeypatch.setattr(data_file, "ENCODED_PART_MAX", 0.0)
-    monkeypatch.setattr(data_file, "ENCODED_BYTES_EXTRA", room)
-    again = written(store, "t", 0, 0, 2_000)
-    assert (again.content_crc, again.size_bytes) == (usual.content_crc, usual.size_bytes) and usual.size_bytes > room
-    assert read_data_file(store, "t", again, columns=["offset"]).num_rows == 2_000
-
-
 def test_columns_without_a_value_are_left_out(store: LocalStore, tmp_path: Path) -> None:
     file = write_data_file(store, "t", 0, records(0, 10), compression="zstd", now_ms=0)
     assert pq.read_schema(tmp_path / "topics/t" / file.path).names == ["offset", "timestamp", "value"]
