@@ -41,8 +41,8 @@ notebook: java $(JARS) ## Run the demo's tour again and store its pictures in no
 	@$(BIN)/python notebooks/execute.py notebooks/tour.ipynb
 
 # Where the environment forbids bytecode, each of the hundreds of servers would compile all it imports.
-test: java $(JARS) ## Run the tests, four files at a time (ARGS="-k wal" for some)
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: java $(JARS) ## Run the tests, three files at a time (ARGS="-k wal" for some)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-chaos: CHAOS ?= 500
 test-chaos: java $(JARS) ## Run what has chance in it with thousands of seeds, for hours (CHAOS=10 for fewer)
