@@ -52,8 +52,9 @@ Outcome = Literal["landed", "not_landed", "past", "unknown"]
 """The first three are for good: "past" is a commit of which the log, cleaned since, does not tell any more whether it
 landed. It cannot land now; the table's own numbers say what came of it."""
 CLEAN_UP_S = 1_800.0
-COMMIT_ATTEMPTS_MAX = 20
-"""Races that one commit may lose before it is given up for now."""
+RACE_S = 30.0
+"""How long a commit goes on losing races before it is given up for now. One that is rare and slow, a delete beside a
+flusher, may lose many of them in a row."""
 _REMOTE_ATTEMPTS_MAX = 3
 _BACKOFF_S = 0.2
 
@@ -167,7 +168,8 @@ class TableLog:
     ) -> TableSnapshot:
         """Commits what `checked` says of the present snapshot, anew after every race that is lost."""
         failures = 0
-        for _ in range(COMMIT_ATTEMPTS_MAX):
+        give_up_s = self._clock.monotonic() + RACE_S
+        while self._clock.monotonic() < give_up_s:
             if self._handle.version != self.snapshot.version:
                 self.refresh()
             version = self.snapshot.version
@@ -190,7 +192,7 @@ class TableLog:
                         raise self._unknown(commit_id, version, error) from error
                     self._clock.sleep(_BACKOFF_S * failures)
         raise Unavailable(
-            f"topic {self.topic} is being changed by others all the time; {COMMIT_ATTEMPTS_MAX} commits lost the race",
+            f"topic {self.topic} is being changed by others all the time; for {RACE_S:.0f} s each commit lost the race",
             error_code="topic_unavailable",
             retry_after_ms=1000,
         )

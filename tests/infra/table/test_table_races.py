@@ -11,14 +11,18 @@ from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
+from deltalake import DeltaTable
 from record_tables import CLOCK, append, claimed, created, new_id, written
 from s3_server import S3Server
 
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Fenced, TopicExists, Unavailable, UnknownTopic
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import DataFile, read_data_file
+from siltlog.infra.table.delta import Make, commit_actions
 from siltlog.infra.table.log_start import move_starts, start_move
+from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 
 PARTITIONS = 2
@@ -67,7 +71,7 @@ def reconfiguring(root: str, endpoint: str, done: Queue) -> None:
                 table.set_config(TopicConfig({"retention.ms": number}), new_id())
                 break
             except Unavailable:
-                continue  # It lost too many races.
+                continue  # It lost races for too long.
     done.put("configured")
 
 
@@ -76,7 +80,7 @@ def retaining(root: str, endpoint: str, partition: int, done: Queue) -> None:
     table = TopicTable.open(open_store(root, s3_endpoint=endpoint), "t", CLOCK)
     while (plan := table.refresh()).starts[partition] < RECORDS // 2:
         start = min(plan.starts[partition] + 2, plan.offsets[partition])
-        # With pauses, as a job has: an append may lose a race only so many times.
+        # With pauses, as a job has: an append may lose races only for so long.
         CLOCK.sleep(random.uniform(0.02, 0.1))
         if start == plan.starts[partition]:
             continue
@@ -218,6 +222,32 @@ def test_an_append_beside_two_rewrites(tmp_path: Path) -> None:
         assert offsets_of(store, table, 0) == list(range(table.snapshot.offsets[0]))
 
 
+def test_a_change_that_never_comes_first_is_given_up(tmp_path: Path) -> None:
+    class QuickClock(SystemClock):
+        def monotonic(self) -> float:
+            return 10 * super().monotonic()
+
+    store = open_store(tmp_path.as_uri())
+    claimed(store)
+    other = TopicTable.open(store, "t", CLOCK)
+    table = TopicTable.open(store, "t", QuickClock())
+    lost = 0
+
+    def overtaken(snapshot: TableSnapshot) -> Make:
+        def make(handle: DeltaTable) -> None:
+            nonlocal lost
+            lost += 1
+            append(store, other, {0: 1})
+            commit_actions(handle, [], {}, new_id())
+
+        return make
+
+    with pytest.raises(Unavailable, match="for 30 s each commit lost the race"):
+        table.commit(new_id(), overtaken)
+    assert lost > 20, "far more than two that change the same thing now and then would lose"
+    assert table.refresh() == other.refresh()
+
+
 def test_a_delete_beside_appends(tmp_path: Path) -> None:
     store = open_store(tmp_path.as_uri())
     for _ in range(6):
@@ -228,10 +258,12 @@ def test_a_delete_beside_appends(tmp_path: Path) -> None:
         over = Event()
 
         def appending_on(table: TopicTable = table, epoch: int = epoch, over: Event = over) -> str:
-            # With pauses, as a flusher has: a delete may lose a race only so many times.
-            while not over.wait(random.uniform(0, 0.05)):
+            # With pauses, as a flusher has: a delete may lose races only for so long.
+            while not over.wait(random.uniform(0, 0.1)):
                 try:
                     append(store, table, {0: 1}, epoch=epoch)
+                    # As a flusher does: the longer the log, the longer a delete takes, and the more races it loses.
+                    table.maintain()
                 except UnknownTopic:
                     return "told"
             with pytest.raises(UnknownTopic):
