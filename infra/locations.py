@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
 _REGION = re.compile(r"(?!-)(?![0-9]+$)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
@@ -63,7 +64,7 @@ def region_name(text: str) -> str:
 
 def named_hosts(text: str) -> list[str]:
     """The names of a list with commas."""
-    hosts = _listed(text)
+    hosts = listed(text)
     for host in hosts:
         if not _is_host(host.replace("_", "-")):
             raise ValueError(
@@ -74,7 +75,7 @@ def named_hosts(text: str) -> list[str]:
 
 def page_origins(text: str) -> list[str]:
     """The origins of a list with commas, as browsers send them."""
-    origins = _listed(text)
+    origins = listed(text)
     for origin in origins:
         if origin != "null" and not _ORIGIN.fullmatch(origin):
             raise ValueError(
@@ -84,7 +85,19 @@ def page_origins(text: str) -> list[str]:
     return origins
 
 
-def _listed(text: str) -> list[str]:
+def networks(text: str) -> list[Network]:
+    """The networks of a list with commas. An address alone is a network of one."""
+    found: list[Network] = []
+    for one in listed(text):
+        try:
+            found.append(ipaddress.ip_network(one))
+        except ValueError as error:
+            raise ValueError(f"{one!r} is not a network: {error}; write it as 10.0.0.0/8 or 10.1.2.3") from None
+    return found
+
+
+def listed(text: str) -> list[str]:
+    """Splits a list with commas."""
     return [one.strip() for one in text.split(",") if one.strip()]
 
 

@@ -1,0 +1,175 @@
+"""Who may do what: entries, roles, and the one decision that both make. Pure.
+
+Nothing is allowed that was not granted. A matching entry that denies wins over any that allows, and over roles.
+`LOCAL`, who owns the machine, may do everything: a mistake in the entries can be mended from there.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+Kind = Literal["topic", "group", "cluster"]
+Right = Literal["read", "write", "create", "alter", "delete", "describe", "admin"]
+Pattern = Literal["literal", "prefix"]
+Effect = Literal["allow", "deny"]
+Role = Literal["admin", "operator", "producer", "consumer", "viewer"]
+
+RIGHTS: Mapping[Kind, frozenset[Right]] = {
+    "topic": frozenset({"read", "write", "create", "alter", "delete", "describe"}),
+    "group": frozenset({"read", "alter", "delete", "describe"}),
+    "cluster": frozenset({"describe", "write", "alter", "admin"}),
+}
+IMPLY_DESCRIBE: frozenset[Right] = frozenset({"read", "write", "alter", "delete", "admin"})
+"""To be allowed one of them is to be allowed to see what it is of."""
+ROLES: Mapping[Role, Mapping[Kind, frozenset[Right]]] = {
+    "admin": RIGHTS,
+    "operator": {
+        "topic": frozenset({"describe", "create", "alter", "delete"}),
+        "group": frozenset({"describe", "alter", "delete"}),
+        "cluster": frozenset({"describe", "write", "alter"}),
+    },
+    "producer": {"topic": frozenset({"write"})},
+    "consumer": {"topic": frozenset({"read"}), "group": frozenset({"read"})},
+    "viewer": {
+        "topic": frozenset({"describe"}),
+        "group": frozenset({"describe"}),
+        "cluster": frozenset({"describe"}),
+    },
+}
+LOCAL = "local"
+EVERYBODY = "*"
+"""Any caller who said who he is."""
+GROUP_PREFIX = "group:"
+"""Begins the principal that stands for all who have a group in their token."""
+CLUSTER = "cluster"
+"""The name of the one resource of its kind."""
+_SYSTEM = "_"
+"""Begins the names that a prefix does not match: a right to everything would be one to the audit log."""
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Allows or denies a principal some rights to what its name or prefix matches."""
+
+    principal: str
+    kind: Kind
+    name: str
+    operations: tuple[Right, ...]
+    pattern: Pattern = "literal"
+    effect: Effect = "allow"
+
+    def names(self, kind: Kind, name: str) -> bool:
+        return self.kind == kind and matches(self.pattern, self.name, name)
+
+
+class Binding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Gives a principal a role, for all names or for those of a prefix.
+
+    A role that is for a prefix gives no right to the cluster, and `admin` for all names reaches system topics too.
+    """
+
+    principal: str
+    role: Role
+    prefix: str = ""
+
+    def gives(self, kind: Kind, name: str) -> frozenset[Right]:
+        given = ROLES[self.role].get(kind, frozenset())
+        if not self.prefix and (self.role == "admin" or kind == "cluster"):
+            return given
+        return given if kind != "cluster" and matches("prefix", self.prefix, name) else frozenset()
+
+
+class Caller(NamedTuple):
+    """A principal, and the groups that its token names."""
+
+    principal: str
+    groups: tuple[str, ...] = ()
+
+    def answers_to(self, principal: str) -> bool:
+        return principal in (self.principal, EVERYBODY) or principal in {GROUP_PREFIX + group for group in self.groups}
+
+
+class Decision(NamedTuple):
+    """`because` names the entry or binding that decided; empty where nothing allows it."""
+
+    allowed: bool
+    because: str
+
+
+def matches(pattern: Pattern, wanted: str, name: str) -> bool:
+    """Says whether a pattern matches a name; system names only match literally."""
+    if pattern == "literal":
+        return wanted == name
+    return name.startswith(wanted) and not name.startswith(_SYSTEM)
+
+
+class Policy:
+    """All entries and bindings, each by its id."""
+
+    def __init__(self, entries: Mapping[str, Entry], bindings: Mapping[str, Binding]) -> None:
+        self._entries = entries
+        self._bindings = bindings
+
+    def decide(self, caller: Caller, right: Right, kind: Kind, name: str) -> Decision:
+        if caller.principal == LOCAL:
+            return Decision(True, "the machine's own user may do everything")
+        sufficient = {right} | (IMPLY_DESCRIBE if right == "describe" else frozenset())
+        allowed = ""
+        for entry_id, entry in self._entries_of(caller):
+            if not entry.names(kind, name):
+                continue
+            if entry.effect == "deny" and right in entry.operations:
+                return Decision(False, f"entry {entry_id} denies it")
+            if entry.effect == "allow" and not sufficient.isdisjoint(entry.operations):
+                allowed = allowed or f"entry {entry_id} allows it"
+        if not allowed:
+            for binding_id, binding in self._bindings_of(caller):
+                if not sufficient.isdisjoint(binding.gives(kind, name)):
+                    allowed = f"binding {binding_id} gives the role {binding.role}"
+                    break
+        return Decision(bool(allowed), allowed)
+
+    def admins(self) -> set[str]:
+        """Lists the principals that a binding makes administrators of everything."""
+        return {
+            binding.principal for binding in self._bindings.values() if binding.role == "admin" and not binding.prefix
+        }
+
+    def _entries_of(self, caller: Caller) -> Iterator[tuple[str, Entry]]:
+        return (pair for pair in self._entries.items() if caller.answers_to(pair[1].principal))
+
+    def _bindings_of(self, caller: Caller) -> Iterator[tuple[str, Binding]]:
+        return (pair for pair in self._bindings.items() if caller.answers_to(pair[1].principal))
+
+
+def checked_entry(entry: Entry) -> Entry:
+    """Raises ValueError for an entry that could never decide anything, or more than it says."""
+    wrong = [right for right in entry.operations if right not in RIGHTS[entry.kind]]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: a {entry.kind} knows {', '.join(sorted(RIGHTS[entry.kind]))}")
+    if not entry.operations:
+        raise ValueError("it names no operation")
+    if entry.kind == "cluster" and (entry.name, entry.pattern) != (CLUSTER, "literal"):
+        raise ValueError(f"there is one cluster: its name is {CLUSTER!r}, and its pattern literal")
+    if entry.pattern == "prefix" and entry.name.startswith(_SYSTEM):
+        raise ValueError(f"no prefix matches names that begin with {_SYSTEM!r}; name each literally")
+    checked_principal(entry.principal)
+    return entry
+
+
+PRINCIPAL_KINDS = ("key:", "user:", "cert:", GROUP_PREFIX)
+
+
+def checked_principal(principal: str) -> str:
+    """Raises ValueError for what no caller can ever be."""
+    known = any(principal.startswith(kind) and len(principal) > len(kind) for kind in PRINCIPAL_KINDS)
+    if principal != EVERYBODY and not known:
+        raise ValueError(
+            f"{principal!r} is no principal: write key:NAME, user:SUBJECT, cert:NAME, group:NAME or {EVERYBODY}"
+        )
+    return principal
+
+
+def visible(policy: Policy, caller: Caller, kind: Kind, found: Iterable[str]) -> list[str]:
+    """Keeps of some names those that the caller may see."""
+    return [name for name in found if policy.decide(caller, "describe", kind, name).allowed]

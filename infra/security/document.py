@@ -1,0 +1,80 @@
+"""The access document: keys, entries and bindings of a cluster, as one value that is sealed and numbered. Pure.
+
+Each version says the seal of the one it was made of, so that none can be taken out, changed or put back unseen.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from siltlog.infra.security.access import Binding, Entry, Policy
+
+_MAC_BYTES = 32
+
+
+class KeptKey(msgspec.Struct, frozen=True):
+    """What is known of an API key: its principal is `key:` and `name`. Times in microseconds."""
+
+    name: str
+    hash: bytes
+    made_us: int
+    expires_us: int | None = None
+
+
+class AccessDocument(msgspec.Struct, frozen=True):
+    """All that decides who may do what; each part by ids."""
+
+    cluster_id: str
+    number: int = 0
+    previous_mac: bytes = b""
+    """The seal of the version that it was made of; empty for the first."""
+    written_us: int = 0
+    keys: Mapping[str, KeptKey] = {}
+    bindings: Mapping[str, Binding] = {}
+    entries: Mapping[str, Entry] = {}
+
+    def policy(self) -> Policy:
+        return Policy(self.entries, self.bindings)
+
+
+class Sealed(NamedTuple):
+    document: AccessDocument
+    mac: bytes
+    """Empty for the document that nobody wrote."""
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    mac: bytes
+    document: msgspec.Raw
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_documents = msgspec.json.Decoder(AccessDocument)
+
+
+def seal(document: AccessDocument, mac_key: bytes) -> bytes:
+    """Writes a document with its seal."""
+    payload = msgspec.json.encode(document)
+    return msgspec.json.encode(_Envelope(_mac(payload, mac_key), msgspec.Raw(payload)))
+
+
+def unseal(content: bytes, mac_key: bytes, cluster_id: str, number: int) -> Sealed:
+    """Raises ValueError for what was not sealed with this key, for this cluster, as this version."""
+    try:
+        envelope = _envelopes.decode(content)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is no access document: {error}") from None
+    payload = bytes(envelope.document)
+    if not hmac.compare_digest(_mac(payload, mac_key), envelope.mac):
+        raise ValueError("its seal is not of this cluster's secret")
+    document = _documents.decode(payload)
+    if (document.cluster_id, document.number) != (cluster_id, number):
+        raise ValueError(f"it was sealed as version {document.number} of cluster {document.cluster_id}")
+    return Sealed(document, envelope.mac)
+
+
+def _mac(payload: bytes, mac_key: bytes) -> bytes:
+    return hashlib.blake2b(payload, key=mac_key, digest_size=_MAC_BYTES, person=b"silt-access").digest()
