@@ -147,6 +147,7 @@ KINDS: dict[str, ErrorKind] = {
     "method_not_allowed": ErrorKind(405, "Method not allowed", "no", Refused),
     "not_acceptable": ErrorKind(406, "No acceptable format", "no", Refused),
     "request_timeout": ErrorKind(408, "The body came too slowly", "yes", Unavailable),
+    "access_changed": ErrorKind(409, "The access document changed meanwhile", "no", Refused),
     "topic_exists": ErrorKind(409, "The topic exists", "no", TopicExists),
     "fenced_member": ErrorKind(409, "Another member holds this", "no", Fenced),
     "fenced_producer": ErrorKind(409, "A newer epoch of this producer exists", "no", Fenced),

@@ -116,6 +116,10 @@ LOCK_FILE = "lock"
 SCHEDULE_HOLDER_FILE = "schedule-holder"
 WAL_FOLDER = "wal"
 STRANDED_FOLDER = "stranded"
+SECRET_FILE = "secret"  # noqa: S105 (the name of a file)
+ACCESS_SEEN_FILE = "access-seen"
+"""The newest version of the access document that was seen from this data directory."""
+SOCKET_FILE = "silt.sock"
 LAKE_FOLDER = "lake"
 VALKEY_FOLDER = "valkey"
 VALKEY_SOCKET = "valkey.sock"
@@ -153,6 +157,7 @@ STAGING_FOLDER = "staging"
 STAGED_FILES = "files"
 STAGED_BATCHES = "batches"
 SCHEDULE_FOLDER = "cluster/schedule"
+ACCESS_FOLDER = "cluster/access"
 PRIVATE_FOLDER = "cluster/private"
 """Folders of running processes, on a local root only."""
 REPLAY_FOLDER = "cluster/replay"
@@ -170,6 +175,11 @@ CLEANED_FOLDER = "_cleaned"
 def schedule_object(number: int) -> str:
     """The right to run the schedule, for as long as it is the one with the highest number."""
     return f"{SCHEDULE_FOLDER}/{number:020d}"
+
+
+def access_object(number: int) -> str:
+    """A version of the access document: who may do what, sealed."""
+    return f"{ACCESS_FOLDER}/{number:020d}"
 
 
 def topic_path(topic: str) -> str:

@@ -1,8 +1,8 @@
 """The versions of the access document in the object store: found, checked, followed, written.
 
 Each is an object of its own, put only where none is: a change is atomic, and two at once are told apart. The newest that
-this cluster's secret sealed counts; any other object only takes its number. What a node has seen it never goes back
-behind, and it keeps the highest it saw in its data dir: an older document in the bucket is no document.
+this cluster's secret sealed counts; any other object only takes its number. A node never goes back behind what it has
+seen, and keeps the highest it saw in its data dir: an older document in the bucket is no document.
 """
 
 import hmac
@@ -171,7 +171,9 @@ class AccessDocuments:
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{self._seen_file} is damaged: {error}; restore it, or remove it if that is meant") from None
+            raise ConfigError(
+                f"{self._seen_file} is damaged: {error}; restore it, or remove it if that is meant"
+            ) from None
 
     def _write_seen(self, seen: _Seen) -> None:
         fresh = self._seen_file.with_suffix(".new")
