@@ -79,7 +79,7 @@ class Binding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return given if kind != "cluster" and matches("prefix", self.prefix, name) else frozenset()
 
 
-class Caller(NamedTuple):
+class Subject(NamedTuple):
     """A principal, and the groups that its token names."""
 
     principal: str
@@ -110,12 +110,12 @@ class Policy:
         self._entries = entries
         self._bindings = bindings
 
-    def decide(self, caller: Caller, right: Right, kind: Kind, name: str) -> Decision:
-        if caller.principal == LOCAL:
+    def decide(self, subject: Subject, right: Right, kind: Kind, name: str) -> Decision:
+        if subject.principal == LOCAL:
             return Decision(True, "the machine's own user may do everything")
         sufficient = {right} | (IMPLY_DESCRIBE if right == "describe" else frozenset())
         allowed = ""
-        for entry_id, entry in self._entries_of(caller):
+        for entry_id, entry in self._entries_of(subject):
             if not entry.names(kind, name):
                 continue
             if entry.effect == "deny" and right in entry.operations:
@@ -123,7 +123,7 @@ class Policy:
             if entry.effect == "allow" and not sufficient.isdisjoint(entry.operations):
                 allowed = allowed or f"entry {entry_id} allows it"
         if not allowed:
-            for binding_id, binding in self._bindings_of(caller):
+            for binding_id, binding in self._bindings_of(subject):
                 if not sufficient.isdisjoint(binding.gives(kind, name)):
                     allowed = f"binding {binding_id} gives the role {binding.role}"
                     break
@@ -135,11 +135,11 @@ class Policy:
             binding.principal for binding in self._bindings.values() if binding.role == "admin" and not binding.prefix
         }
 
-    def _entries_of(self, caller: Caller) -> Iterator[tuple[str, Entry]]:
-        return (pair for pair in self._entries.items() if caller.answers_to(pair[1].principal))
+    def _entries_of(self, subject: Subject) -> Iterator[tuple[str, Entry]]:
+        return (pair for pair in self._entries.items() if subject.answers_to(pair[1].principal))
 
-    def _bindings_of(self, caller: Caller) -> Iterator[tuple[str, Binding]]:
-        return (pair for pair in self._bindings.items() if caller.answers_to(pair[1].principal))
+    def _bindings_of(self, subject: Subject) -> Iterator[tuple[str, Binding]]:
+        return (pair for pair in self._bindings.items() if subject.answers_to(pair[1].principal))
 
 
 def checked_entry(entry: Entry) -> Entry:
@@ -170,6 +170,6 @@ def checked_principal(principal: str) -> str:
     return principal
 
 
-def visible(policy: Policy, caller: Caller, kind: Kind, found: Iterable[str]) -> list[str]:
-    """Keeps of some names those that the caller may see."""
-    return [name for name in found if policy.decide(caller, "describe", kind, name).allowed]
+def visible(policy: Policy, subject: Subject, kind: Kind, found: Iterable[str]) -> list[str]:
+    """Keeps of some names those that the subject may see."""
+    return [name for name in found if policy.decide(subject, "describe", kind, name).allowed]

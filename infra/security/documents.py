@@ -1,8 +1,8 @@
 """The versions of the access document in the object store: found, checked, followed, written.
 
-Each is an object of its own, put only where none is: a change is atomic, and two at once are told apart. The newest that
-this cluster's secret sealed counts; any other object only takes its number. A node never goes back behind what it has
-seen, and keeps the highest it saw in its data dir: an older document in the bucket is no document.
+Each is an object of its own, put only where none is: a change is atomic, and two at once are told apart. The newest
+that this cluster's secret sealed counts; any other object only takes its number. A node never goes back behind what it
+has seen, and keeps the highest it saw in its data dir: an older document in the bucket is no document.
 """
 
 import hmac
@@ -75,7 +75,7 @@ class AccessDocuments:
         elif found is None and self._highest:
             raise ConfigError(
                 f"none of the access documents in {self._store.uri(names.ACCESS_FOLDER)} was sealed with this node's "
-                "secret: give it the SILT_SECRET_FILE of the cluster"
+                "secret: give it the secret file of the cluster"
             )
         if found is not None:
             self._take(found)

@@ -10,12 +10,12 @@ from siltlog.infra.security.access import (
     RIGHTS,
     ROLES,
     Binding,
-    Caller,
     Entry,
     Kind,
     Policy,
     Right,
     Role,
+    Subject,
     checked_entry,
     checked_principal,
     matches,
@@ -24,7 +24,7 @@ from siltlog.infra.security.access import (
 
 NAMES = ["orders", "orders.dlq", "or", "_audit", "_offsets", "o", CLUSTER]
 PRINCIPALS = ["key:a", "key:b", "user:a", "group:team", "*"]
-CALLERS = [Caller("key:a"), Caller("key:b", ("team",)), Caller("user:a", ("team", "key:a")), Caller(LOCAL)]
+CALLERS = [Subject("key:a"), Subject("key:b", ("team",)), Subject("user:a", ("team", "key:a")), Subject(LOCAL)]
 kinds = st.sampled_from(get_args(Kind))
 entries = st.builds(
     Entry,
@@ -41,12 +41,12 @@ bindings = st.builds(
 
 
 def naive(
-    all_entries: list[Entry], all_bindings: list[Binding], caller: Caller, right: str, kind: str, name: str
+    all_entries: list[Entry], all_bindings: list[Binding], subject: Subject, right: str, kind: str, name: str
 ) -> bool:
     """Decides by the sentences of the documentation, one after the other, with nothing shared."""
-    if caller.principal == "local":
+    if subject.principal == "local":
         return True
-    mine = [caller.principal, "*"] + ["group:" + group for group in caller.groups]
+    mine = [subject.principal, "*"] + ["group:" + group for group in subject.groups]
     ours = [entry for entry in all_entries if entry.principal in mine and entry.kind == kind]
     ours = [
         entry
@@ -82,14 +82,14 @@ def naive(
     st.sampled_from(NAMES),
 )
 def test_two_deciders_agree(
-    all_entries: list[Entry], all_bindings: list[Binding], caller: Caller, right: Right, kind: Kind, name: str
+    all_entries: list[Entry], all_bindings: list[Binding], subject: Subject, right: Right, kind: Kind, name: str
 ) -> None:
     policy = Policy(
         {f"e{at}": entry for at, entry in enumerate(all_entries)},
         {f"b{at}": binding for at, binding in enumerate(all_bindings)},
     )
-    decision = policy.decide(caller, right, kind, name)
-    assert decision.allowed == naive(all_entries, all_bindings, caller, right, kind, name)
+    decision = policy.decide(subject, right, kind, name)
+    assert decision.allowed == naive(all_entries, all_bindings, subject, right, kind, name)
     assert decision.because or not decision.allowed
 
 
@@ -97,8 +97,8 @@ def test_nothing_is_allowed_that_was_not_granted() -> None:
     policy = Policy({}, {})
     for kind, rights in RIGHTS.items():
         for right in rights:
-            assert not policy.decide(Caller("key:a"), right, kind, "orders").allowed
-            assert policy.decide(Caller(LOCAL), right, kind, "orders").allowed
+            assert not policy.decide(Subject("key:a"), right, kind, "orders").allowed
+            assert policy.decide(Subject(LOCAL), right, kind, "orders").allowed
 
 
 def test_the_decision_names_what_decided() -> None:
@@ -109,40 +109,40 @@ def test_the_decision_names_what_decided() -> None:
         },
         {"b1": Binding("key:b", "viewer")},
     )
-    assert policy.decide(Caller("key:a"), "read", "topic", "orders") == (True, "entry a1 allows it")
-    assert policy.decide(Caller("key:a", ("team",)), "read", "topic", "orders") == (False, "entry d1 denies it")
-    assert policy.decide(Caller("key:a", ("team",)), "describe", "topic", "orders").allowed
-    assert policy.decide(Caller("key:b"), "describe", "cluster", CLUSTER) == (True, "binding b1 gives the role viewer")
-    assert policy.decide(Caller("key:c"), "read", "topic", "orders") == (False, "")
+    assert policy.decide(Subject("key:a"), "read", "topic", "orders") == (True, "entry a1 allows it")
+    assert policy.decide(Subject("key:a", ("team",)), "read", "topic", "orders") == (False, "entry d1 denies it")
+    assert policy.decide(Subject("key:a", ("team",)), "describe", "topic", "orders").allowed
+    assert policy.decide(Subject("key:b"), "describe", "cluster", CLUSTER) == (True, "binding b1 gives the role viewer")
+    assert policy.decide(Subject("key:c"), "read", "topic", "orders") == (False, "")
 
 
 def test_a_right_to_everything_is_none_to_system_topics() -> None:
     policy = Policy({"e": Entry("key:a", "topic", "", ("read",), "prefix")}, {"b": Binding("key:b", "consumer")})
     for principal in ("key:a", "key:b"):
-        assert policy.decide(Caller(principal), "read", "topic", "orders").allowed
-        assert not policy.decide(Caller(principal), "read", "topic", "_audit").allowed
+        assert policy.decide(Subject(principal), "read", "topic", "orders").allowed
+        assert not policy.decide(Subject(principal), "read", "topic", "_audit").allowed
     assert not matches("prefix", "_", "_audit")
     assert matches("literal", "_audit", "_audit")
 
 
 def test_a_role_for_a_prefix_gives_nothing_of_the_cluster() -> None:
     policy = Policy({}, {"b": Binding("key:a", "admin", "team-a.")})
-    assert policy.decide(Caller("key:a"), "delete", "topic", "team-a.orders").allowed
-    assert not policy.decide(Caller("key:a"), "delete", "topic", "team-b.orders").allowed
+    assert policy.decide(Subject("key:a"), "delete", "topic", "team-a.orders").allowed
+    assert not policy.decide(Subject("key:a"), "delete", "topic", "team-b.orders").allowed
     for right in RIGHTS["cluster"]:
-        assert not policy.decide(Caller("key:a"), right, "cluster", CLUSTER).allowed
+        assert not policy.decide(Subject("key:a"), right, "cluster", CLUSTER).allowed
     assert policy.admins() == set()
     assert Policy({}, {"b": Binding("key:a", "admin")}).admins() == {"key:a"}
 
 
 def test_a_group_of_a_token_is_never_another_principal() -> None:
     policy = Policy({}, {"b": Binding("key:ops", "admin")})
-    assert not policy.decide(Caller("user:x", ("key:ops",)), "read", "topic", "orders").allowed
+    assert not policy.decide(Subject("user:x", ("key:ops",)), "read", "topic", "orders").allowed
 
 
 def test_names_are_filtered() -> None:
     policy = Policy({"e": Entry("key:a", "topic", "or", ("write",), "prefix")}, {})
-    assert visible(policy, Caller("key:a"), "topic", ["_audit", "flights", "orders"]) == ["orders"]
+    assert visible(policy, Subject("key:a"), "topic", ["_audit", "flights", "orders"]) == ["orders"]
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_a_running_node_never_goes_back(world: World) -> None:
 
 def test_another_secret_is_no_start(world: World) -> None:
     world.node("a").write(binding("x"))
-    with pytest.raises(ConfigError, match="give it the SILT_SECRET_FILE of the cluster"):
+    with pytest.raises(ConfigError, match="give it the secret file of the cluster"):
         world.node("b", key=bytes(32)).open()
 
 
