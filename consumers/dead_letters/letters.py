@@ -15,6 +15,7 @@ from siltlog.consumers.dead_letters.record import Failure, Stored, dead_letter, 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import (
     ERROR_CHARS_MAX,
+    Actor,
     Attempted,
     AttemptRequest,
     CommitRequest,
@@ -66,9 +67,11 @@ class DeadLetters:
         self.buried: Counter[str] = Counter()
         """Records that became dead letters, by their topic, since the process started."""
 
-    async def attempt(self, group: str, request: AttemptRequest, suspect_max: int | None = None) -> Attempted:
+    async def attempt(
+        self, group: str, request: AttemptRequest, suspect_max: int | None = None, actor: Actor | None = None
+    ) -> Attempted:
         """Counts one attempt at a record, to be told before it is handled; `suspect_max` as in `Groups.attempt`."""
-        found = await self._groups.attempt(group, request, count=True, suspect_max=suspect_max)
+        found = await self._groups.attempt(group, request, actor, count=True, suspect_max=suspect_max)
         if request.offset < found.committed:
             raise problem(
                 "invalid_request",
@@ -79,21 +82,23 @@ class DeadLetters:
         self.attempts[request.topic] += not found.spent
         return found
 
-    async def nack(self, group: str, request: DeadLetterRequest, attempts_max: int) -> Nacked:
+    async def nack(
+        self, group: str, request: DeadLetterRequest, attempts_max: int, actor: Actor | None = None
+    ) -> Nacked:
         """The record's handling failed: counts an attempt, and buries the record where that was the last."""
-        attempts = (await self.attempt(group, request)).attempts
+        attempts = (await self.attempt(group, request, actor=actor)).attempts
         if attempts < attempts_max:
             return Nacked(attempts, None)
-        return Nacked(attempts, await self.bury(group, request))
+        return Nacked(attempts, await self.bury(group, request, actor))
 
-    async def bury(self, group: str, request: DeadLetterRequest) -> Buried:
+    async def bury(self, group: str, request: DeadLetterRequest, actor: Actor | None = None) -> Buried:
         """Copies the record to the dead letters, then commits the offset after it.
 
         Raises Fenced where the member does not hold the partition, Refused `records_open` while lower records that it
         has begun are not committed, `offset_out_of_range` or `not_found` where the record is gone, and what a publish
         and a commit raise. Whatever it raised, it may be called again: one record becomes one dead letter.
         """
-        found = await self._groups.attempt(group, request, count=False)
+        found = await self._groups.attempt(group, request, actor, count=False)
         if found.lower:
             listed = ", ".join(map(str, found.lower[:LISTED_MAX]))
             raise problem(
@@ -107,7 +112,7 @@ class DeadLetters:
         if request.offset >= found.committed:
             done = CommittedOffset(request.topic, request.partition, request.offset + 1)
             commit = CommitRequest(offsets=[done], member_id=request.member_id, generation=request.generation)
-            await self._groups.commit(group, commit, found.key.topic_id)
+            await self._groups.commit(group, commit, found.key.topic_id, actor)
         if not buried.duplicate:
             self.buried[request.topic] += 1
         return buried

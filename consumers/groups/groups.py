@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.messages import (
     OPEN_ATTEMPTS_MAX,
+    Actor,
     Attempted,
     AttemptRequest,
     CommitRequest,
@@ -26,7 +27,7 @@ from siltlog.consumers.groups.messages import (
 from siltlog.consumers.groups.runner import GroupCounts, GroupRunner
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.groups.scripts import Key, Reply
-from siltlog.consumers.groups.topics import GroupTopics, pattern_problem
+from siltlog.consumers.groups.topics import GroupTopics, Readable, pattern_problem
 from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.view import LogView
@@ -53,11 +54,15 @@ class Groups:
         offsets: OffsetLog | None = None,
         *,
         offsets_retention_ms: int = FOR_EVER,
+        readable: Readable | None = None,
     ) -> None:
-        """Keeps nothing beside Redis without `offsets`; forgets a group that nobody used for `offsets_retention_ms`."""
+        """Keeps nothing beside Redis without `offsets`; forgets a group that nobody used for `offsets_retention_ms`.
+
+        Without `readable` everybody may read every topic.
+        """
         self._redis = redis
         self._clock = clock
-        self._topics = GroupTopics(log)
+        self._topics = GroupTopics(log, readable)
         self._runner = GroupRunner(redis, self._topics, clock, logger, offsets)
         self._upkeep: OffsetUpkeep | None = None
         if offsets is not None and self._runner.snapshots is not None:
@@ -118,20 +123,23 @@ class Groups:
         """A waiter that sees every change of what `member` may read from here on."""
         return self._runner.waiters.waiting(group, member)
 
-    async def heartbeat(self, group: str, member: str, request: MemberRequest) -> Membership:
+    async def heartbeat(
+        self, group: str, member: str, request: MemberRequest, actor: Actor | None = None
+    ) -> Membership:
         """Joins or renews the session; with `wait_ms` returns once what the member may read has changed.
 
-        Raises Fenced `unknown_member` or `fenced_member`; UnknownTopic for a join of a topic that is not there;
+        `actor` None: nobody is asked who he is. Raises Fenced `unknown_member` or `fenced_member`; Refused `forbidden`
+        where the member, or that of its instance, is another's; UnknownTopic for a join of a topic that is not there;
         OffsetOutOfRange where the member's policy is `error` and a partition of its has no offset.
         """
         with self.waiting(group, member) as waiter:
-            told = await self.beat(group, member, request)
+            told = await self.beat(group, member, request, actor)
             ends = self._clock.monotonic() + told.wait_s(request.wait_ms)
             while told.assignment is None and not (self._topics.draining or waiter.ended):
                 waiter.told(told.generation)
                 if not await waiter.wait(ends - self._clock.monotonic()):
                     break
-                told = await self.beat(group, member, MemberRequest(generation=request.generation))
+                told = await self.beat(group, member, MemberRequest(generation=request.generation), actor)
             return told
 
     async def beat(
@@ -139,6 +147,7 @@ class Groups:
         group: str,
         member: str,
         request: MemberRequest,
+        actor: Actor | None = None,
         *,
         poll: bool = False,
         commits: Sequence[PolledOffset] | None = None,
@@ -157,6 +166,10 @@ class Groups:
                 raise problem("invalid_request", "a join names what it wants to read: give topics or topic_pattern")
             self._topics.require(request.topics or ())
             body["join"] = request.joining()
+        if actor is not None:
+            body |= actor.fields()
+            if request.generation == 0:
+                body["join"] |= {name: body[name] for name in ("principal", "principal_groups")}
         if request.instance_id is not None:
             body["instance_id"] = request.instance_id
         if request.owned is not None:
@@ -171,19 +184,22 @@ class Groups:
             self._raise_for(reply, group, member)
         return self._membership(group, reply)
 
-    async def leave(self, group: str, member: str) -> None:
+    async def leave(self, group: str, member: str, actor: Actor | None = None) -> None:
         """The member's partitions are free at once. Its id is refused from now on, known or not."""
-        reply = await self._runner.run("leave", group, {"member": member})
+        reply = await self._runner.run("leave", group, {"member": member, **_fields(actor)})
+        self._raise_for(reply, group, member)
         if reply["plan"]:
             await self._runner.plan(group)
 
-    async def commit(self, group: str, request: CommitRequest, topic_id: str | None = None) -> None:
+    async def commit(
+        self, group: str, request: CommitRequest, topic_id: str | None = None, actor: Actor | None = None
+    ) -> None:
         """All of it or nothing. Raises Fenced `fenced_member` with the partitions that are not the member's,
         Refused `group_not_empty` without a member while there are some, and what `GroupTopics.commits` does."""
         if (request.member_id is None) != (request.generation is None):
             raise problem("invalid_request", "member_id and generation come together: give both or neither")
         commits = self._topics.commits(request.offsets, topic_id, by_member=request.member_id is not None)
-        body: dict[str, Any] = {"commits": commits, "generation": request.generation}
+        body: dict[str, Any] = {"commits": commits, "generation": request.generation, **_fields(actor)}
         if request.member_id is not None:
             body["member"] = request.member_id
         reply = await self._runner.run("commit", group, body)
@@ -196,7 +212,13 @@ class Groups:
         self._raise_for(reply, group, request.member_id or "")
 
     async def attempt(
-        self, group: str, request: AttemptRequest, *, count: bool, suspect_max: int | None = None
+        self,
+        group: str,
+        request: AttemptRequest,
+        actor: Actor | None = None,
+        *,
+        count: bool,
+        suspect_max: int | None = None,
     ) -> Attempted:
         """Tells the attempts at a record, and counts one more with `count`, but never at one that was committed.
 
@@ -214,6 +236,7 @@ class Groups:
             "offset": request.offset,
             "count": count,
             "open_max": OPEN_ATTEMPTS_MAX,
+            **_fields(actor),
         }
         if suspect_max is not None:
             body["suspect_max"] = suspect_max
@@ -301,6 +324,12 @@ class Groups:
                 "unknown_member",
                 f"the group {group} has no member {member}: drop everything and join anew with generation 0",
             )
+        if status == "other_principal":
+            raise problem(
+                "forbidden",
+                f"the member {member} of the group {group}, or the one whose instance_id it gives, is another "
+                "principal's: join under an id of your own, or be allowed to alter the group",
+            )
         if status == "fenced_member":
             raise problem(
                 "fenced_member",
@@ -359,6 +388,10 @@ class Groups:
         return Membership(
             reply["generation"], assignment, reply["releasing"], reply["session_timeout_ms"], _delivered(reply)
         )
+
+
+def _fields(actor: Actor | None) -> dict[str, Any]:
+    return {} if actor is None else actor.fields()
 
 
 def _keys(texts: Sequence[str]) -> list[Key]:

@@ -8,6 +8,7 @@ import msgspec
 
 from siltlog.consumers.groups.scripts import Key
 from siltlog.infra import names
+from siltlog.infra.security.access import Subject
 
 SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 60_000
@@ -33,6 +34,22 @@ Limit = Annotated[int, msgspec.Meta(ge=1)]
 Timeout = Annotated[int, msgspec.Meta(ge=TIMEOUT_MS_MIN, le=TIMEOUT_MS_MAX)]
 Name = Annotated[str, msgspec.Meta(pattern=rf"^{names.NAME_PATTERN.pattern}\Z")]
 TopicName = Annotated[str, msgspec.Meta(pattern=rf"^{names.TOPIC_PATTERN.pattern}\Z")]
+
+
+class Actor(NamedTuple):
+    """Who speaks for a member, which is his from its first call on."""
+
+    subject: Subject
+    for_others: bool
+    """He may speak for members of others too."""
+
+    def fields(self) -> dict[str, Any]:
+        """Returns the members of a request by which the scripts know him."""
+        return {
+            "principal": self.subject.principal,
+            "principal_groups": msgspec.json.encode(self.subject.groups).decode(),
+            "for_others": self.for_others,
+        }
 
 
 class PartitionName(msgspec.Struct, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from siltlog.consumers.groups.assignment import Partition, assign
@@ -35,7 +35,7 @@ class GroupPlanner:
         self._asked = 0
         self._answered = 0
         self._subscriptions: dict[str, Subscription] = {}
-        self._counts: Counts | None = None
+        self._planned: Mapping[Subscription, Counts] | None = None
 
     async def plan(self) -> None:
         """Returns once an assignment from a state not older than this call is installed, or cannot be yet."""
@@ -51,31 +51,30 @@ class GroupPlanner:
             self._answered = covers
 
     def is_outdated(self) -> bool:
-        """Whether topics came, went or grew since the last plan, or there was none yet."""
-        return self._counts is None or self._counts != _counts(
-            self._topics.subscribed(set(self._subscriptions.values()))
-        )
+        """Whether topics came, went, grew, or may be read by others since the last plan, or there was none yet."""
+        now = self._topics.subscribed(set(self._subscriptions.values()))
+        return self._planned is None or {of: _counts(topics) for of, topics in now.items()} != self._planned
 
     async def _attempt(self) -> bool:
         inputs = await self._run("inputs", self._group, {})
         if inputs["status"] == "foreign" or not inputs["members"] or inputs["holding"]:
             return True
-        subscriptions = {member: Subscription.of(topics, pattern) for member, topics, pattern in inputs["members"]}
+        subscriptions = {member: Subscription.of(*wanted) for member, *wanted in inputs["members"]}
         subscribed = self._topics.subscribed(set(subscriptions.values()))
         request = _request(inputs, subscriptions, subscribed)
         installed = await self._run("assign", self._group, request)
         if installed["status"] != "ok":
             return False
-        counts = _counts(subscribed)
+        planned = {subscription: _counts(topics) for subscription, topics in subscribed.items()}
         if installed["changed"]:
             same_members = self._subscriptions == subscriptions
-            self._rebalances["topics" if same_members and self._counts != counts else "members"] += 1
-        self._subscriptions, self._counts = subscriptions, counts
+            self._rebalances["topics" if same_members and self._planned != planned else "members"] += 1
+        self._subscriptions, self._planned = subscriptions, planned
         return True
 
 
-def _counts(subscribed: Subscribed) -> Counts:
-    return {(topic.name, topic.topic_id): len(topic.partitions) for topics in subscribed.values() for topic in topics}
+def _counts(topics: Sequence[TopicView]) -> Counts:
+    return {(topic.name, topic.topic_id): len(topic.partitions) for topic in topics}
 
 
 def _request(inputs: Reply, subscriptions: Mapping[str, Subscription], subscribed: Subscribed) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.messages import Membership, PollRequest
+from siltlog.consumers.groups.messages import Actor, Membership, PollRequest
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, FetchResult
 from siltlog.infra.errors import problem
@@ -22,7 +22,7 @@ class GroupPoll:
         self._fetcher = fetcher
 
     async def poll(
-        self, group: str, member: str, request: PollRequest, held: Held | None = None
+        self, group: str, member: str, request: PollRequest, held: Held | None = None, actor: Actor | None = None
     ) -> tuple[int, FetchResult]:
         """The generation to send next time, and records from the committed offsets on.
 
@@ -33,14 +33,14 @@ class GroupPoll:
         if request.generation == 0 and request.commit:
             raise problem("invalid_request", "a poll that joins (generation 0) has nothing to commit: leave commit out")
         with self._groups.waiting(group, member) as waiter:
-            told = await self._groups.beat(group, member, request, poll=True, commits=request.commit)
+            told = await self._groups.beat(group, member, request, actor, poll=True, commits=request.commit)
             waiter.told(told.generation)
             wait_ms = 0 if told.releasing else int(told.wait_s(request.wait_ms) * 1000)
             result = await self._fetch_or_change(told, request, wait_ms, waiter, held)
             if result is None:
                 again = PollRequest(generation=request.generation, topics=request.topics)
                 again.topic_pattern = request.topic_pattern
-                told = await self._groups.beat(group, member, again, poll=True)
+                told = await self._groups.beat(group, member, again, actor, poll=True)
                 result = await self._fetch(told, request, 0, held)
             return told.generation, result
 

@@ -96,8 +96,9 @@ class GroupRunner:
         self._known: dict[str, _Known] = {}
         self._task: asyncio.Task[None] | None = None
         self._signature: tuple[tuple[str, str, int], ...] = ()
+        self._access_version = -1
         self._topics_state = 0
-        """How often the signature has changed."""
+        """How often the signature, or who may read what, has changed."""
         self._gone: set[str] = set()
         """Deleted topics, `{topic}/{topic id}`, that groups may still have offsets of."""
         self._check_at = self._scan_at = clock.monotonic()
@@ -256,11 +257,12 @@ class GroupRunner:
         await self._each([group for group, known in self._known.items() if known.due <= now or known.stale], keep_up)
 
     async def _follow_topics(self) -> None:
-        """Plans anew where topics came, went or grew; what was committed in deleted ones goes."""
+        """Plans anew where topics came, went, grew, or have other readers; what was committed in deleted ones goes."""
         signature = self._topics.signature()
-        if signature != self._signature:
+        access_version = self._topics.access_version()
+        if signature != self._signature or access_version != self._access_version:
             self._gone |= _topic_texts(self._signature) - _topic_texts(signature)
-            self._signature = signature
+            self._signature, self._access_version = signature, access_version
             self._topics_state += 1
         state = self._topics_state
 

@@ -1,8 +1,9 @@
 """Finds in the log what a group subscribes to: topics, partitions, bounds."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +15,7 @@ from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
 from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.security.access import Subject
 
 Commit = tuple[str, int, str] | tuple[str, int, str, int]
 """Partition as the scripts name it, offset, metadata; and up to where records were handed out, where that was said."""
@@ -22,10 +24,13 @@ Commit = tuple[str, int, str] | tuple[str, int, str, int]
 class Subscription(NamedTuple):
     topics: frozenset[str]
     pattern: str
+    subject: Subject | None = None
+    """Who wants it; None where nobody said who he is."""
 
     @classmethod
-    def of(cls, topics: str, pattern: str) -> "Subscription":
-        return cls(frozenset(topics.split(",")) if topics else frozenset(), pattern)
+    def of(cls, topics: str, pattern: str, principal: str = "", groups: str = "") -> "Subscription":
+        subject = Subject(principal, tuple(msgspec.json.decode(groups or "[]"))) if principal else None
+        return cls(frozenset(topics.split(",")) if topics else frozenset(), pattern, subject)
 
 
 def pattern_problem(pattern: str) -> str | None:
@@ -43,9 +48,21 @@ def _matching(pattern: str, topics: Sequence[str]) -> list[str]:
     return matched
 
 
+class Readable(Protocol):
+    """Says who may read which topics."""
+
+    @property
+    def version(self) -> int:
+        """Another one whenever an answer may have changed."""
+
+    def may_read(self, subject: Subject | None, topic: str) -> bool: ...
+
+
 class GroupTopics:
-    def __init__(self, log: LogView) -> None:
+    def __init__(self, log: LogView, readable: Readable | None = None) -> None:
+        """Without `readable` everybody may read everything."""
         self._log = log
+        self._readable = readable
 
     @property
     def draining(self) -> bool:
@@ -55,8 +72,13 @@ class GroupTopics:
         """Equal for as long as no topic came, went or grew."""
         return tuple((topic.name, topic.topic_id, len(topic.partitions)) for topic in self._log.topics())
 
+    def access_version(self) -> int:
+        """Another one whenever somebody may have lost a topic, or gained one."""
+        return 0 if self._readable is None else self._readable.version
+
     def subscribed(self, subscriptions: Collection[Subscription]) -> dict[Subscription, list[TopicView]]:
-        """The topics of each subscription that exist; a pattern names none of the system's."""
+        """The topics of each subscription that exist and that its subject may read; a pattern names none of the
+        system's."""
         topics = {topic.name: topic for topic in self._log.topics()}
         candidates = [name for name in topics if names.topic_name_problem(name) is None]
         matches = {
@@ -68,10 +90,13 @@ class GroupTopics:
             subscription: [
                 topics[name]
                 for name in sorted(subscription.topics | matches.get(subscription.pattern, frozenset()))
-                if name in topics
+                if name in topics and self._may_read(subscription.subject, name)
             ]
             for subscription in subscriptions
         }
+
+    def _may_read(self, subject: Subject | None, topic: str) -> bool:
+        return self._readable is None or self._readable.may_read(subject, topic)
 
     def require(self, topics: Iterable[str]) -> None:
         """Raises UnknownTopic."""

@@ -65,7 +65,8 @@ class GroupCalls:
         )
 
     def leave(self, call: Call) -> Response:
-        settled(self._groups.leave(*call.names))
+        group, member = call.names
+        settled(self._groups.leave(group, member))
         return NOTHING
 
     def commit(self, call: Call) -> Response:

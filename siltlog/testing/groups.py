@@ -14,6 +14,8 @@ from siltlog.infra.clock import Clock
 
 REFUSED_MS = 86_400_000
 """How long a member that is gone is refused."""
+DECIDE = ("topics", "topic_pattern", "principal", "principal_groups")
+"""Fields of a member by which partitions are assigned."""
 SUSPECT, GUILTY = 1, 2
 """A record that was counted because it may have ended its consumer; one that is known to have."""
 
@@ -115,6 +117,9 @@ class MemoryGroup:
         member = self.members.get(member_id)
         if member is None and "join" not in request:
             return {"status": "unknown_member"}
+        replaced = None if member is not None else self.instances.get(request["join"]["instance_id"])
+        if self._is_anothers(replaced or member_id, request):
+            return {"status": "other_principal"}
         if member is not None and request.get("instance_id") not in (None, member["instance_id"]):
             return {"status": "other_instance"}
         if "commits" in request:
@@ -127,7 +132,7 @@ class MemoryGroup:
             member = self._join(member_id, request["join"])
         delayed, ahead = sent < member["seen"], sent > self._before
         if not delayed:
-            self._renew(member_id, member, sent, request["fields"])
+            self._renew(member_id, member, sent, self._fields(member, request))
         if ahead:
             self._change(member_id)
         elif not delayed and ("owned" in request or request["poll"]):
@@ -180,7 +185,7 @@ class MemoryGroup:
         for partition, target in self.moves.items():
             if target == former:
                 self.moves[partition] = member_id
-        if all(was[name] == joining[name] for name in ("topics", "topic_pattern")):
+        if all(was.get(name) == joining.get(name) for name in DECIDE):
             self.revision += 1
         else:
             self._outdate()
@@ -189,7 +194,7 @@ class MemoryGroup:
     def _renew(self, member_id: str, member: dict[str, Any], sent: int, fields: Mapping[str, Any]) -> None:
         if member["seen"] < sent <= self._before:
             member["seen"] = sent
-        if any(member[name] != fields[name] for name in ("topics", "topic_pattern") if name in fields):
+        if any(member.get(name) != fields[name] for name in DECIDE if name in fields):
             self._outdate()
         member |= fields
         self.sessions[member_id] = self._now_ms + member["session_timeout_ms"]
@@ -204,7 +209,21 @@ class MemoryGroup:
         if released:
             self._settle()
 
+    @staticmethod
+    def _fields(member: Mapping[str, Any], request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What was sent, and whose the member is, where it is nobody's yet or the sender's."""
+        if request.get("principal") is None or member.get("principal", "") not in ("", request["principal"]):
+            return dict(request["fields"])
+        return {**request["fields"], **{name: request[name] for name in ("principal", "principal_groups")}}
+
+    def _is_anothers(self, member_id: str, request: Mapping[str, Any]) -> bool:
+        if request.get("principal") is None or request["for_others"]:
+            return False
+        return self.members.get(member_id, {}).get("principal", "") not in ("", request["principal"])
+
     def leave(self, request: Mapping[str, Any]) -> Reply:
+        if self._is_anothers(request["member"], request):
+            return {"status": "other_principal"}
         if request["member"] in self.members:
             self._remove(request["member"])
             self._settle()
@@ -214,6 +233,8 @@ class MemoryGroup:
 
     def commit(self, request: Mapping[str, Any]) -> Reply:
         if "member" in request:
+            if self._is_anothers(request["member"], request):
+                return {"status": "other_principal"}
             fenced = self._fenced(request["member"], request["generation"], request["commits"])
             if fenced:
                 return {"status": "fenced_commits", "partitions": fenced}
@@ -231,7 +252,10 @@ class MemoryGroup:
         return {
             "status": "ok",
             "revision": self.revision,
-            "members": [(member_id, it["topics"], it["topic_pattern"]) for member_id, it in self.members.items()],
+            "members": [
+                (member_id, it["topics"], it["topic_pattern"], it.get("principal", ""), it.get("principal_groups", ""))
+                for member_id, it in self.members.items()
+            ],
             "current": list((self.owners | meant).items()),
             "unresolved": [partition for partition in self.owners if partition not in self.offsets],
         }
@@ -281,6 +305,8 @@ class MemoryGroup:
 
     def attempts(self, request: Mapping[str, Any]) -> Reply:
         partition, offset, member = request["partition"], request["offset"], request["member"]
+        if self._is_anothers(member, request):
+            return {"status": "other_principal"}
         fenced = self._fenced(member, request["generation"], [(partition,)])
         if fenced:
             return {"status": "fenced_commits", "partitions": fenced}

@@ -24,6 +24,9 @@ SESSION_MS = 20_000
 REBALANCE_MS = 30_000
 PASS_MS = (4_100, 7_300, 23_000)
 """No sums of these come near a time-out: the two clocks are not the same to the millisecond."""
+SPOKEN = ("heartbeat", "leave", "commit", "attempts")
+"""What is said by a principal, where there are any."""
+PRINCIPALS = ("key:a", "key:a", "key:a", "key:b")
 GENERATIONS = ("generation", "generation_before")
 PASSING = ("due_ms",)
 
@@ -59,7 +62,7 @@ class World:
 def comparable(value: Any, name: str) -> Any:
     if name == "offsets":
         return sorted([partition, offset, metadata] for partition, offset, metadata, _ in value)
-    if name == "members" and value and len(value[0]) > 3:
+    if name == "members" and value and len(value[0]) > 5:
         return sorted([*row[:5], sorted(row[5]), row[6]] for row in value)
     if isinstance(value, list | tuple):
         return sorted((list(each) if isinstance(each, list | tuple) else each for each in value), key=repr)
@@ -72,15 +75,23 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.principals = seed % 2 == 1
         self.generations: dict[str, int] = {}
         self.held: dict[str, list[str]] = {}
         self.counts = dict.fromkeys(TOPICS, 1)
 
     def step(self) -> tuple[str, dict[str, Any]]:
-        return self.random.choices(
+        transition, request = self.random.choices(
             (self.join, self.beat, self.leave, self.commit, self.attempt, self.told, self.forget, self.delete),
             (8, 30, 3, 12, 40, 5, 0.3, 0.5),
         )[0]()
+        if self.principals and transition in SPOKEN and self.random.random() < 0.9:
+            principal = self.random.choice(PRINCIPALS)
+            said = {"principal": principal, "principal_groups": self.random.choice(("[]", "[]", '["ops"]'))}
+            request |= {**said, "for_others": self.random.random() < 0.2}
+            if "join" in request:
+                request["join"] |= said
+        return transition, request
 
     def member(self) -> str:
         return self.random.choice(sorted(self.generations) or ["nobody"])
@@ -105,7 +116,7 @@ class Life:
             self.generations[member] = reply["generation"]
             if "assignment" in reply:
                 self.held[member] = [partition for partition, _ in reply["assignment"] or ()]
-        elif reply["status"] != "fenced_commits":
+        elif reply["status"] not in ("fenced_commits", "other_principal"):
             self.generations.pop(member, None)
 
     def grow(self) -> None:
@@ -182,7 +193,7 @@ def assignment(inputs: dict[str, Any], counts: dict[str, int]) -> dict[str, Any]
     """What a planner installs for these inputs."""
     named = {topic.partition("/")[0]: topic for topic in TOPICS}
     current = {(at.rpartition("/")[0], int(at.rpartition("/")[2])): member for at, member in inputs["current"]}
-    wanted = {member: [named[name] for name in topics.split(",")] for member, topics, _ in inputs["members"]}
+    wanted = {member: [named[name] for name in topics.split(",")] for member, topics, *_ in inputs["members"]}
     target = assign(wanted, counts, current)
     return {
         "revision": inputs["revision"],

@@ -13,6 +13,7 @@ import pytest
 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import MemberRequest, Membership, PartitionName
+from siltlog.consumers.groups.topics import Readable
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError, UnknownTopic
@@ -145,11 +146,11 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(url: str, log: FakeLog) -> AsyncIterator[Rig]:
+async def rig(url: str, log: FakeLog, readable: Readable | None = None) -> AsyncIterator[Rig]:
     """Groups without their own clockwork, on an emptied Redis."""
     redis = SkewedRedis(url)
     await redis.command("FLUSHALL")
-    groups = Groups(redis, log, SystemClock(), logger("error", "console"))
+    groups = Groups(redis, log, SystemClock(), logger("error", "console"), readable=readable)
     try:
         yield Rig(groups, redis, log)
     finally:

@@ -3,10 +3,14 @@
 -- request: member, generation, partition, offset, count (false: only tell), open_max (records of a partition with
 -- attempts, at most), suspect_max (given: the record may have ended a former holder, and is about to be handled; it is
 -- counted only while it has fewer attempts).
--- reply: status ok | fenced_commits (with partitions) | too_many; attempts, spent (true: not counted, it had suspect_max
--- already), committed (-1: nothing yet), lower: offsets below this one whose last attempt was this member's.
+-- reply: status ok | other_principal | fenced_commits (with partitions) | too_many; attempts, spent (true: not counted,
+-- it had suspect_max already), committed (-1: nothing yet), lower: offsets below this one whose last attempt was this
+-- member's.
 
 local partition, offset = request.partition, request.offset
+if is_anothers(request.member) then
+  return finish({ status = 'other_principal' })
+end
 local fenced = fenced_commits(request.member, request.generation, { { partition } })
 if #fenced > 0 then
   return finish({ status = 'fenced_commits', partitions = fenced })

@@ -1,8 +1,11 @@
 -- request: member (absent: only while the group has none), generation, commits of {partition, offset, metadata, and
 -- optionally up to where records were handed out}.
--- reply: status ok | fenced_commits (with partitions) | group_not_empty. All or nothing.
+-- reply: status ok | other_principal | fenced_commits (with partitions) | group_not_empty. All or nothing.
 
 if request.member then
+  if is_anothers(request.member) then
+    return finish({ status = 'other_principal' })
+  end
   local fenced = fenced_commits(request.member, request.generation, request.commits)
   if #fenced > 0 then
     return finish({ status = 'fenced_commits', partitions = fenced })

@@ -2,12 +2,14 @@
 --
 -- request: member, generation (of the last reply, 0 to join), join (all fields of a new member; absent where it may
 -- not join), fields (those that were sent), instance_id (absent: not sent), owned (absent: unchanged), poll (what was
--- revoked by `generation` counts as let go), commits.
--- reply: status ok | fenced_member | fenced_instance | unknown_member | other_instance | foreign | fenced_commits;
+-- revoked by `generation` counts as let go), commits, principal_groups (beside principal: those that its token names).
+-- reply: status ok | fenced_member | fenced_instance | unknown_member | other_principal | other_instance | foreign |
+-- fenced_commits;
 -- assignment of {partition, offset} (absent: unchanged since `generation`) and delivered of {partition, offset} for
 -- those with records that were handed out and never committed, releasing (something revoked is still held), the
 -- member's reset policy and timeout.
 
+local DECIDE = { topics = true, topic_pattern = true, principal = true, principal_groups = true }
 local id, sent = request.member, request.generation
 
 -- A new member of an instance that has one is in its place: what it holds goes over, and moves to nobody else.
@@ -32,7 +34,8 @@ local function take_over(former, joining)
       redis.call('HSET', MOVES, moves[i], id)
     end
   end
-  if was.topics == joining.topics and was.topic_pattern == joining.topic_pattern then
+  local same = was.topics == joining.topics and was.topic_pattern == joining.topic_pattern
+  if same and was.principal == joining.principal and was.principal_groups == joining.principal_groups then
     revision = revision + 1
     state_dirty = true
   else
@@ -53,6 +56,11 @@ end
 local member = member_of(id)
 if not member and not request.join then
   return finish({ status = 'unknown_member' })
+end
+local instance = member and '' or request.join.instance_id
+local replaced = instance ~= '' and redis.call('HGET', INSTANCES, instance)
+if is_anothers(replaced or id) then
+  return finish({ status = 'other_principal' })
 end
 if member and request.instance_id and request.instance_id ~= member.instance_id then
   return finish({ status = 'other_instance' })
@@ -76,12 +84,11 @@ if joined then
   member.seen = 0
   redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))
   change(id)
-  local former = member.instance_id ~= '' and redis.call('HGET', INSTANCES, member.instance_id)
-  if member.instance_id ~= '' then
-    redis.call('HSET', INSTANCES, member.instance_id, id)
+  if instance ~= '' then
+    redis.call('HSET', INSTANCES, instance, id)
   end
-  if former then
-    take_over(former, member)
+  if replaced then
+    take_over(replaced, member)
   else
     outdate()
   end
@@ -94,19 +101,24 @@ local ahead = sent > generation_before
 local held = held_of(id)
 
 if not delayed then
-  local dirty = false
+  local dirty, decides = false, false
   if sent > member.seen and not ahead then
     member.seen = sent
     dirty = true
   end
-  for name, value in pairs(request.fields) do
+  local fields = request.fields
+  if request.principal and ((member.principal or '') == '' or member.principal == request.principal) then
+    fields.principal, fields.principal_groups = request.principal, request.principal_groups
+  end
+  for name, value in pairs(fields) do
     if member[name] ~= value then
-      if name == 'topics' or name == 'topic_pattern' then
-        outdate()
-      end
+      decides = decides or DECIDE[name]
       member[name] = value
       dirty = true
     end
+  end
+  if decides then
+    outdate()
   end
   if dirty then
     redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))

@@ -1,7 +1,7 @@
 -- What an assignment is computed from.
 --
--- reply: status ok | foreign; revision, members of {id, topics, topic_pattern}, current of {partition, member} (who is
--- to hold it as things stand), unresolved: partitions that are held and have no offset yet.
+-- reply: status ok | foreign; revision, members of {id, topics, topic_pattern, principal, principal_groups}, current of
+-- {partition, member} (who is to hold it as things stand), unresolved: partitions that are held and have no offset yet.
 
 if is_foreign() then
   return finish({ status = 'foreign' })
@@ -11,7 +11,9 @@ local members = {}
 local packed = redis.call('HGETALL', MEMBERS)
 for i = 1, #packed, 2 do
   local member = cmsgpack.unpack(packed[i + 1])
-  members[#members + 1] = { packed[i], member.topics, member.topic_pattern }
+  members[#members + 1] = {
+    packed[i], member.topics, member.topic_pattern, member.principal or '', member.principal_groups or '',
+  }
 end
 
 local holder, owned = {}, {}

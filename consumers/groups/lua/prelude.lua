@@ -7,6 +7,9 @@
 -- with {since which generation, in which generation it was revoked, 0 for not}, and the generation in which what the
 -- member may read last changed.
 --
+-- request.principal names who speaks for a member, which is his from then on; absent where nobody says who he is.
+-- request.for_others says that he may speak for members of others too.
+--
 -- request.log names the log whose `_offsets` has this group's offsets too; absent where nothing is kept beside Redis.
 -- request.new says that there it is known to have none.
 
@@ -79,6 +82,15 @@ end
 local function member_of(member)
   local packed = redis.call('HGET', MEMBERS, member)
   return packed and cmsgpack.unpack(packed)
+end
+
+-- Whether `member` is another principal's than the one that speaks for it, who may not.
+local function is_anothers(member)
+  if not request.principal or request.for_others then
+    return false
+  end
+  local principal = (member_of(member) or {}).principal or ''
+  return principal ~= '' and principal ~= request.principal
 end
 
 -- Why the member is refused, if it is. Half a millisecond says that another took over its instance.
