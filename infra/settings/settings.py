@@ -16,7 +16,16 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.locations import http_url, named_hosts, page_origins, redis_url, region_name, root_parts
+from siltlog.infra.locations import (
+    http_url,
+    named_hosts,
+    networks,
+    page_origins,
+    redis_url,
+    region_name,
+    root_parts,
+)
+from siltlog.infra.security.exposure import insecure_words
 from siltlog.infra.settings.cron import Cron
 from siltlog.infra.settings.environment import is_link, misspelt
 from siltlog.infra.settings.suggestion import nearest
@@ -111,6 +120,23 @@ class ServerSettings(BaseSettings):
     """Origins of web pages that may call it, separated by commas."""
     hosts: str = ""
     """Names it may be called by, besides loopback and the address it listens on, separated by commas."""
+    tls_cert: str = ""
+    """The file of its certificate and those between it and an authority, in PEM: it then speaks https."""
+    tls_key: str = ""
+    """The file of the certificate's key, in PEM, without a password."""
+    tls_min: Literal["1.2", "1.3"] = "1.3"
+    """The oldest version of TLS that is spoken."""
+    tls_client_ca: str = ""
+    """The file of the authorities, in PEM, whose certificates clients may show."""
+    tls_client: Literal["off", "optional", "required"] = "off"
+    """Whether clients are asked for a certificate, and whether they must have one."""
+    tls_crl: str = ""
+    """The file of the lists, in PEM, by which those authorities revoke certificates: one list of each."""
+    trusted_proxies: str = ""
+    """Addresses and networks of proxies at which TLS ends and whose X-Forwarded-For and -Proto count, separated by
+    commas."""
+    insecure: str = ""
+    """What a server that other machines reach may do without: no-tls, no-auth, or both, separated by a comma."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important log line that is written."""
     log_format: Literal["console", "json"] = "console"
@@ -172,6 +198,23 @@ class ServerSettings(BaseSettings):
     def _region(cls, value: str) -> str:
         if value:
             region_name(value)
+        return value
+
+    @field_validator("tls_cert", "tls_key", "tls_client_ca", "tls_crl")
+    @classmethod
+    def _file(cls, value: str) -> str:
+        return str(Path(value).expanduser().absolute()) if value else ""
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        networks(value)
+        return value
+
+    @field_validator("insecure")
+    @classmethod
+    def _words(cls, value: str) -> str:
+        insecure_words(value)
         return value
 
     @field_validator("hosts")

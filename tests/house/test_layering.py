@@ -33,7 +33,7 @@ INNER = {
         "redis": set(),
         "security": {"store"},
         "http": {"security"},
-        "settings": {"redis"},
+        "settings": {"redis", "security"},
         "client": {"arrow", "settings"},
     },
     "ingest": {

@@ -1,0 +1,143 @@
+"""The files of TLS: certificates, their key, whose clients are let in. Each look gives a context that was tried.
+
+A certificate is never loaded into a context that is in use: with a key that does not fit it could shake no hands any
+more. A new context is made, shakes hands with itself in memory, and only then takes the old one's place.
+"""
+
+import ssl
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from cryptography import x509
+
+from siltlog.infra.errors import ConfigError
+
+Clients = Literal["off", "optional", "required"]
+_MODES = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2: those with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
+_SELF_TURNS_MAX = 10
+
+
+class TlsFiles(NamedTuple):
+    """What the settings name. `client_ca` and `revoked` are None where there are none."""
+
+    certificate: Path
+    key: Path
+    minimum: Literal["1.2", "1.3"] = "1.3"
+    clients: Clients = "off"
+    client_ca: Path | None = None
+    revoked: Path | None = None
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        return [path for path in (self.certificate, self.key, self.client_ca, self.revoked) if path is not None]
+
+    def state(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Tells versions of the files apart: inode, size and time of each, None for one that is not there."""
+        found: list[tuple[int, int, int] | None] = []
+        for path in self.paths:
+            try:
+                stat = path.stat()
+            except OSError:
+                found.append(None)
+            else:
+                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        return tuple(found)
+
+
+class Identity(NamedTuple):
+    """A context that can shake hands, and until when its certificate is valid."""
+
+    context: ssl.SSLContext
+    not_after: datetime
+
+
+def load_identity(files: TlsFiles) -> Identity:
+    """Reads the files anew. Raises ConfigError that names the file and what is wrong with it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[files.minimum]
+    context.set_ciphers(_CIPHERS)
+    context.set_alpn_protocols(["http/1.1"])
+    not_after = _not_after(files.certificate)
+    _readable(files.key)
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(
+                f"the key in {files.key} is not that of the certificate in {files.certificate}"
+            ) from error
+        raise ConfigError(f"{files.key} is not the key of a certificate in PEM: {_reason(error)}") from error
+    if files.client_ca is not None:
+        _load_authorities(context, files.client_ca, "certificates of authorities")
+        context.verify_mode = _MODES[files.clients]
+        # A session that is taken up again would not be asked for its certificate, nor held against the list.
+        context.num_tickets = 0
+        if files.revoked is not None:
+            _load_authorities(context, files.revoked, "a list of revoked certificates")
+            context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    _try_out(context, files)
+    return Identity(context, not_after)
+
+
+def _not_after(path: Path) -> datetime:
+    try:
+        chain = x509.load_pem_x509_certificates(_readable(path))
+    except ValueError as error:
+        raise ConfigError(f"{path} holds no certificate in PEM: {error}") from error
+    return chain[0].not_valid_after_utc
+
+
+def _readable(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _no_password() -> str:
+    raise ConfigError("the key of SILT_TLS_KEY is encrypted; give it without a password, readable by the server alone")
+
+
+def _load_authorities(context: ssl.SSLContext, path: Path, what: str) -> None:
+    _readable(path)
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{path} does not hold {what} in PEM: {_reason(error)}") from error
+
+
+def _try_out(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Shakes hands with itself, in memory. Raises ConfigError when it cannot."""
+    asked = context.verify_mode
+    context.verify_mode = ssl.CERT_NONE
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = False
+    client_context.verify_mode = ssl.CERT_NONE
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    client = client_context.wrap_bio(to_client, to_server, server_side=False)
+    try:
+        if not any(all([_goes_on(client), _goes_on(server)]) for _ in range(_SELF_TURNS_MAX)):
+            raise ConfigError(f"{files.certificate} and {files.key} cannot be served: the handshake does not end")
+    except ssl.SSLError as error:
+        raise ConfigError(f"{files.certificate} and {files.key} cannot be served: {_reason(error)}") from error
+    finally:
+        context.verify_mode = asked
+
+
+def _goes_on(side: ssl.SSLObject) -> bool:
+    """Whether this side is done."""
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()

@@ -1,0 +1,182 @@
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.security.certificates import Clients, Identity, TlsFiles, load_identity
+
+
+class Made:
+    """An authority, and a server's files of it in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.files = TlsFiles(folder / "server.pem", folder / "server.key")
+        self.issue()
+
+    def issue(self, not_after: datetime | None = None) -> None:
+        issued = self.authority.issue_cert("localhost", "127.0.0.1", not_after=not_after)
+        issued.private_key_pem.write_to_path(str(self.files.key))
+        self.files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+
+    def with_clients(self, clients: Clients = "required") -> TlsFiles:
+        path = self.folder / "authority.pem"
+        self.authority.cert_pem.write_to_path(str(path))
+        return self.files._replace(clients=clients, client_ca=path)
+
+    def revoke(self, *serials: int) -> Path:
+        key = serialization.load_pem_private_key(self.authority.private_key_pem.bytes(), None)
+        issuer = x509.load_pem_x509_certificate(self.authority.cert_pem.bytes()).subject
+        now = datetime.now(UTC)
+        made = x509.CertificateRevocationListBuilder(issuer, now - timedelta(days=1), now + timedelta(days=1))
+        for serial in serials:
+            revoked = x509.RevokedCertificateBuilder(serial, now - timedelta(hours=1)).build()
+            made = made.add_revoked_certificate(revoked)
+        path = self.folder / "revoked.pem"
+        assert isinstance(key, EllipticCurvePrivateKey)
+        path.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        return path
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+def shake(identity: Identity, client: ssl.SSLContext) -> str | None:
+    """Shakes hands; the version that was agreed on. Raises SSLError of the side that refused."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        identity.context.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(10):
+        done = True
+        for side in sides:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                done = False
+        if done:
+            return sides[1].version()
+    raise AssertionError("the handshake does not end")
+
+
+def client_of(made: Made, name: str | None = None) -> ssl.SSLContext:
+    client = ssl.create_default_context()
+    made.authority.configure_trust(client)
+    if name is not None:
+        made.authority.issue_cert(name).configure_cert(client)
+    return client
+
+
+def test_a_client_that_knows_the_authority_comes_in(made: Made) -> None:
+    ends = datetime(2040, 1, 2, 3, 4, 5, tzinfo=UTC)
+    made.issue(not_after=ends)
+    identity = load_identity(made.files)
+    assert shake(identity, client_of(made)) == "TLSv1.3"
+    assert identity.not_after == ends
+
+
+def test_the_lowest_version(made: Made) -> None:
+    old = client_of(made)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        shake(load_identity(made.files), old)
+    assert shake(load_identity(made.files._replace(minimum="1.2")), old) == "TLSv1.2"
+
+
+def test_weak_ciphers_of_tls_1_2_are_refused(made: Made) -> None:
+    weak = client_of(made)
+    weak.maximum_version = ssl.TLSVersion.TLSv1_2
+    weak.set_ciphers("ECDHE-RSA-AES128-SHA:ECDHE-ECDSA-AES128-SHA:AES128-SHA")
+    with pytest.raises(ssl.SSLError):
+        shake(load_identity(made.files._replace(minimum="1.2")), weak)
+
+
+def test_clients_certificates(made: Made) -> None:
+    required = load_identity(made.with_clients())
+    assert required.context.num_tickets == 0
+    assert shake(required, client_of(made, "jobs"))
+    with pytest.raises(ssl.SSLError):
+        shake(required, client_of(made))
+    assert shake(load_identity(made.with_clients("optional")), client_of(made))
+    assert shake(load_identity(made.with_clients("optional")), client_of(made, "jobs"))
+    stranger = client_of(made)
+    trustme.CA().issue_cert("jobs").configure_cert(stranger)
+    with pytest.raises(ssl.SSLError):
+        shake(load_identity(made.with_clients("optional")), stranger)
+
+
+def test_a_revoked_certificate(made: Made) -> None:
+    issued = made.authority.issue_cert("jobs")
+    serial = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).serial_number
+    client = client_of(made)
+    issued.configure_cert(client)
+    assert shake(load_identity(made.with_clients()._replace(revoked=made.revoke(serial + 1))), client)
+    with pytest.raises(ssl.SSLError):
+        shake(load_identity(made.with_clients()._replace(revoked=made.revoke(serial))), client)
+
+
+def test_a_key_that_does_not_fit(made: Made, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    files = made.files._replace(key=Made(other).files.key)
+    with pytest.raises(ConfigError, match=r"the key in .*server\.key is not that of the certificate in .*server\.pem"):
+        load_identity(files)
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_a_file_that_is_no_certificate(made: Made, content: bytes) -> None:
+    made.files.certificate.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"server\.pem holds no certificate in PEM"):
+        load_identity(made.files)
+
+
+def test_a_file_that_is_no_key(made: Made) -> None:
+    made.files.key.write_text("no key")
+    with pytest.raises(ConfigError, match=r"server\.key is not the key of a certificate in PEM"):
+        load_identity(made.files)
+
+
+def test_an_encrypted_key(made: Made) -> None:
+    key = serialization.load_pem_private_key(made.files.key.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    kind = serialization.PrivateFormat.PKCS8
+    made.files.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, kind, locked))
+    with pytest.raises(ConfigError, match="is encrypted"):
+        load_identity(made.files)
+
+
+@pytest.mark.parametrize("field", ["certificate", "key", "client_ca", "revoked"])
+def test_a_file_that_is_not_there(made: Made, field: str) -> None:
+    whole = made.with_clients()._replace(revoked=made.revoke(1))
+    files = TlsFiles(**{**whole._asdict(), field: made.folder / "gone.pem"})
+    with pytest.raises(ConfigError, match=r"gone\.pem cannot be read: No such file or directory"):
+        load_identity(files)
+
+
+def test_an_authority_that_is_none(made: Made) -> None:
+    files = made.with_clients()
+    assert files.client_ca is not None
+    files.client_ca.write_text("nothing")
+    with pytest.raises(ConfigError, match=r"authority\.pem does not hold certificates of authorities in PEM"):
+        load_identity(files)
+
+
+def test_versions_of_the_files_are_told_apart(made: Made) -> None:
+    before = made.files.state()
+    assert before == made.files.state()
+    fresh = made.folder / "fresh.pem"
+    fresh.write_bytes(made.files.certificate.read_bytes())
+    fresh.replace(made.files.certificate)
+    assert made.files.state() != before
+    made.files.key.unlink()
+    assert made.files.state()[1] is None
