@@ -138,6 +138,7 @@ KINDS: dict[str, ErrorKind] = {
     "invalid_parameter": ErrorKind(400, "A parameter is not valid", "no", Refused),
     "unauthenticated": ErrorKind(401, "No valid credential", "no", Refused),
     "forbidden": ErrorKind(403, "Not allowed", "no", Refused),
+    "tls_required": ErrorKind(403, "Only over TLS", "no", Refused),
     "origin_not_allowed": ErrorKind(403, "This origin may not call this server", "no", Refused),
     "unknown_topic": ErrorKind(404, "No such topic", "no", UnknownTopic),
     "unknown_partition": ErrorKind(404, "No such partition", "no", Refused),

@@ -15,6 +15,7 @@ from siltlog.infra.http.door import Door
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.part import Part
+from siltlog.infra.http.peer import Peers
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.telemetry import Logger, Metrics
 
@@ -37,6 +38,7 @@ def assemble(
     *,
     hosts: Iterable[str],
     origins: Iterable[str],
+    peers: Peers,
     connections_max: int,
     request_bytes: int,
     request_timeout_ms: int,
@@ -54,6 +56,7 @@ def assemble(
         origins=origins,
         overload=crowd.full,
         bodies=BodyReader(request_bytes, request_timeout_ms, in_flight),
+        proxies=peers.proxies,
         in_flight=in_flight,
         draining=draining,
         logger=logger,
@@ -64,6 +67,7 @@ def assemble(
         crowd,
         door,
         fast,
+        peers,
         stall_seconds=request_timeout_ms / 1000,
         in_flight=in_flight,
         clock=clock,

@@ -16,7 +16,10 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.header_fields import told_apart
 from siltlog.infra.http.memory import HELD, InFlight
+from siltlog.infra.http.peer import PEER, Peer
 from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
+from siltlog.infra.security.certificates import ClientCertificate
+from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.telemetry import Logger, Metrics
 
 _REQUEST_ID = names.HEADER_REQUEST_ID.lower().encode()
@@ -31,14 +34,23 @@ _TAIL = "/tail"
 HOSTS_KNOWN_MAX = 1_000
 _ALWAYS = ("/healthz", "/readyz", "/metrics")
 """Also for connections that are too many: an orchestrator must not take a crowded server for a dead one."""
+_IN_CLEAR = ("/healthz", "/readyz")
+"""Also without TLS, where proxies have it: an orchestrator asks past them."""
 
 
 class Caller(NamedTuple):
-    """Where a request says it comes from. `origin` is that of the page that a browser sends it for."""
+    """Where a request comes from: what it says, and what is known of its connection.
+
+    `origin` is that of the page that a browser sends it for. `address` is empty, and `local` true, on the socket in the
+    data directory. `certificate` was verified when the connection was made.
+    """
 
     host: bytes
     scheme: str = "http"
     origin: bytes | None = None
+    address: str = ""
+    local: bool = False
+    certificate: ClientCertificate | None = None
 
 
 class Grant(NamedTuple):
@@ -61,6 +73,7 @@ class Door:
         origins: Iterable[str],
         overload: Callable[[], SiltlogError],
         bodies: BodyReader,
+        proxies: Proxies,
         in_flight: InFlight,
         draining: Draining,
         logger: Logger,
@@ -75,6 +88,7 @@ class Door:
         self._origins = set(origins)
         self._overload = overload
         self._bodies = bodies
+        self._proxies = proxies
         self._in_flight = in_flight
         self._draining = draining
         self._logger = logger
@@ -101,7 +115,8 @@ class Door:
             scope["headers"], repeated = told_apart(scope["headers"])
             headers = dict(scope["headers"])
         request_id = self._request_id(headers)
-        caller = Caller(headers.get(b"host", b""), scope["scheme"], headers.get(b"origin"))
+        peer: Peer = scope["state"][PEER]
+        caller = self._caller(peer, headers)
         extra = [(_REQUEST_ID, request_id.encode())]
         grant: Grant | None = None
         started = False
@@ -127,6 +142,11 @@ class Door:
         try:
             if repeated is not None:
                 raise repeated
+            if peer.in_clear and caller.scheme != "https" and scope["path"] not in _IN_CLEAR:
+                raise problem(
+                    "tls_required",
+                    "this server takes requests over TLS only, by way of the proxies that SILT_TRUSTED_PROXIES names",
+                )
             grant = self.admit(caller)
             extra += grant.fields
             preflight = grant.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
@@ -153,6 +173,13 @@ class Door:
             self.requests -= 1
             held.release()
 
+    def _caller(self, peer: Peer, headers: dict[bytes, bytes]) -> Caller:
+        address, scheme = peer.address, peer.scheme
+        if peer.is_proxy:
+            address, scheme = self._proxies.forwarded(address, scheme, headers)
+        host, origin = headers.get(b"host", b""), headers.get(b"origin")
+        return Caller(host, scheme, origin, address, peer.local, peer.certificate)
+
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(_REQUEST_ID)
         if given is not None and len(given) <= _REQUEST_ID_CHARS_MAX:
@@ -170,6 +197,9 @@ class Door:
 
     def admit(self, caller: Caller) -> Grant:
         """Raises Refused `unknown_host` or `origin_not_allowed`. Every request passes here, whatever answers it."""
+        if caller.local:
+            # No page of a browser reaches the socket, and by which name it was called there means nothing.
+            return _PLAIN
         host = caller.host
         allowed = self._known.get(host)
         if allowed is None:

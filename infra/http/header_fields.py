@@ -27,7 +27,16 @@ _NAMED = (
 )
 SINGLE = {name.lower().encode(): name for name in _NAMED}
 """A request may have each of these only once."""
-LISTS = frozenset((b"accept", b"accept-encoding", b"access-control-request-headers", b"content-encoding"))
+LISTS = frozenset(
+    (
+        b"accept",
+        b"accept-encoding",
+        b"access-control-request-headers",
+        b"content-encoding",
+        b"x-forwarded-for",
+        b"x-forwarded-proto",
+    )
+)
 """Several of one name mean what one with all their values does (RFC 9110, section 5.3)."""
 _HOST = b"host"
 

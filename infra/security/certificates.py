@@ -4,8 +4,10 @@ A certificate is never loaded into a context that is in use: with a key that doe
 more. A new context is made, shakes hands with itself in memory, and only then takes the old one's place.
 """
 
+import re
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,6 +22,7 @@ _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: those with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
 _SELF_TURNS_MAX = 10
+_LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----\s*", re.DOTALL)
 
 
 class TlsFiles(NamedTuple):
@@ -49,11 +52,49 @@ class TlsFiles(NamedTuple):
         return tuple(found)
 
 
+class ClientCertificate(NamedTuple):
+    """What a client's certificate says that was verified in the handshake. `issuer` is a name in DER."""
+
+    uris: tuple[str, ...]
+    dns: tuple[str, ...]
+    issuer: bytes
+    serial: int
+    not_after: datetime
+
+
+def client_certificate(der: bytes) -> ClientCertificate:
+    certificate = x509.load_der_x509_certificate(der)
+    uris: list[str] = []
+    dns: list[str] = []
+    with suppress(x509.ExtensionNotFound):
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        dns = names.get_values_for_type(x509.DNSName)
+    issuer = certificate.issuer.public_bytes()
+    return ClientCertificate(
+        tuple(uris), tuple(dns), issuer, certificate.serial_number, certificate.not_valid_after_utc
+    )
+
+
+class Revoked(NamedTuple):
+    """Certificates that their authorities took back: (issuer, serial number).
+
+    `until` is when a list's successor is due; from then on no certificate of that authority is taken.
+    """
+
+    serials: frozenset[tuple[bytes, int]] = frozenset()
+    until: datetime | None = None
+
+    def has(self, certificate: ClientCertificate) -> bool:
+        return (certificate.issuer, certificate.serial) in self.serials
+
+
 class Identity(NamedTuple):
-    """A context that can shake hands, and until when its certificate is valid."""
+    """A context that can shake hands, until when its certificate is valid, and whose of its clients no more are."""
 
     context: ssl.SSLContext
     not_after: datetime
+    revoked: Revoked = Revoked()
 
 
 def load_identity(files: TlsFiles) -> Identity:
@@ -72,6 +113,7 @@ def load_identity(files: TlsFiles) -> Identity:
                 f"the key in {files.key} is not that of the certificate in {files.certificate}"
             ) from error
         raise ConfigError(f"{files.key} is not the key of a certificate in PEM: {_reason(error)}") from error
+    revoked = Revoked()
     if files.client_ca is not None:
         _load_authorities(context, files.client_ca, "certificates of authorities")
         context.verify_mode = _MODES[files.clients]
@@ -80,8 +122,9 @@ def load_identity(files: TlsFiles) -> Identity:
         if files.revoked is not None:
             _load_authorities(context, files.revoked, "a list of revoked certificates")
             context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+            revoked = _revoked(files.revoked)
     _try_out(context, files)
-    return Identity(context, not_after)
+    return Identity(context, not_after, revoked)
 
 
 def _not_after(path: Path) -> datetime:
@@ -90,6 +133,19 @@ def _not_after(path: Path) -> datetime:
     except ValueError as error:
         raise ConfigError(f"{path} holds no certificate in PEM: {error}") from error
     return chain[0].not_valid_after_utc
+
+
+def _revoked(path: Path) -> Revoked:
+    """Reads a file that OpenSSL has taken already."""
+    serials: set[tuple[bytes, int]] = set()
+    dues: list[datetime] = []
+    for block in _LIST.findall(_readable(path)):
+        found = x509.load_pem_x509_crl(block)
+        issuer = found.issuer.public_bytes()
+        serials.update((issuer, one.serial_number) for one in found)
+        if found.next_update_utc is not None:
+            dues.append(found.next_update_utc)
+    return Revoked(frozenset(serials), min(dues, default=None))
 
 
 def _readable(path: Path) -> bytes:

@@ -31,6 +31,7 @@ integer milliseconds, and go out as RFC 3339 in UTC with microseconds. `HEAD` is
 EVERYWHERE = (
     "invalid_parameter",
     "origin_not_allowed",
+    "tls_required",
     "unknown_host",
     "rate_limited",
     "internal",

@@ -10,7 +10,10 @@ from starlette.types import ASGIApp
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.http.connection.connections import Connections
-from siltlog.infra.locations import named_hosts, page_origins
+from siltlog.infra.http.peer import Peers
+from siltlog.infra.locations import named_hosts, networks, page_origins
+from siltlog.infra.security.exposure import NO_TLS, insecure_words
+from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.telemetry import Logger
 from siltlog.server.process import connections_within, raise_file_limit
@@ -86,6 +89,13 @@ def origins(settings: ServerSettings) -> list[str]:
     parts = urlsplit(settings.advertise_url)
     own = [f"{parts.scheme}://{parts.netloc}".lower()] if parts.netloc else []
     return [*own, *page_origins(settings.cors_origins)]
+
+
+def peers(settings: ServerSettings) -> Peers:
+    """Tells callers apart. Where TLS ends at proxies, what goes past them is refused, unless that was waived."""
+    proxies = Proxies(networks(settings.trusted_proxies))
+    waived = NO_TLS in insecure_words(settings.insecure)
+    return Peers(proxies, needs_tls=bool(proxies) and not settings.tls_cert and not waived)
 
 
 def connections_max(settings: ServerSettings, logger: Logger) -> int:

@@ -31,7 +31,7 @@ from siltlog.pipelines import assembly as pipelines_assembly
 from siltlog.server import assembly as server_assembly
 from siltlog.server.api import HANDLERS
 from siltlog.server.drain import Drain
-from siltlog.server.listener import Listening, connections_max, hosts, listen, origins, url_of
+from siltlog.server.listener import Listening, connections_max, hosts, listen, origins, peers, url_of
 from siltlog.server.process import Signals, settle, switch_soon
 from siltlog.server.routing import routing
 
@@ -147,6 +147,7 @@ class _Server:
             ingest.fast_path,
             hosts=hosts(settings),
             origins=origins(settings),
+            peers=peers(settings),
             connections_max=connections_max(settings, self._logger),
             request_bytes=settings.request_bytes,
             request_timeout_ms=settings.request_timeout_ms,

@@ -21,13 +21,13 @@ from siltlog.infra.errors import (
 CONTRACT = {
     400: "malformed_body invalid_parameter",
     401: "unauthenticated",
-    403: "forbidden origin_not_allowed",
+    403: "forbidden origin_not_allowed tls_required",
     404: "unknown_topic unknown_partition unknown_group unknown_member not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
     408: "request_timeout",
-    409: "topic_exists fenced_member fenced_producer unknown_producer out_of_order_sequence partition_count_changed "
-    "group_not_empty records_open",
+    409: "access_changed topic_exists fenced_member fenced_producer unknown_producer out_of_order_sequence "
+    "partition_count_changed group_not_empty records_open",
     413: "request_too_large record_too_large",
     415: "unsupported_media_type unsupported_encoding",
     416: "offset_out_of_range",

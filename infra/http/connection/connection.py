@@ -15,6 +15,7 @@ from siltlog.infra.http.connection.fast_path import Exchange, FastPath, NoFastPa
 from siltlog.infra.http.connection.gathering import LingeringTransport
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
 from siltlog.infra.http.door import Door
+from siltlog.infra.http.peer import PEER, Peer, Peers
 from siltlog.infra.http.requests import encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
 
@@ -37,6 +38,7 @@ class Served(NamedTuple):
     crowd: Crowd
     door: Door
     fast_path: FastPath
+    peers: Peers
 
 
 class Connection(HttpToolsProtocol):
@@ -49,6 +51,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(**kwargs)
         self.excess = False
         """It is one too many."""
+        self.peer = Peer()
         self._served = served
         self._fast_path = served.fast_path
         self._taken: Exchange | None = None
@@ -73,8 +76,17 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
-        crowd, door, _ = self._served
+        crowd, door, _, peers = self._served
         self.excess = crowd.joined(self)
+        try:
+            self.peer = peers.of(transport)
+        except SiltlogError as error:
+            self.refuse(error)
+            return
+        self.app_state = {PEER: self.peer}
+        if self.peer.in_clear:
+            # Whether it came by https says a field that only the long way reads.
+            self._fast_path = NoFastPath()
         if self.excess:
             self._fast_path = NoFastPath()
             self.app = door.refuse

@@ -9,6 +9,7 @@ from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
 from siltlog.infra.http.connection.fast_path import FastPath
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.memory import STALL_SECONDS, InFlight
+from siltlog.infra.http.peer import Peers
 from siltlog.infra.telemetry import Logger
 
 STREAM_END_SECONDS = 1.0
@@ -31,6 +32,7 @@ class Connections:
         crowd: Crowd,
         door: Door,
         fast_path: FastPath,
+        peers: Peers,
         *,
         stall_seconds: float,
         in_flight: InFlight,
@@ -38,7 +40,7 @@ class Connections:
         logger: Logger,
     ) -> None:
         """`fast_path` is offered each request before the application behind `door` is."""
-        self._served = Served(crowd, door, fast_path)
+        self._served = Served(crowd, door, fast_path, peers)
         self._crowd = crowd
         self._stall_seconds = stall_seconds
         self._pressed = False

@@ -24,7 +24,9 @@ def test_who_takes_nothing_has_a_second_once_memory_is_short() -> None:
         clock = SystemClock()
         in_flight = InFlight(1_000, clock)
         crowd = cast(Any, SimpleNamespace(open=[SimpleNamespace(look=look)], looked_at=lambda seconds: None))
-        connections = Connections(crowd, NONE, NONE, stall_seconds=30.0, in_flight=in_flight, clock=clock, logger=NONE)
+        connections = Connections(
+            crowd, NONE, NONE, NONE, stall_seconds=30.0, in_flight=in_flight, clock=clock, logger=NONE
+        )
         await connections._look()
         with pytest.raises(Unavailable):
             in_flight.hold().take(2_000)
