@@ -29,6 +29,7 @@ from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.streams import Streams
 from siltlog.infra.node import Node
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.telemetry import Gauges, Metrics
@@ -106,11 +107,10 @@ class _Redis:
 
     @classmethod
     async def opened(cls, node: Node) -> "_Redis":
-        url = node.settings.redis_url
-        if url:
-            return cls(RedisConnection(url), None)
+        if node.settings.redis_url:
+            return cls(RedisConnection(node.settings.redis_access), None)
         valkey = EmbeddedValkey(node.settings.data_dir, node.clock, node.logger)
-        return cls(RedisConnection(await asyncio.to_thread(valkey.start)), valkey)
+        return cls(RedisConnection(RedisAccess(await asyncio.to_thread(valkey.start))), valkey)
 
     async def answers(self) -> bool:
         try:

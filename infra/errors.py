@@ -20,6 +20,8 @@ The server raises what the client raises: `problem()` builds the class that belo
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from siltlog.infra.redaction import redacted
+
 Retryable = Literal["yes", "unknown", "no"]
 
 
@@ -220,7 +222,7 @@ def of_the_record(error: SiltlogError) -> str:
 
 def on_one_line(error: BaseException) -> str:
     """Puts a foreign error's text on one line, as part of a sentence of ours: Arrow's come in several lines."""
-    return " ".join(str(error).split()).rstrip(".")
+    return redacted(" ".join(str(error).split()).rstrip("."))
 
 
 def problem_document(error: SiltlogError, request_id: str | None) -> dict[str, Any]:
@@ -230,14 +232,19 @@ def problem_document(error: SiltlogError, request_id: str | None) -> dict[str, A
         "type": f"/errors/{error.error_code}",
         "title": kind.title,
         "status": error.status or kind.status,
-        "detail": error.detail,
+        "detail": redacted(error.detail),
         "error_code": error.error_code,
         "retryable": error.retryable,
         "request_id": request_id or error.request_id,
     }
     if error.retry_after_ms is not None:
         document["retry_after_ms"] = error.retry_after_ms
-    return document | error.members
+    return document | {name: _told(value) for name, value in error.members.items()}
+
+
+def _told(member: Any) -> Any:
+    """A sentence may quote a foreign error; names and numbers stay what they are."""
+    return redacted(member) if isinstance(member, str) and " " in member else member
 
 
 _STANDARD_MEMBERS = frozenset(

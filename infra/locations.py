@@ -6,7 +6,7 @@ Whoever connects asks here as well, so that what `silt config check` lets pass c
 import ipaddress
 import re
 from typing import NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 REDIS_SCHEMES = ("redis", "rediss", "unix")
@@ -44,8 +44,21 @@ def redis_url(url: str) -> str:
     fits = path not in ("", "/") and not host if is_socket else re.fullmatch(r"(/[0-9]*)?", path) is not None
     if parts.scheme not in REDIS_SCHEMES or not url.startswith(f"{parts.scheme}://") or not fits:
         raise ValueError("it is not a Redis address: use redis://host:6379/0 or unix:///path/to/socket")
-    _checked_port(parts)
+    try:
+        _ = parts.port
+    except ValueError:
+        # Python's sentence quotes what it took for the port: that is a password's beginning, where it has a '/'.
+        raise ValueError("its port is not a number from 0 to 65535; in a password '/' is written %2F") from None
     return f"{parts.scheme}://{host}{path}"
+
+
+def password_of(url: str) -> str:
+    """The password that an address of Redis has, as it is sent; empty where it has none."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return unquote(parts.password or parse_qs(parts.query).get("password", [""])[0])
 
 
 def http_url(url: str) -> str:
@@ -104,8 +117,9 @@ def listed(text: str) -> list[str]:
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError as error:
-        raise ValueError(f"it is not an address: {error}") from None
+    except ValueError:
+        # Python's sentences may quote it, password and all.
+        raise ValueError("it is not an address: its host cannot be read") from None
 
 
 def _checked_port(parts: SplitResult) -> None:

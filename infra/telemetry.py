@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from siltlog.infra import names
+from siltlog.infra.redaction import Redaction
 
 Logger = Any
 """structlog's bound logger: `logger.info("event in words", name=value, ...)`."""
@@ -26,13 +27,21 @@ _ACK_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 _FLUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 
 
-def logger(level: str, log_format: Literal["console", "json"]) -> Logger:
-    """The logger of a process; it writes to stderr."""
+def logger(level: str, log_format: Literal["console", "json"], hide: Redaction | None = None) -> Logger:
+    """The logger of a process; it writes to stderr. `hide` takes out of every line what must not be read."""
+    hide = hide or Redaction()
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # The formatter that it takes where rich is installed shows the values of local variables.
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
+
+    def hidden(_: Any, __: str, line: Any) -> str:
+        return hide(line)
+
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -42,7 +51,7 @@ def logger(level: str, log_format: Literal["console", "json"]) -> Logger:
         processors.append(structlog.processors.format_exc_info)
     return structlog.wrap_logger(
         structlog.WriteLogger(sys.stderr),
-        processors=[*processors, renderer],
+        processors=[*processors, renderer, hidden],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         cache_logger_on_first_use=True,
     )

@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.locations import redis_url
+from siltlog.infra.redaction import redacted
+from siltlog.infra.redis.access import RedisAccess, connection_pool
 
 CONNECTIONS_MAX = 32
 CONNECT_TIMEOUT_S = 2.0
@@ -24,31 +25,32 @@ _PASSING = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAG
 
 
 class RedisConnection:
-    """Connections to one Redis, or to all nodes of the Redis Cluster that the one at `url` belongs to.
+    """Connections to one Redis, or to all nodes of the Redis Cluster that the one at `access.url` belongs to.
 
     Connects on first use, and again after every loss. Raises ConfigError for an address that is none. Every call raises
     Unavailable `coordinator_unavailable` while Redis cannot be reached or does not take the call. What was sent before
     a connection was lost may have taken effect.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, access: RedisAccess) -> None:
+        self._url = access.url
         # One try per call: a script that took effect before its connection broke must not run a second time.
         self._options: dict[str, Any] = {
             "max_connections": CONNECTIONS_MAX,
             "socket_timeout": REPLY_TIMEOUT_S,
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
             "retry": Retry(NoBackoff(), 0),
+            **access.options(),
         }
         try:
-            self.place = redis_url(url)
-            pool = connection_pool(url, **self._options)
+            self.place = access.checked().place
+            pool = connection_pool(access, timeout=REPLY_TIMEOUT_S, **self._options)
         except ValueError as error:
             raise ConfigError(f"SILT_REDIS_URL is not valid: {error}") from None
         self._single = Redis.from_pool(pool)
         self._cluster: RedisCluster | None = None
         # A cluster's sockets are found by their addresses, so nobody is one of it through a socket of this machine.
-        self._asked = urlsplit(url).scheme == "unix"
+        self._asked = urlsplit(access.url).scheme == "unix"
         self._free = asyncio.Semaphore(CONNECTIONS_MAX)
         """For a cluster, whose pools refuse where that of one Redis waits."""
 
@@ -116,15 +118,15 @@ class RedisConnection:
         except exceptions.ResponseError as error:
             refused = type(error) in (exceptions.ResponseError, exceptions.ClusterCrossSlotError)
             if refused and not str(error).startswith(_PASSING):
-                raise problem("internal", f"Redis refused a call of this server: {error}") from error
+                raise problem("internal", f"Redis refused a call of this server: {redacted(str(error))}") from error
             raise problem(
                 "coordinator_unavailable",
-                f"Redis at {self.place} does not take calls ({error}): groups come back when it does",
+                f"Redis at {self.place} does not take calls ({redacted(str(error))}): groups come back when it does",
             ) from error
         except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
             raise problem(
                 "coordinator_unavailable",
-                f"Redis at {self.place} cannot be reached ({error}): groups come back with it; "
+                f"Redis at {self.place} cannot be reached ({redacted(str(error))}): groups come back with it; "
                 "publishing and reading without a group go on",
             ) from error
 
@@ -146,13 +148,3 @@ class Script:
             except exceptions.NoScriptError:
                 reply = await execute("EVAL", self._text, *arguments)
         return msgspec.msgpack.decode(reply)
-
-
-def connection_pool(url: str, **options: Any) -> BlockingConnectionPool:
-    """Connects to nothing yet. Raises ValueError for what redis-py does not understand in the address."""
-    try:
-        pool = BlockingConnectionPool.from_url(url, timeout=REPLY_TIMEOUT_S, **options)
-        pool.make_connection()  # type: ignore[no-untyped-call]
-    except (ValueError, TypeError, exceptions.RedisError) as error:
-        raise ValueError(f"it is not a Redis address that can be used: {error}") from None
-    return pool

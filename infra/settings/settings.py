@@ -4,14 +4,13 @@ The only module that reads the environment.
 """
 
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from siltlog.infra import names
@@ -21,16 +20,22 @@ from siltlog.infra.locations import (
     named_hosts,
     networks,
     page_origins,
+    password_of,
     redis_url,
     region_name,
     root_parts,
 )
+from siltlog.infra.redaction import HIDDEN, without_password
 from siltlog.infra.security.exposure import insecure_words
 from siltlog.infra.settings.cron import Cron
 from siltlog.infra.settings.environment import is_link, misspelt
+from siltlog.infra.settings.secret_file import open_to_others, read_secret
 from siltlog.infra.settings.suggestion import nearest
 from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 from siltlog.infra.settings.units import duration_ms, size_bytes
+
+if TYPE_CHECKING:
+    from siltlog.infra.redis.access import RedisAccess
 
 MIB = 1024 * 1024
 SEGMENT_BYTES_MAX = 64 * MIB
@@ -38,6 +43,7 @@ SEGMENT_BYTES_MIN = MIB
 SEGMENTS_MIN = 4
 REQUESTS_IN_FLIGHT_MIN = 4
 SCHEDULE_PREFIX = "schedule_"
+REDIS_ACCESS = ("redis_user", "redis_password", "redis_ca", "redis_cert", "redis_key")
 OFF = "off"
 """Instead of a cron expression: an empty variable of the environment counts as unset."""
 Source = Literal["default", "file", "environment", "flag"]
@@ -58,7 +64,11 @@ Bytes = Annotated[int, _with_unit(size_bytes)]
 
 class ServerSettings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix=names.ENV_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+        env_prefix=names.ENV_PREFIX,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
     )
 
     host: str = "127.0.0.1"
@@ -70,7 +80,20 @@ class ServerSettings(BaseSettings):
     root: str = ""
     """Where the tables are: file:///path or s3://bucket/prefix. Unset: the folder `lake` of the data directory."""
     redis_url: str = ""
-    """The Redis or Valkey, or any node of a Redis Cluster, that keeps consumer groups. Unset: one of its own."""
+    """The Redis or Valkey, or any node of a Redis Cluster, that keeps consumer groups. Unset: one of its own. With TLS:
+    rediss://host:port. A password belongs in redis_password_file."""
+    redis_user: str = ""
+    """The user that it signs in to Redis as."""
+    redis_password: SecretStr = SecretStr("")
+    """The password of that user, or that of Redis where users have none."""
+    redis_password_file: str = ""
+    """A file whose first line is redis_password, and that nobody else may read."""
+    redis_ca: str = ""
+    """A PEM file of the authorities that sign Redis's certificate. Unset: those that this system trusts."""
+    redis_cert: str = ""
+    """A PEM file of the certificate to show Redis, with those between it and its authority."""
+    redis_key: str = ""
+    """A PEM file of the private key of redis_cert, where that file does not have it too."""
     node_id: str = "node-0"
     """The name of this node."""
     advertise_url: str = ""
@@ -181,10 +204,20 @@ class ServerSettings(BaseSettings):
         if value:
             redis_url(value)
             with suppress(ModuleNotFoundError):  # who lacks the server's packages connects to no Redis either
-                from siltlog.infra.redis.connection import connection_pool
+                from siltlog.infra.redis.access import RedisAccess
 
-                connection_pool(value)
+                RedisAccess(value).checked()
         return value
+
+    @model_validator(mode="after")
+    def _redis_fits(self) -> "ServerSettings":
+        given = [name for name in REDIS_ACCESS if str(getattr(self, name))]
+        if given and not self.redis_url:
+            raise ValueError(f"{names.ENV_PREFIX}{given[0].upper()} is set, and SILT_REDIS_URL is not: it is for that")
+        if given:
+            with suppress(ModuleNotFoundError):
+                self.redis_access.checked()
+        return self
 
     @field_validator("s3_endpoint", "advertise_url")
     @classmethod
@@ -230,6 +263,25 @@ class ServerSettings(BaseSettings):
         return value
 
     @property
+    def redis_access(self) -> "RedisAccess":
+        """How it reaches its Redis, where one is named."""
+        from siltlog.infra.redis.access import RedisAccess
+
+        return RedisAccess(
+            self.redis_url,
+            user=self.redis_user,
+            password=self.redis_password.get_secret_value(),
+            ca=self.redis_ca,
+            cert=self.redis_cert,
+            key=self.redis_key,
+        )
+
+    def secret_values(self) -> list[str]:
+        """What must never be told, in plain text, of every setting that has some."""
+        given = [getattr(self, name).get_secret_value() for name in SECRETS]
+        return [value for value in (*given, password_of(self.redis_url)) if value]
+
+    @property
     def segment_bytes(self) -> int:
         """Size of one WAL file: a small budget still has several, so that one can be recycled while others fill."""
         return min(max(self.wal_bytes_max // SEGMENTS_MIN, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
@@ -266,6 +318,9 @@ class ServerSettings(BaseSettings):
         return (init_settings,)
 
 
+SECRETS = tuple(name for name, field in ServerSettings.model_fields.items() if field.annotation is SecretStr)
+"""The settings that are secrets: never flags, never shown, each with another that names a file of it."""
+FILE_SUFFIX = "_file"
 _VARIABLES = frozenset(
     (
         *(names.ENV_PREFIX + name.upper() for name in ServerSettings.model_fields),
@@ -300,6 +355,7 @@ def load(flags: dict[str, Any] | None = None) -> LoadedSettings:
         for name, value in layer.items():
             values[name] = value
             sources[name] = source
+    wrong += _read_secrets(values, sources)
     try:
         settings = ServerSettings(**values)
     except ValidationError as error:
@@ -307,6 +363,27 @@ def load(flags: dict[str, Any] | None = None) -> LoadedSettings:
     if wrong:
         raise ConfigError("; ".join(wrong))
     return LoadedSettings(settings, sources)
+
+
+def _read_secrets(values: dict[str, Any], sources: Mapping[str, Source]) -> list[str]:
+    """Puts the secrets that files hold into `values`; a sentence for each that cannot be."""
+    wrong = []
+    for name in SECRETS:
+        path = values.get(name + FILE_SUFFIX)
+        if values.get(name) and sources[name] == "file":
+            problem = open_to_others(config_path().stat())
+            wrong += [f"{config_path()} has {name}, and {problem}: chmod 600 {config_path()}"] if problem else []
+        if not path or not isinstance(path, str):
+            continue
+        label = _label(name + FILE_SUFFIX, sources)
+        if values.get(name):
+            wrong.append(f"{_label(name, sources)} and {label} are both set: unset one of them")
+            continue
+        try:
+            values[name] = read_secret(Path(path).expanduser())
+        except ValueError as error:
+            wrong.append(f"{label}={path!r} is not valid: {error}")
+    return wrong
 
 
 def config_path() -> Path:
@@ -350,9 +427,11 @@ def environment_with(values: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **values}  # noqa: TID251
 
 
-def without_password(text: str) -> str:
-    """Hides the password of `redis://user:password@host`: what is shown is copied into bug reports."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/@]*@", r"\1:***@", text)
+def shown(name: str, value: Any) -> Any:
+    """The value of a setting as it may be told: what is shown is copied into bug reports."""
+    if name in SECRETS:
+        return HIDDEN if value else ""
+    return without_password(value) if (isinstance(value, str) and "@" in value) or name == "redis_url" else value
 
 
 def _sentence(part: Any, sources: dict[str, Source]) -> str:
@@ -360,10 +439,8 @@ def _sentence(part: Any, sources: dict[str, Source]) -> str:
         return str(part["msg"]).removeprefix("Value error, ")
     name = str(part["loc"][0])
     source = sources.get(name, "default")
-    where = {"environment": names.ENV_PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}
     job = name.removeprefix(SCHEDULE_PREFIX)
-    in_file = f"{name} in {names.CONFIG_FILE}" if job == name else f"{job} in [schedule] of {names.CONFIG_FILE}"
-    label = where.get(source, in_file)
+    label = _label(name, sources)
     if part["type"] == "extra_forbidden":
         meant = nearest(name, ServerSettings.model_fields)
         hint = f"did you mean {meant.removeprefix(SCHEDULE_PREFIX if job != name else '')}?" if meant else ""
@@ -374,6 +451,13 @@ def _sentence(part: Any, sources: dict[str, Source]) -> str:
             f"{label}={value!r} is not a port: Kubernetes sets it in every pod beside a service called silt; write "
             "enableServiceLinks: false in the spec of the pod, or give the service another name"
         )
-    shown = without_password(value) if isinstance(value, str) else value
     message = str(part["msg"]).removeprefix("Value error, ")
-    return f"{label}={shown!r} is not valid: {message}"
+    return f"{label}={shown(name, value)!r} is not valid: {message}"
+
+
+def _label(name: str, sources: Mapping[str, Source]) -> str:
+    """A setting as whoever set it knows it."""
+    where = {"environment": names.ENV_PREFIX + name.upper(), "flag": "--" + name.replace("_", "-")}
+    job = name.removeprefix(SCHEDULE_PREFIX)
+    in_file = f"{name} in {names.CONFIG_FILE}" if job == name else f"{job} in [schedule] of {names.CONFIG_FILE}"
+    return where.get(sources.get(name, "default"), in_file)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
+from siltlog.infra.redaction import redacted
 from siltlog.infra.telemetry import Logger
 
 LINES_MAX = 200
@@ -123,5 +124,5 @@ class JobProcess:
         self._logger.debug("job result", job=self.job, line=text)
 
     def _say(self, text: str) -> None:
-        self.last_line = text
+        self.last_line = redacted(text)
         self._logger.info("job says", job=self.job, line=text)

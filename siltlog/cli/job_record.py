@@ -14,6 +14,7 @@ from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.redaction import redacted
 
 if TYPE_CHECKING:
     from siltlog.infra.settings.settings import ServerSettings
@@ -36,7 +37,7 @@ class Recording:
         """Notes what was done to a topic: `files`, `rows`, `size_bytes` and other counts; `error` is why it failed."""
         from siltlog.pipelines.schedule.runs import topic_run
 
-        self.results.append(topic_run(topic, done, None if error is None else error.detail))
+        self.results.append(topic_run(topic, done, None if error is None else redacted(error.detail)))
         if error is not None:
             self.outcome = "failed"
             self.error = self.error or f"{topic}: {error.detail}"
@@ -100,7 +101,7 @@ def _run_of(
         "trigger": "hand" if scheduled_run() is None else "schedule",
         "done": summed(said),
         "results": sorted(said, key=lambda result: result.error is None)[:TOPICS_MAX],
-        "error": None if recording.error is None else recording.error[:ERROR_CHARS_MAX],
+        "error": None if recording.error is None else redacted(recording.error)[:ERROR_CHARS_MAX],
     }
 
 

@@ -16,6 +16,7 @@ import click
 from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, FORMATS, OutputFormat, Session, output_option
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem_document
+from siltlog.infra.redaction import HidingFormatter, Redaction, hide_in_tracebacks, redacted
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -184,7 +185,7 @@ def silt(ctx: click.Context, debug: bool) -> None:
 def _take_logs(debug: bool) -> None:
     """Warnings of our libraries become sentences; what others log (py4j: tracebacks on Ctrl-C) is for --debug."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("silt: %(message)s"))
+    handler.setFormatter(HidingFormatter("silt: %(message)s", Redaction()))
     handler.setLevel(logging.WARNING)
     if not debug:
         handler.addFilter(logging.Filter("siltlog"))
@@ -193,6 +194,7 @@ def _take_logs(debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command line and ends the process with its exit code."""
+    hide_in_tracebacks(Redaction())
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -228,10 +230,13 @@ def _asked_format(arguments: Sequence[str]) -> OutputFormat:
 
 
 def _misused(error: click.ClickException, session: Session) -> int:
+    said = redacted(error.format_message())
     if session.format == "json":
-        _print_problem(SiltlogError(error.format_message(), error_code="invalid_parameter", status=400), session)
+        _print_problem(SiltlogError(said, error_code="invalid_parameter", status=400), session)
+    elif isinstance(error, click.UsageError):
+        click.UsageError(said, error.ctx).show()
     else:
-        error.show()
+        click.ClickException(said).show()
     return error.exit_code
 
 
@@ -279,7 +284,7 @@ def _print_problem(error: SiltlogError, session: Session) -> None:
         print(json.dumps(document, ensure_ascii=False, default=str), file=sys.stderr)
         return
     request = f" (request {error.request_id})" if error.request_id else ""
-    print(f"silt: {error.detail}{request}", file=sys.stderr)
+    print(f"silt: {redacted(error.detail)}{request}", file=sys.stderr)
 
 
 def _closed_pipe() -> int:

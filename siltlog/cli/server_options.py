@@ -1,4 +1,4 @@
-"""The server's settings as flags: one `--flag` per field of `ServerSettings`, found when a command needs them."""
+"""The server's settings as flags: one `--flag` for each that is no secret, found when a command needs them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ _PREFIX = "setting_"
 
 
 class ServerCommand(click.Command):
-    """A command whose options are its own and every server setting."""
+    """A command whose options are its own and every server setting, but for secrets."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         own = super().get_params(ctx)
@@ -39,9 +39,11 @@ def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSet
 
 def _settings_as_options() -> list[click.Option]:
     with needs("server", command_said()):
-        from siltlog.infra.settings.settings import ServerSettings
+        from siltlog.infra.settings.settings import SECRETS, ServerSettings
     options = []
     for name, field in ServerSettings.model_fields.items():
+        if name in SECRETS:
+            continue  # every user of the machine sees the arguments of every process
         described = f"{field.description}  " if field.description else ""
         default = field.get_default()
         shown = f"; default: {default}" if str(default) else ""

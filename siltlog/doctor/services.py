@@ -12,6 +12,7 @@ from siltlog.doctor.finding import Finding
 from siltlog.doctor.machine import nearest_folder
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, stopwatch
+from siltlog.infra.redaction import redacted
 from siltlog.infra.redis.connection import CONNECT_TIMEOUT_S
 from siltlog.infra.redis.embedded import valkey_binary
 from siltlog.infra.settings.settings import ServerSettings
@@ -28,12 +29,13 @@ def coordinator(settings: ServerSettings, clock: Clock) -> Finding:
     place = urlsplit(settings.redis_url)
     where = place.hostname or place.path
     try:
-        with redis.Redis.from_url(settings.redis_url, socket_timeout=CONNECT_TIMEOUT_S) as client:
+        options = settings.redis_access.options()
+        with redis.Redis.from_url(settings.redis_url, socket_timeout=CONNECT_TIMEOUT_S, **options) as client:
             told: Any = client.info()
             apart = abs(clock.now_us() / 1e6 - float(client.time()[0]))
     except (redis.RedisError, ValueError) as error:
         mend = f"{_client(place)} ping"
-        return Finding("redis", "wrong", f"SILT_REDIS_URL: {where} does not answer: {error}", mend)
+        return Finding("redis", "wrong", f"SILT_REDIS_URL: {where} does not answer: {redacted(str(error))}", mend)
     number = str(told["redis_version"])
     if tuple(int(part) for part in number.split(".")[:2]) < REDIS_VERSION_MIN:
         needed = ".".join(map(str, REDIS_VERSION_MIN))

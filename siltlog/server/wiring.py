@@ -20,6 +20,7 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.node import Node
+from siltlog.infra.redaction import Redaction, hide_in_others
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import open_store
@@ -43,6 +44,7 @@ START_POLL_SECONDS = 0.01
 def serve(settings: ServerSettings, *, take_over: bool = False, accept_loss: bool = False) -> int:
     """Runs until SIGTERM or SIGINT; the exit code. Raises SiltlogError when it cannot start."""
     switch_soon()
+    hide_in_others(Redaction(settings.secret_values()))
     uvloop.run(_Server(settings, SystemClock(), take_over, accept_loss).run())
     return 0
 
@@ -53,7 +55,7 @@ class _Server:
         self._clock = clock
         self._take_over = take_over
         self._accept_loss = accept_loss
-        self._logger: Logger = logger(settings.log_level, settings.log_format)
+        self._logger: Logger = logger(settings.log_level, settings.log_format, Redaction(settings.secret_values()))
         self._pace = Pace()
 
     async def run(self) -> None:

@@ -21,6 +21,7 @@ from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import CommitRequest, MemberRequest
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.telemetry import logger
 
@@ -80,7 +81,7 @@ def _log(topics: dict[str, int]) -> FakeLog:
 
 async def _serve(url: str, topics: dict[str, int]) -> None:
     log = _log(topics)
-    redis = RedisConnection(url)
+    redis = RedisConnection(RedisAccess(url))
     groups = Groups(redis, log, SystemClock(), logger("critical", "console"))
     groups.start()
     loop = asyncio.get_running_loop()

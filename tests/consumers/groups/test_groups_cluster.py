@@ -19,6 +19,7 @@ from siltlog.consumers.groups.scripts import _FOLDER, TRANSITIONS
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Unavailable
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.telemetry import logger
 from siltlog.testing import running_server
@@ -37,7 +38,7 @@ def nodes(tmp_path: Path) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def groups(nodes: Cluster, log: FakeLog) -> AsyncIterator[Groups]:
-    redis = RedisConnection(nodes.url)
+    redis = RedisConnection(RedisAccess(nodes.url))
     made = Groups(redis, log, SystemClock(), logger("critical", "console"))
     try:
         yield made
@@ -174,7 +175,7 @@ def test_every_command_is_there_in_the_oldest_redis(valkey_url: str) -> None:
     """As the server itself says since when it has each; none takes an option of a later version."""
 
     async def scenario() -> None:
-        redis = RedisConnection(valkey_url)
+        redis = RedisConnection(RedisAccess(valkey_url))
         known = commands()
         assert {"HSET", "TIME", "ZRANGEBYLEX", "ZADD", "HGET"} <= known
         for command in sorted(known):

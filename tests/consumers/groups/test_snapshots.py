@@ -13,6 +13,7 @@ from siltlog.consumers.groups.messages import MemberRequest, Membership
 from siltlog.consumers.groups.scripts import Key
 from siltlog.infra import names
 from siltlog.infra.errors import Unavailable
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
 
@@ -20,7 +21,7 @@ from siltlog.infra.redis.embedded import EmbeddedValkey
 @pytest.fixture
 def url(valkey_url: str) -> str:
     async def empty() -> None:
-        redis = RedisConnection(valkey_url)
+        redis = RedisConnection(RedisAccess(valkey_url))
         await redis.command("FLUSHALL")
         await redis.close()
 

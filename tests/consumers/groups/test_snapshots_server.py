@@ -20,6 +20,7 @@ from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.async_admin import AsyncAdmin
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import Fenced, Refused, SiltlogError
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
@@ -53,7 +54,7 @@ def redis_of(server: ServerProcess, *command: str) -> Any:
 
     async def call() -> Any:
         socket = Path(server.data_dir) / names.VALKEY_FOLDER / names.VALKEY_SOCKET
-        redis = RedisConnection(f"unix://{socket}")
+        redis = RedisConnection(RedisAccess(f"unix://{socket}"))
         try:
             return await redis.command(*command)
         finally:

@@ -11,6 +11,7 @@ import redis
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, Unavailable
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.telemetry import logger
@@ -32,11 +33,11 @@ async def refusal(connection: RedisConnection, *arguments: str) -> SiltlogError:
 @pytest.mark.parametrize("url", ["localhost:6379", "http://localhost", "redis://localhost:port", ""])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(ConfigError, match="SILT_REDIS_URL"):
-        RedisConnection(url)
+        RedisConnection(RedisAccess(url))
 
 
 def test_a_password_is_not_shown() -> None:
-    connection = RedisConnection("redis://user:secret@127.0.0.1:1/0?health_check_interval=1")
+    connection = RedisConnection(RedisAccess("redis://user:secret@127.0.0.1:1/0?health_check_interval=1"))
     error = asyncio.run(refusal(connection, "PING"))
     assert isinstance(error, Unavailable) and error.error_code == "coordinator_unavailable"
     assert error.status == 503 and error.retry_after_ms
@@ -45,7 +46,7 @@ def test_a_password_is_not_shown() -> None:
 
 def test_it_comes_back_without_its_scripts(embedded: EmbeddedValkey) -> None:
     async def scenario() -> None:
-        connection = RedisConnection(embedded.start())
+        connection = RedisConnection(RedisAccess(embedded.start()))
         script = connection.script("return cmsgpack.pack({cmsgpack.unpack(ARGV[1]), KEYS[1]})")
         assert await script(["key"], 2**53 - 1) == [2**53 - 1, "key"]
         await connection.command("SCRIPT", "FLUSH")
@@ -69,7 +70,7 @@ def test_one_that_hangs_is_not_waited_for_long(embedded: EmbeddedValkey, monkeyp
         pid = int(client.info("server")["process_id"])
 
     async def scenario() -> None:
-        connection = RedisConnection(url)
+        connection = RedisConnection(RedisAccess(url))
         await connection.command("PING")
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -84,7 +85,7 @@ def test_one_that_hangs_is_not_waited_for_long(embedded: EmbeddedValkey, monkeyp
 
 def test_what_it_refuses(embedded: EmbeddedValkey) -> None:
     async def scenario() -> None:
-        connection = RedisConnection(embedded.start())
+        connection = RedisConnection(RedisAccess(embedded.start()))
         await connection.command("SET", "text", "value")
         mistake = await refusal(connection, "HGET", "text", "field")
         assert isinstance(mistake, OutcomeUnknown) and mistake.error_code == "internal"
@@ -101,7 +102,7 @@ def test_what_it_refuses(embedded: EmbeddedValkey) -> None:
 
 def test_no_cancellation_is_lost(embedded: EmbeddedValkey) -> None:
     async def scenario() -> None:
-        connection = RedisConnection(embedded.start())
+        connection = RedisConnection(RedisAccess(embedded.start()))
         script = connection.script("return cmsgpack.pack(1)")
         await script([], 1)
 

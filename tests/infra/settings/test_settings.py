@@ -5,14 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from pydantic import SecretStr
 
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.settings.settings import (
+    SECRETS,
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
     SEGMENTS_MIN,
+    LoadedSettings,
     ServerSettings,
     load,
+    shown,
     variable,
 )
 
@@ -31,8 +37,22 @@ SERVICE_VARIABLES = {
 }
 
 
+@pytest.fixture(scope="module")
+def certificates() -> dict[str, bytes]:
+    authority = trustme.CA()
+    own = authority.issue_cert("silt.example")
+    return {
+        "ca.pem": authority.cert_pem.bytes(),
+        "cert.pem": own.private_key_and_cert_chain_pem.bytes(),
+        "key.pem": own.private_key_pem.bytes(),
+    }
+
+
 @pytest.fixture(autouse=True)
-def _nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificates: dict[str, bytes]) -> None:
+    for name, content in {**certificates, "password": b"of a file\n"}.items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o600)
     for field in (*ServerSettings.model_fields, "config"):
         monkeypatch.delenv(f"SILT_{field.upper()}", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -44,6 +64,12 @@ OTHER: dict[str, Any] = {
     "data_dir": "/elsewhere",
     "root": "s3://bucket/prefix",
     "redis_url": "redis://somewhere:6379/1",
+    "redis_user": "silt",
+    "redis_password": "hunter22",
+    "redis_password_file": "password",
+    "redis_ca": "ca.pem",
+    "redis_cert": "cert.pem",
+    "redis_key": "key.pem",
     "node_id": "node-7",
     "advertise_url": "http://silt.example:80",
     "acks": "table",
@@ -82,6 +108,23 @@ OTHER: dict[str, Any] = {
     "s3_region": "eu-central-1",
 }
 """For every setting a value that is not its default."""
+BESIDE = {
+    "redis_user": {"redis_url": "redis://h", "redis_password": "hunter22"},
+    "redis_password": {"redis_url": "redis://h"},
+    "redis_password_file": {"redis_url": "redis://h"},
+    "redis_ca": {"redis_url": "rediss://h"},
+    "redis_cert": {"redis_url": "rediss://h"},
+    "redis_key": {"redis_url": "rediss://h", "redis_cert": "cert.pem"},
+}
+"""What some mean something with alone."""
+
+
+def plain(value: Any) -> Any:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def value_of(loaded: LoadedSettings, name: str) -> Any:
+    return plain(getattr(loaded.settings, name))
 
 
 def test_every_setting_is_tried() -> None:
@@ -91,19 +134,22 @@ def test_every_setting_is_tried() -> None:
 
 @pytest.mark.parametrize("name", OTHER)
 def test_every_source_and_which_one_wins(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    default = getattr(ServerSettings(), name)
+    default = plain(getattr(ServerSettings(), name))
+    for other, value in BESIDE.get(name, {}).items():
+        monkeypatch.setenv(f"SILT_{other.upper()}", value)
     loaded = load()
-    assert (getattr(loaded.settings, name), loaded.sources[name]) == (default, "default")
+    assert (value_of(loaded, name), loaded.sources[name]) == (default, "default")
     other = OTHER[name]
     (tmp_path / "siltlog.toml").write_text(f"{name} = {other!r}\n")
+    (tmp_path / "siltlog.toml").chmod(0o600)
     loaded = load()
-    assert (str(getattr(loaded.settings, name)), loaded.sources[name]) == (str(other), "file")
+    assert (str(value_of(loaded, name)), loaded.sources[name]) == (str(other), "file")
     monkeypatch.setenv(f"SILT_{name.upper()}", str(default))
     loaded = load()
     expected = (default, "environment") if str(default) else (type(default)(other), "file")
-    assert (getattr(loaded.settings, name), loaded.sources[name]) == expected, "an empty variable is none"
+    assert (value_of(loaded, name), loaded.sources[name]) == expected, "an empty variable is none"
     loaded = load({name: other, "flush_ms": None} if name != "flush_ms" else {name: other})
-    assert (str(getattr(loaded.settings, name)), loaded.sources[name]) == (str(other), "flag")
+    assert (str(value_of(loaded, name)), loaded.sources[name]) == (str(other), "flag")
 
 
 def test_the_times_of_jobs_are_a_table_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +284,106 @@ def test_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"SILT_REDIS_URL='redis://me:\*\*\*@h:99999/0'") as caught:
         load()
     assert "secret" not in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://me:hunter22@h:99999/0",
+        "redis://me:hunt/er22@h",
+        "redis://:hunt@er22@h:99999",
+        "redis://me:hunt]er22@[h",
+        "redis://me:hunt\u2100er22@h",
+        "redis://h:99999?password=hunter22",
+        "me:hunter22@h",
+    ],
+)
+def test_a_password_is_not_told_however_the_address_is_wrong(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SILT_REDIS_URL", url)
+    with pytest.raises(ConfigError, match=r"^SILT_REDIS_URL=.* is not valid: ") as caught:
+        load()
+    assert not re.search("hunt|er22", caught.value.detail), caught.value.detail
+    with pytest.raises(ValueError, match="redis_url") as foreign:
+        ServerSettings(redis_url=url)
+    assert not re.search("hunt|er22", str(foreign.value))
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_has_a_file_and_is_shown_nowhere(name: str) -> None:
+    assert f"{name}_file" in ServerSettings.model_fields
+    settings = ServerSettings.model_validate({**BESIDE.get(name, {}), name: "hunter22"})
+    told = f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()} {settings.redis_access!r}"
+    assert "hunter22" not in told
+    assert (shown(name, getattr(settings, name)), shown(name, SecretStr(""))) == ("***", "")
+    assert "hunter22" in settings.secret_values()
+
+
+def test_a_secret_of_the_wrong_type_is_not_told(tmp_path: Path) -> None:
+    (tmp_path / "siltlog.toml").write_text("redis_password = 22334455\n")
+    (tmp_path / "siltlog.toml").chmod(0o600)
+    with pytest.raises(ConfigError, match=r"redis_password in siltlog.toml='\*\*\*' is not valid") as caught:
+        load()
+    assert "22334455" not in caught.value.detail
+
+
+def test_a_password_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILT_REDIS_URL", "rediss://h:6380")
+    monkeypatch.setenv("SILT_REDIS_USER", "silt")
+    monkeypatch.setenv("SILT_REDIS_PASSWORD_FILE", "password")
+    monkeypatch.setenv("SILT_REDIS_CA", "ca.pem")
+    assert load().settings.redis_access == RedisAccess(
+        "rediss://h:6380", user="silt", password="of a file", ca="ca.pem"
+    )
+    (tmp_path / "password").chmod(0o604)
+    with pytest.raises(ConfigError, match=r"^SILT_REDIS_PASSWORD_FILE='password' is not valid: every user .* 600"):
+        load()
+    (tmp_path / "password").chmod(0o600)
+    (tmp_path / "password").write_text("\nsecond line")
+    with pytest.raises(ConfigError, match="its first line is empty"):
+        load()
+    monkeypatch.setenv("SILT_REDIS_PASSWORD_FILE", "absent")
+    with pytest.raises(ConfigError, match="SILT_REDIS_PASSWORD_FILE='absent' is not valid: it cannot be read"):
+        load()
+    monkeypatch.setenv("SILT_REDIS_PASSWORD", "hunter22")
+    with pytest.raises(ConfigError, match="SILT_REDIS_PASSWORD and SILT_REDIS_PASSWORD_FILE are both set") as caught:
+        load()
+    assert "hunter22" not in caught.value.detail
+
+
+def test_a_settings_file_with_a_secret_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "siltlog.toml"
+    path.write_text("redis_url = 'redis://h'\nredis_password = 'hunter22'\n")
+    path.chmod(0o644)
+    with pytest.raises(
+        ConfigError, match=r"siltlog.toml has redis_password, and every user .*: chmod 600 siltlog.toml"
+    ):
+        load()
+    path.chmod(0o600)
+    assert load().settings.redis_access.password == "hunter22"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"redis_password": "hunter22"}, "SILT_REDIS_PASSWORD is set, and SILT_REDIS_URL is not"),
+        ({"redis_url": "redis://h", "redis_user": "silt"}, "no password"),
+        ({"redis_url": "redis://:other@h", "redis_password": "hunter22"}, "has a password too"),
+        ({"redis_url": "redis://me:other@h", "redis_user": "silt"}, "has a user too"),
+        ({"redis_url": "redis://h", "redis_ca": "ca.pem"}, "are for TLS"),
+        ({"redis_url": "rediss://h", "redis_key": "key.pem"}, "set SILT_REDIS_CERT too"),
+        ({"redis_url": "rediss://h", "redis_ca": "absent.pem"}, "SILT_REDIS_CA='absent.pem' cannot be used: No such"),
+        ({"redis_url": "rediss://h", "redis_ca": "password"}, "SILT_REDIS_CA='password' cannot be used"),
+        ({"redis_url": "rediss://h", "redis_cert": "ca.pem"}, "SILT_REDIS_CERT='ca.pem' and its key cannot be used"),
+    ],
+)
+def test_what_does_not_fit_a_redis(given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(f"SILT_{name.upper()}", value)
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        load()
+    assert "hunter22" not in caught.value.detail and "other" not in caught.value.detail
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,16 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
     settings = named_settings(root, data_dir)
     with needs("server", "silt schedule"):
         from siltlog.infra.clock import SystemClock
+        from siltlog.infra.redaction import Redaction, hide_in_others
         from siltlog.infra.telemetry import logger
         from siltlog.pipelines.schedule.opening import ScheduleThread, scheduler
     if not settings.crons():
         raise click.UsageError(
             "every job of the schedule is off; give one a time, such as SILT_SCHEDULE_RETAIN='5 * * * *'"
         )
-    runner = scheduler(settings, session.url, SystemClock(), logger(settings.log_level, settings.log_format))
+    hide = Redaction(settings.secret_values())
+    hide_in_others(hide)
+    runner = scheduler(settings, session.url, SystemClock(), logger(settings.log_level, settings.log_format, hide))
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: told.append(received))

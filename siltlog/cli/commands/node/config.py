@@ -1,7 +1,6 @@
 """`silt config`: the server's settings, where each came from, and a file to write them in."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -27,7 +26,9 @@ def show(session: Session) -> None:
     `silt serve`.
     """
     loaded = take_settings({})
-    values = {name: _shown(value) for name, value in loaded.settings.model_dump(mode="json").items()}
+    from siltlog.infra.settings.settings import shown
+
+    values = {name: shown(name, value) for name, value in loaded.settings.model_dump(mode="json").items()}
     rows = [
         {
             "setting": name,
@@ -84,9 +85,3 @@ def init(session: Session, path: Path | None) -> None:
     except FileExistsError:
         raise ConfigError(f"{path} exists, and is kept as it is; name another by --path") from None
     session.output.document({"path": str(path)}, value=[str(path)], tables=[pairs({"written": str(path)})])
-
-
-def _shown(value: Any) -> Any:
-    from siltlog.infra.settings.settings import without_password
-
-    return without_password(value) if isinstance(value, str) else value
