@@ -253,6 +253,8 @@ class Door:
     def refusal(self, error: Exception, method: str, path: str, request_id: str) -> SiltlogError:
         """Counts a request that ended with `error`, and gives what it is told."""
         refusal = self._translated(error, method, path, request_id)
+        # The frames that it came through would keep the body that they hold until the collector comes, which is rarely.
+        refusal.__traceback__ = None
         self.refused[refusal.error_code] = self.refused.get(refusal.error_code, 0) + 1
         return refusal
 
