@@ -179,6 +179,7 @@ KINDS: dict[str, ErrorKind] = {
     "coordinator_unavailable": ErrorKind(503, "Groups are not available", "yes", Unavailable),
     "shutting_down": ErrorKind(503, "The server is shutting down", "yes", Unavailable),
     "topic_unavailable": ErrorKind(503, "The topic is not available", "yes", Unavailable),
+    "audit_unavailable": ErrorKind(503, "What is done cannot be recorded", "yes", Unavailable),
     "disk_full": ErrorKind(507, "The disk is full", "yes", Unavailable),
     "ack_timeout": ErrorKind(504, "Not acknowledged in time", "unknown", OutcomeUnknown),
 }

@@ -96,6 +96,15 @@ JOBS_TOPIC = "_jobs"
 """Runs of jobs: what each did."""
 
 
+AUDIT_TOPIC = "_audit"
+"""Who changed what, and whom it was refused."""
+
+
+def audit_producer(chain: str) -> str:
+    """Names the producer that publishes a chain of AUDIT_TOPIC; its sequences are those of the records."""
+    return f"audit:{chain}"
+
+
 def job_producer(run_id: str) -> str:
     """Names the producer that publishes a run to JOBS_TOPIC, so that it is there once however often it is told."""
     return f"run:{run_id}"
@@ -119,6 +128,8 @@ STRANDED_FOLDER = "stranded"
 SECRET_FILE = "secret"  # noqa: S105 (the name of a file)
 ACCESS_SEEN_FILE = "access-seen"
 """The newest version of the access document that was seen from this data directory."""
+AUDIT_SEEN_FILE = "audit-seen"
+"""The last record of the audit log that was written from this data directory."""
 SOCKET_FILE = "silt.sock"
 LAKE_FOLDER = "lake"
 VALKEY_FOLDER = "valkey"
@@ -435,6 +446,9 @@ METRIC_DEAD_LETTERS = "silt_dead_letters_total"
 METRIC_JOB_RUNS = "silt_job_runs_total"
 METRIC_JOB_SUCCESS = "silt_job_last_success_timestamp_seconds"
 METRIC_JOB_SECONDS = "silt_job_last_run_seconds"
+METRIC_DENIED = "silt_denied_total"
+METRIC_RATE_LIMITED = "silt_rate_limited_total"
+METRIC_AUDIT_FAILURES = "silt_audit_failures_total"
 
 # Environment and files.
 ENV_PREFIX = "SILT_"

@@ -6,9 +6,7 @@ has seen, and keeps the highest it saw in its data dir: an older document in the
 """
 
 import hmac
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,6 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.security.document import AccessDocument, Sealed, seal, unseal
+from siltlog.infra.security.private_file import replace_private
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.telemetry import Logger
 
@@ -127,7 +126,7 @@ class AccessDocuments:
     def _take(self, found: Sealed) -> None:
         self.current = found
         self._highest = max(self._highest, found.document.number)
-        self._write_seen(_Seen(found.document.number, found.mac))
+        replace_private(self._seen_file, msgspec.json.encode(_Seen(found.document.number, found.mac)))
 
     def _newest(self) -> Sealed | None:
         listed = self._list()
@@ -174,17 +173,6 @@ class AccessDocuments:
             raise ConfigError(
                 f"{self._seen_file} is damaged: {error}; restore it, or remove it if that is meant"
             ) from None
-
-    def _write_seen(self, seen: _Seen) -> None:
-        fresh = self._seen_file.with_suffix(".new")
-        with suppress(FileNotFoundError):
-            fresh.unlink()
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(seen))
-            file.flush()
-            os.fsync(descriptor)
-        fresh.replace(self._seen_file)
 
 
 def _number(info: ObjectInfo) -> int:

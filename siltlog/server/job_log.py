@@ -1,16 +1,14 @@
 """`_jobs`: what runs of jobs did, as records of a topic, and what of it metrics show."""
 
-import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
-import pyarrow as pa
 
-from siltlog.consumers.dead_letters.record import Stored, stored_records
-from siltlog.consumers.reading.fetch import Fetcher, FetchPosition
-from siltlog.consumers.view import LogView, SystemLog, TopicView
+from siltlog.consumers.dead_letters.record import Stored
+from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
@@ -18,6 +16,7 @@ from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.pipelines.schedule.runs import JobRunRequest, TopicRun, times_of
+from siltlog.server.topic_reading import stored_in
 
 DAY_MS = 86_400_000
 CONFIG: Mapping[str, Value] = {
@@ -30,7 +29,6 @@ LOOK_RECORDS = 500
 """Read at once, from the newest back."""
 LOOK_RECORDS_MAX = 10_000
 """Runs that are looked through for those of one job, before the list goes on with the next page."""
-LOOK_BYTES = 16 * 1024 * 1024
 RESTORED_RUNS = 10_000
 """At a start: jobs that run every few minutes have thousands of runs since the last of one that runs each week."""
 
@@ -159,7 +157,7 @@ class JobLog:
         looked = 0
         while end > bounds.log_start_offset and looked < LOOK_RECORDS_MAX:
             first = max(bounds.log_start_offset, end - (LOOK_RECORDS if job else min(limit, LOOK_RECORDS)))
-            read = [_run(record) for record in await self._read(topic, first, end)]
+            read = [_run(record) for record in await stored_in(self._fetcher, topic, first, end)]
             looked += end - first
             for run in reversed(read):
                 if job in (None, run.job):
@@ -198,26 +196,6 @@ class JobLog:
             self._took_us[job] = ended_us - started_us
         if outcome in ("succeeded", "found_wrong"):
             self._success_us[job] = max(ended_us, self._success_us.get(job, 0))
-
-    async def _read(self, topic: TopicView, first: int, end: int) -> list[Stored]:
-        """The records in [first, end)."""
-        found: list[Stored] = []
-        while first < end:
-            at = FetchPosition(topic.name, 0, first, topic_id=topic.topic_id)
-            result = await self._fetcher.fetch(
-                [at], max_records=end - first, max_bytes=LOOK_BYTES, min_bytes=0, wait_ms=0
-            )
-            [part] = result.partitions
-            if part.error is not None:
-                raise part.error
-            assert part.next_offset > first, "below the high watermark a read gets on"
-            found += await asyncio.to_thread(_records, part.batches)
-            first = part.next_offset
-        return [record for record in found if record.offset < end]
-
-
-def _records(batches: Sequence[pa.RecordBatch]) -> list[Stored]:
-    return [record for batch in batches for record in stored_records(batch)]
 
 
 def _run(record: Stored) -> JobRun:

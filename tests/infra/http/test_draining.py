@@ -15,3 +15,9 @@ def test_without_a_schedule_nothing_is_taken() -> None:
     draining = Draining()
     draining.begin(taking_runs=False)
     assert draining.refuses(names.JOBS_TOPIC)
+
+
+def test_what_was_begun_before_the_drain_is_audited_in_it() -> None:
+    draining = Draining()
+    draining.begin(taking_runs=False)
+    assert not draining.refuses(names.AUDIT_TOPIC)

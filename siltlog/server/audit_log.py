@@ -1,0 +1,348 @@
+"""`_audit`: who changed what and whom it was refused, as a chain of sealed records that this data directory writes."""
+
+import asyncio
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.view import LogView, SystemLog
+from siltlog.infra import names
+from siltlog.infra.clock import Clock, format_us
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, UnknownTopic, problem
+from siltlog.infra.records import NewRecord
+from siltlog.infra.security.audit_chain import Anchor, Audited, opened, read_anchor, sealed, start_of
+from siltlog.infra.security.denials import Denials
+from siltlog.infra.security.private_file import replace_private
+from siltlog.infra.settings.topic_config import Value
+from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.server.topic_reading import stored_in
+
+DAY_MS = 86_400_000
+CONFIG: Mapping[str, Value] = {"acks": "wal", "retention.ms": 400 * DAY_MS, "flush.ms": 600_000}
+BATCH_RECORDS_MAX = 1_000
+"""Written by one sync, at most."""
+QUEUE_RECORDS_MAX = 10_000
+"""What waits to be written while it cannot be; what comes on top is only counted."""
+BEGIN_SECONDS_MAX = 10.0
+"""How long a change waits for its intent to be written before it is refused."""
+END_SECONDS_MAX = 2.0
+"""How long an answer waits for the record of how the change ended; it is written later all the same."""
+DENIED_SECONDS = 10.0
+"""Refusals that are alike are one record in this time."""
+ANCHOR_SECONDS = 3_600.0
+RETRY_SECONDS = 1.0
+LOOK_RECORDS = 500
+CHAIN_BYTES = 8
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    audited: Audited
+    time_us: int
+    written: "asyncio.Future[None]"
+
+    @property
+    def is_intent(self) -> bool:
+        return self.audited.outcome == "begun"
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Records whose places in the chain are settled."""
+
+    parts: list[_Waiting]
+    records: list[NewRecord]
+    sequences: list[int]
+    last: Anchor
+    may_be_there: bool = False
+    """An append of it ended without an answer: it is appended again as it is, until there is one."""
+
+
+class AuditLog:
+    """Used on one event loop, by one writer: whatever arrives while it writes goes into its next sync together."""
+
+    def __init__(
+        self,
+        log: LogView,
+        fetcher: Fetcher,
+        system: SystemLog,
+        *,
+        key: bytes,
+        node_id: str,
+        seen_file: Path,
+        clock: Clock,
+        logger: Logger,
+    ) -> None:
+        """`key` seals the records; `seen_file` keeps the last of them, so that the chain goes on after a restart."""
+        self._log = log
+        self._fetcher = fetcher
+        self._system = system
+        self._key = key
+        self._node_id = node_id
+        self._seen_file = seen_file
+        self._clock = clock
+        self._logger = logger
+        self._last: Anchor | None = None
+        """The last record of the chain; None until it is known."""
+        self._noted: Anchor | None = None
+        """The last that was told in the server's log."""
+        self._batch: _Batch | None = None
+        self._queue: list[_Waiting] = []
+        self._denials = Denials()
+        self._denied: Counter[str] = Counter()
+        self._failures = 0
+        self._failing = ""
+        """Why the last write failed; empty once one has not."""
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def show(self, metrics: Metrics) -> None:
+        """Registers what metrics show of it."""
+        metrics.totals(
+            names.METRIC_DENIED, "Requests that were refused for who sent them", "reason", lambda: self._denied.items()
+        )
+        metrics.counts(
+            names.METRIC_AUDIT_FAILURES,
+            "Writes of the audit log that failed, and records that it has no room for",
+            (),
+            lambda: [((), self._failures)],
+        )
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._write()),
+            asyncio.create_task(self._record_denials()),
+            asyncio.create_task(self._note_anchors()),
+        ]
+
+    async def finish(self) -> None:
+        """Writes what there is still to say; the drain has ended all requests."""
+        self._take_denials()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), END_SECONDS_MAX)
+        self._note_anchor()
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """The last record that this node wrote; None until it is known."""
+        return self._last
+
+    @property
+    def unwritten(self) -> int:
+        """How many records wait to be written."""
+        return len(self._queue) + (len(self._batch.parts) if self._batch else 0)
+
+    async def begin(self, intent: Audited) -> None:
+        """Returns once it is durable that a change is about to be made.
+
+        Raises Unavailable `audit_unavailable`: the change must not be made.
+        """
+        waiting = self._put(intent)
+        if waiting is None:
+            raise _unavailable("too much waits to be recorded")
+        try:
+            await asyncio.wait_for(asyncio.shield(waiting.written), BEGIN_SECONDS_MAX)
+        except TimeoutError:
+            self._failures += 1
+            waiting.written.cancel()
+            if waiting in self._queue:
+                self._queue.remove(waiting)
+            else:
+                self._put(_given_up(intent))
+            raise _unavailable(f"that was not done within {BEGIN_SECONDS_MAX:g} s") from None
+
+    async def end(self, ended: Audited) -> None:
+        """Records how a change ended. Never raises: what was done is done, and is recorded as soon as may be."""
+        waiting = self._put(ended)
+        if waiting is not None:
+            await asyncio.wait([waiting.written], timeout=END_SECONDS_MAX)
+
+    def denied(self, denied: Audited, reason: str) -> None:
+        """Counts what was refused for who sent it, or a login; the log gets one record for many."""
+        self._denied[reason] += 1
+        self._denials.count(denied)
+
+    def _put(self, audited: Audited) -> _Waiting | None:
+        if len(self._queue) >= QUEUE_RECORDS_MAX:
+            self._failures += 1
+            return None
+        waiting = _Waiting(audited, self._clock.now_us(), asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        self._idle.clear()
+        self._wake.set()
+        return waiting
+
+    # What runs by itself.
+
+    async def _record_denials(self) -> None:
+        while True:
+            await asyncio.sleep(DENIED_SECONDS)
+            self._take_denials()
+
+    def _take_denials(self) -> None:
+        for denied in self._denials.take():
+            self._put(denied)
+
+    async def _note_anchors(self) -> None:
+        while True:
+            await asyncio.sleep(ANCHOR_SECONDS)
+            self._note_anchor()
+
+    def _note_anchor(self) -> None:
+        if self._last is not None and self._last.mac and self._last != self._noted:
+            self._noted = self._last
+            self._logger.info("anchor of the audit log", anchor=self._last.text())
+
+    async def _write(self) -> None:
+        while True:
+            try:
+                if self._last is None:
+                    await self._go_on()
+                await self._write_queued()
+                self._idle.set()
+                await self._wake.wait()
+                self._wake.clear()
+            except (SiltlogError, OSError) as error:
+                self._failed(error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _write_queued(self) -> None:
+        while self._batch is not None or self._queue:
+            batch = self._batch = self._batch or self._next_batch()
+            await self._system.ensure(names.AUDIT_TOPIC, 1, CONFIG)
+            await self._system.append(
+                names.AUDIT_TOPIC,
+                0,
+                batch.records,
+                producer_id=names.audit_producer(batch.last.chain),
+                sequences=batch.sequences,
+            )
+            self._batch, self._last, self._failing = None, batch.last, ""
+            for part in batch.parts:
+                if not part.written.done():
+                    part.written.set_result(None)
+            await asyncio.to_thread(self._keep, batch.last)
+
+    def _next_batch(self) -> _Batch:
+        assert self._last is not None
+        parts, self._queue = self._queue[:BATCH_RECORDS_MAX], self._queue[BATCH_RECORDS_MAX:]
+        last, records, sequences = self._last, [], []
+        for part in parts:
+            time = format_us(part.time_us)
+            value, last = sealed(part.audited, last, time=time, node=self._node_id, key=self._key)
+            records.append(NewRecord(None, value, (), part.time_us))
+            sequences.append(last.seq)
+        return _Batch(parts, records, sequences, last)
+
+    def _failed(self, error: Exception) -> None:
+        """Refuses the changes that wait. What has happened already is written later."""
+        self._failures += 1
+        if str(error) != self._failing:
+            self._failing = str(error)
+            self._logger.error("the audit log cannot be written; changes are refused", reason=self._failing)
+        batch, waiting = self._batch, self._queue
+        if batch is not None:
+            batch.may_be_there |= isinstance(error, OutcomeUnknown)
+            if not batch.may_be_there:
+                self._batch, waiting = None, batch.parts + waiting
+        self._queue = [part for part in waiting if not part.is_intent]
+        refused = [part for part in waiting if part.is_intent]
+        if self._batch is not None:
+            refused += [part for part in self._batch.parts if part.is_intent and not part.written.done()]
+            self._queue += [
+                _Waiting(_given_up(part.audited), self._clock.now_us(), asyncio.get_running_loop().create_future())
+                for part in self._batch.parts
+                if part.is_intent and not part.written.done()
+            ]
+        for part in refused:
+            if not part.written.done():
+                part.written.set_exception(_unavailable(str(error)))
+
+    # Where the chain goes on.
+
+    async def _go_on(self) -> None:
+        """Finds the last record of this chain: the one that was kept, or those that came after it before a crash."""
+        seen = await asyncio.to_thread(self._read_seen)
+        if seen is None:
+            seen = start_of(secrets.token_hex(CHAIN_BYTES))
+            # Kept before anything is written: else a crash would leave a chain that nobody goes on with.
+            await asyncio.to_thread(self._keep, seen)
+        last = await self._followed(seen)
+        if last.seq > seen.seq:
+            await asyncio.to_thread(self._keep, last)
+        self._last = last
+
+    async def _followed(self, seen: Anchor) -> Anchor:
+        found = await self._of_chain(seen)
+        if seen.seq and found.get(seen.seq) != seen.mac:
+            self._failures += 1
+            self._logger.error(
+                "the audit log lacks what this node wrote, or has other records in its place: see "
+                "`silt access log --verify`",
+                chain=seen.chain,
+                seq=seen.seq,
+            )
+        last = max(found, default=0)
+        if names.AUDIT_TOPIC in {topic.name for topic in self._log.topics()}:
+            # A record that was cut off is not forgotten as a duplicate: what follows it has a number of its own.
+            published = self._system.last_of(names.AUDIT_TOPIC, 0, names.audit_producer(seen.chain))
+            last = max(last, published[0] if published else 0)
+        return seen if last <= seen.seq else Anchor(seen.chain, last, found.get(last, seen.mac))
+
+    async def _of_chain(self, seen: Anchor) -> dict[int, str]:
+        """The seals of the records of this chain from the one that was kept on, by their numbers."""
+        found: dict[int, str] = {}
+        try:
+            topic = self._log.topic(names.AUDIT_TOPIC)
+        except UnknownTopic:
+            return found
+        bounds = topic.partitions[0].bounds()
+        end = bounds.high_watermark
+        while end > bounds.log_start_offset and (not found or min(found) > seen.seq):
+            first = max(bounds.log_start_offset, end - LOOK_RECORDS)
+            for record in await stored_in(self._fetcher, topic, first, end):
+                with contextlib.suppress(ValueError):
+                    anchor = opened(record.value or b"", self._key).anchor()
+                    if anchor.chain == seen.chain and anchor.seq >= seen.seq:
+                        found[anchor.seq] = anchor.mac
+            end = first
+        return found
+
+    def _read_seen(self) -> Anchor | None:
+        try:
+            text = self._seen_file.read_text("ascii")
+        except FileNotFoundError:
+            return None
+        chain, _, rest = text.strip().partition(":")
+        if rest == "0:":
+            return start_of(chain)
+        try:
+            return read_anchor(text.strip())
+        except ValueError as error:
+            raise ConfigError(
+                f"{self._seen_file} is damaged: {error}; restore it, or remove it if that is meant"
+            ) from None
+
+    def _keep(self, last: Anchor) -> None:
+        replace_private(self._seen_file, last.text().encode() + b"\n")
+
+
+def _given_up(intent: Audited) -> Audited:
+    """What is recorded of a change that was refused since nobody could say whether its intent is in the log."""
+    return msgspec.structs.replace(intent, outcome="refused", status=503, detail="audit_unavailable")
+
+
+def _unavailable(why: str) -> SiltlogError:
+    return problem("audit_unavailable", f"changes are recorded before they are made, and now they cannot be: {why}")
