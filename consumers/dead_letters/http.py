@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from siltlog.consumers.dead_letters.letters import DeadLetters
 from siltlog.consumers.dead_letters.replay import Replay, ReplayRequest
+from siltlog.consumers.groups.http import OTHERS_MEMBER
 from siltlog.consumers.groups.messages import CountRequest, DeadLetterRequest
 from siltlog.infra import names
 from siltlog.infra.errors import problem
@@ -78,6 +79,7 @@ class DeadLettersHttp:
         "record that a former holder may have ended with: one that ends two holders has ended the first uncounted, and "
         "that is counted too; with as many attempts as that it is `spent`, and not counted.",
         access=IN_BODY,
+        needs=f"group `read` and `read` of the topic; {OTHERS_MEMBER}",
         replies={200: json_answer("How many attempts there were, with this one.", Attempts)},
         parameters=(GROUP,),
         body=json_body(CountRequest, _RECORD),
@@ -99,6 +101,7 @@ class DeadLettersHttp:
         "commits the offset after it. A repeat is answered, and not copied again. Refused while the same member has "
         "attempts at lower records that are not committed.",
         access=IN_BODY,
+        needs=f"group `read` and `read` of the topic; {OTHERS_MEMBER}",
         replies={200: json_answer("Where the dead letter is.", DeadLetter)},
         parameters=(GROUP,),
         body=json_body(DeadLetterRequest, {**_RECORD, "error": "ValueError: no such carrier"}),
@@ -120,6 +123,7 @@ class DeadLettersHttp:
         "once for a `replay_id`, which stands for one request: repeated it brings what is missing. `offsets` are those "
         "of the dead letters; left out: every one.",
         access=IN_BODY,
+        needs="`read` of `{topic}.dlq` and `write` of the topic",
         replies={200: json_answer("How many.", Replayed)},
         parameters=(TOPIC,),
         body=json_body(ReplayRequest, {"replay_id": "2026-11-21", "offsets": [{"partition": 0, "offset": 3}]}),

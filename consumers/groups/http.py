@@ -66,6 +66,12 @@ _reset_decoder = msgspec.json.Decoder(ResetRequest)
 _AWAY = ("coordinator_unavailable", "shutting_down")
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
 _MEMBER_ERRORS = ("unknown_member", "fenced_member", "unknown_topic", "offset_out_of_range")
+OTHERS_MEMBER = "for another principal's member group `alter`"
+_JOINING = (
+    "group `read` and `read` of each topic that is named; `topic_pattern` matches only topics that may be read; "
+    f"{OTHERS_MEMBER}"
+)
+_ROWS = "rows of topics without `describe` are left out"
 _JOIN = {"generation": 0, "topics": ["flights"]}
 
 
@@ -88,6 +94,7 @@ class GroupsHttp:
         "stays as it is. A join with the `instance_id` of a member that is there takes its place, with its partitions; "
         "that member is fenced (`fenced_by`: `instance_id`).",
         access=IN_BODY,
+        needs=_JOINING,
         replies={200: json_answer("What the member holds.", Assignment)},
         parameters=(GROUP, MEMBER),
         body=json_body(MemberRequest, _JOIN),
@@ -114,6 +121,7 @@ class GroupsHttp:
         "Leave a group",
         "At once; 204 also when it has left already.",
         access=on_group("read"),
+        needs=OTHERS_MEMBER,
         replies=NO_CONTENT,
         parameters=(GROUP, MEMBER),
         errors=_AWAY,
@@ -132,6 +140,7 @@ class GroupsHttp:
         "Joins or heartbeats, commits, and reads what the member holds, from its committed offsets. Send back "
         "`generation`, and in `commit` what was handled; without `commit` the same records come again.",
         access=IN_BODY,
+        needs=_JOINING,
         replies={200: json_answer("Records.", Polled)},
         parameters=(GROUP, MEMBER),
         body=json_body(PollRequest, {**_JOIN, "wait_ms": 1000}),
@@ -170,6 +179,7 @@ class GroupsHttp:
         "All or nothing. With `member_id` only from the member that holds the partitions; without it only while the "
         "group has no members.",
         access=IN_BODY,
+        needs=f"group `read` and `read` of each topic; {OTHERS_MEMBER}",
         replies=NO_CONTENT,
         parameters=(GROUP, in_query("topic_id", "Refused when a topic is another than this.")),
         body=json_body(CommitRequest, {"offsets": [{"topic": "flights", "partition": 0, "offset": 100}]}),
@@ -192,6 +202,7 @@ class GroupsHttp:
         "brought within what the log has. What is answered outlives Redis; with `dry_run` nothing is "
         "changed.",
         access=on_group("alter"),
+        needs="`describe` of each topic",
         replies={200: json_answer("Each partition before and after.", OffsetsMoved)},
         parameters=(GROUP,),
         body=json_body(ResetRequest, {"topics": ["flights"], "to": "timestamp", "timestamp": "2026-11-21T07:00:00Z"}),
@@ -220,6 +231,7 @@ class GroupsHttp:
         "List groups",
         "In the order of their names, a page at a time.",
         access=FILTERED,
+        needs="groups without `describe` are left out",
         replies={200: json_answer("A page.", GroupList)},
         parameters=LIST_QUERY,
         errors=(*_AWAY, "not_acceptable"),
@@ -238,6 +250,7 @@ class GroupsHttp:
         "Describe a group",
         "Its state, members, what each holds, and the lag of every partition.",
         access=on_group("describe"),
+        needs=_ROWS,
         replies={200: json_answer("The group.", Group)},
         parameters=(GROUP,),
         errors=(*_AWAY, "unknown_group", "not_acceptable"),
@@ -270,6 +283,7 @@ class GroupsHttp:
         "What a group has committed",
         "A committed offset is the next one to read.",
         access=on_group("describe"),
+        needs=_ROWS,
         replies={200: json_answer("The offsets.", GroupOffsets)},
         parameters=(GROUP,),
         errors=(*_AWAY, "unknown_group", "not_acceptable"),

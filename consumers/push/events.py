@@ -18,6 +18,7 @@ from siltlog.consumers.push.tail import (
 )
 from siltlog.consumers.reading import render
 from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem, problem_document
@@ -72,6 +73,7 @@ class Tails:
         "one, and a browser that comes back sends it as `Last-Event-ID`. A comment comes every 15 seconds. To "
         f"`Accept: {names.MEDIA_EVENTS}` what passes by itself (429, 503) is 200 with `retry:` and an end.",
         access=on_topic("read"),
+        needs=DEAD_LETTERS_READ,
         replies={200: Reply("The stream.", {names.MEDIA_EVENTS: Content(TEXT, _EVENTS)})},
         parameters=(
             *(TOPIC, *TAIL_PARAMETERS),

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.http import OTHERS_MEMBER
 from siltlog.consumers.groups.messages import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, MemberRequest, ResetPolicy
 from siltlog.consumers.push.group_socket import Connected, GroupSocket, Joining, Nacks
 from siltlog.consumers.push.messages import records_message
@@ -24,6 +25,7 @@ from siltlog.consumers.push.tail import (
     tail_request,
 )
 from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
@@ -118,6 +120,7 @@ class Sockets:
         "closes. A ping comes every 15 seconds. Closes: 1000 done, 1001 the server goes away (come back with the "
         "cursor), 1008 refused, 1009 too large, 1013 too slow.",
         access=on_topic("read"),
+        needs=DEAD_LETTERS_READ,
         replies={101: _SOCKET},
         parameters=(TOPIC, *TAIL_PARAMETERS),
         errors=TAIL_ERRORS,
@@ -144,6 +147,7 @@ class Sockets:
         "were revoked). The server says `assigned`, `revoked`, `lost` (`partitions` with `offset` and `generation`), "
         "`records`, `committed` and `problem`.",
         access=IN_BODY,
+        needs=f"group `read` and `read` of each topic; {OTHERS_MEMBER}",
         replies={101: _SOCKET},
         parameters=(
             GROUP,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from siltlog.consumers.file_list import FileLists
 from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.consumers.reading.files import FileLister
-from siltlog.consumers.reading.http import FETCH_PARTITIONS_MAX, ReadLimits, check_once
+from siltlog.consumers.reading.http import EACH_READ, FETCH_PARTITIONS_MAX, ReadLimits, check_once
 from siltlog.infra import names
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import IN_BODY, json_answer, json_body, operation
@@ -57,6 +57,7 @@ class FilesHttp:
         "from where you are, also every few seconds. With `wait_ms` it waits until the table holds something at or "
         f"above one of the offsets. `max_files` is for all partitions together; more than {FILES_MAX:,} is cut.",
         access=IN_BODY,
+        needs=EACH_READ,
         replies={200: json_answer("The files.", FileLists)},
         body=json_body(FilesRequest, {"partitions": [{"topic": "flights", "partition": 0, "offset": 0}]}),
         errors=("malformed_body", "request_timeout", "not_acceptable", "request_too_large", "invalid_request"),

@@ -125,6 +125,8 @@ class FetchRequest(msgspec.Struct, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(FetchRequest)
 
 
+EACH_READ = "`read` of each topic; where that is missing, the partition's `error` is `forbidden`"
+DEAD_LETTERS_READ = "for dead letters `read` of their topic too"
 _LIMITS = ReadLimits()
 _BOUNDS = (
     names.HEADER_NEXT_OFFSET,
@@ -154,6 +156,7 @@ class ReadsHttp:
         "Reads on from `offset` or `timestamp`, with `wait_ms` as a long poll. Read on from `next_offset`; every read "
         "has at least one whole record if there is one. An empty wait is 200 without records.",
         access=on_topic("read"),
+        needs=DEAD_LETTERS_READ,
         replies={
             200: Reply(
                 "The records; in NDJSON and Arrow the bounds are headers.",
@@ -279,6 +282,7 @@ class ReadsHttp:
         "stays 200 and the wait ends. In Arrow the columns `topic` and `partition` are added, and `partitions` is JSON "
         f"in the schema's metadata under `{names.ARROW_METADATA_KEY}`.",
         access=IN_BODY,
+        needs=EACH_READ,
         replies={
             200: Reply(
                 "What was found.",

@@ -93,7 +93,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`errors` are codes of `infra/errors.py` beside those that every operation has."""
+    """`errors` are codes of `infra/errors.py` beside those that every operation has.
+
+    `needs` tells in words what the handler asks for beside `access`.
+    """
 
     method: Method
     path: str
@@ -107,6 +110,27 @@ class Operation:
     body: Mapping[str, Content] = field(default_factory=dict)
     body_required: bool = True
     errors: Sequence[str] = ()
+    needs: str = ""
+
+    @property
+    def needed(self) -> str:
+        """Returns in words what a caller must be allowed to do."""
+        access = self.access
+        said = _NEEDED[access] if isinstance(access, str) else _rights(access)
+        return "; ".join(part for part in (said, self.needs) if part)
+
+
+_NEEDED: Mapping[str, str] = {
+    "anybody": "nothing",
+    "any_caller": "any principal",
+    "filtered": "any principal",
+    "in_body": "",
+}
+
+
+def _rights(need: Need) -> str:
+    rights = " and ".join(f"`{right}`" for right in need.rights)
+    return f"{need.kind} {rights}"
 
 
 def operation(
@@ -123,10 +147,23 @@ def operation(
     body: Mapping[str, Content] | None = None,
     body_required: bool = True,
     errors: Sequence[str] = (),
+    needs: str = "",
 ) -> Callable[[Handler], Handler]:
     """States above a handler which operation it is."""
     stated = Operation(
-        method, path, access, operation_id, tag, summary, text, replies, parameters, body or {}, body_required, errors
+        method,
+        path,
+        access,
+        operation_id,
+        tag,
+        summary,
+        text,
+        replies,
+        parameters,
+        body or {},
+        body_required,
+        errors,
+        needs,
     )
 
     def state(handler: Handler) -> Handler:

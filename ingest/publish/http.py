@@ -131,6 +131,7 @@ class Publish:
         "Publish records",
         _TEXT_PUBLISH,
         access=on_topic("write"),
+        needs="for a topic that this makes `create` too",
         replies={
             200: json_answer("`acks` is met.", Published),
             202: json_answer("`acks=none`: taken, not yet durable; offsets are null.", Published),

@@ -102,6 +102,7 @@ class TopicsHttp:
         "List topics",
         "In the order of their names, a page at a time.",
         access=FILTERED,
+        needs="topics without `describe` are left out",
         replies={200: json_answer("A page.", answers.Topics)},
         parameters=LIST_QUERY,
     )
@@ -122,6 +123,7 @@ class TopicsHttp:
         "Create a topic",
         "Commits its table, so an empty topic is a table already.",
         access=IN_BODY,
+        needs="topic `create`",
         replies={201: json_answer("Created.", answers.Topic, "Location")},
         body=json_body(_body(("name",)), {"name": "flights", **_SAMPLE}),
         errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),

@@ -9,7 +9,7 @@ import msgspec
 from siltlog.infra import names
 from siltlog.infra.errors import KINDS
 from siltlog.infra.http.answers import Problem
-from siltlog.infra.http.operations import Content, Operation, Parameter, Reply
+from siltlog.infra.http.operations import ANYBODY, Content, Operation, Parameter, Reply
 
 TAGS = {
     "Publish": "Records in, acknowledged, exactly once where asked for.",
@@ -28,6 +28,7 @@ Replies, enums and error codes may grow within `/v1`: clients ignore what they d
 are refused with 400, unknown members of a request with 422. Times come in as RFC 3339 with an offset or as
 integer milliseconds, and go out as RFC 3339 in UTC with microseconds. `HEAD` is there where `GET` is."""
 
+_SCHEME_TEXT = "An API key. Asked for where the server has authentication on; elsewhere everybody may do everything."
 EVERYWHERE = (
     "invalid_parameter",
     "origin_not_allowed",
@@ -38,9 +39,13 @@ EVERYWHERE = (
     "overloaded",
 )
 """Error codes that any operation may answer, whatever it does."""
+OF_CALLERS = ("unauthenticated", "forbidden")
+"""Error codes of every operation that is not for anybody."""
 OF_PATHS = ("not_found",)
 """Error codes that any operation with a name in its path may answer too."""
 RETRYING = (429, 503, 507)
+_ASKING = {401: ("WWW-Authenticate",)}
+_SCHEME = "bearer"
 
 HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     names.HEADER_REQUEST_ID: ("Names the request in problems and in the server's log.", {"type": "string"}),
@@ -48,6 +53,7 @@ HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     names.HEADER_LOG_START_OFFSET: ("The lowest offset that is left.", {"type": "integer"}),
     names.HEADER_TABLE_OFFSET: ("Everything below it is in the Delta table.", {"type": "integer"}),
     names.HEADER_HIGH_WATERMARK: ("Everything below it is visible.", {"type": "integer"}),
+    "WWW-Authenticate": ("How to say who one is.", {"type": "string"}),
     "Location": ("The path of what was created.", {"type": "string"}),
     "Retry-After": ("Whole seconds to wait before trying again.", {"type": "integer"}),
 }
@@ -76,6 +82,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
             "schemas": dict(sorted(schemas.components.items())),
             "responses": dict(sorted(errors.components.items())),
             "headers": {name: {"description": text, "schema": schema} for name, (text, schema) in HEADERS.items()},
+            "securitySchemes": {_SCHEME: {"type": "http", "scheme": _SCHEME, "description": _SCHEME_TEXT}},
         },
     }
 
@@ -129,7 +136,7 @@ class _Errors:
         schema = {"allOf": [{"$ref": _SCHEMAS + "Problem"}, {"properties": {"error_code": code}}]}
         return {
             "description": "\n".join(f"- `{code}`: {KINDS[code].title}." for code in codes),
-            "headers": _headers(["Retry-After"] if status in RETRYING else []),
+            "headers": _headers([*(["Retry-After"] if status in RETRYING else []), *_ASKING.get(status, ())]),
             "content": {names.MEDIA_PROBLEM: {"schema": schema}},
         }
 
@@ -147,7 +154,8 @@ def _operation(operation: Operation, schemas: _Schemas, errors: _Errors) -> dict
         "operationId": operation.operation_id,
         "tags": [operation.tag],
         "summary": operation.summary,
-        "description": operation.text,
+        "description": f"{operation.text}\n\nNeeds {operation.needed}.",
+        "security": [{_SCHEME: []}] if operation.access != ANYBODY else [],
     }
     if operation.parameters:
         said["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
@@ -158,7 +166,8 @@ def _operation(operation: Operation, schemas: _Schemas, errors: _Errors) -> dict
 
 
 def _by_status(operation: Operation) -> dict[int, list[str]]:
-    wanted = {*EVERYWHERE, *operation.errors, *(OF_PATHS if "{" in operation.path else ())}
+    of_callers = () if operation.access == ANYBODY else OF_CALLERS
+    wanted = {*EVERYWHERE, *of_callers, *operation.errors, *(OF_PATHS if "{" in operation.path else ())}
     found: dict[int, list[str]] = {}
     for code, kind in KINDS.items():
         if code in wanted:

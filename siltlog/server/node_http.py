@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.infra.http.answers import Whole
-from siltlog.infra.http.operations import ANYBODY, TEXT, Content, Reply, json_answer, on_cluster, operation
+from siltlog.infra.http.operations import ANY_CALLER, ANYBODY, TEXT, Content, Reply, json_answer, on_cluster, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
 from siltlog.infra.node import Node as ThisNode
@@ -175,7 +175,8 @@ class NodeHttp:
         "Node",
         "Version, nodes, limits, features",
         "Clients ask for it once.",
-        access=on_cluster("describe"),
+        access=ANY_CALLER,
+        needs="for `nodes` cluster `describe`",
         replies={200: json_answer("The cluster.", Cluster)},
     )
     async def cluster(self, request: Request) -> Response:

@@ -13,12 +13,14 @@ from http_rig import Http
 from jsonschema import Draft202012Validator
 
 from siltlog.infra.errors import KINDS
+from siltlog.infra.http.operations import ANYBODY, FILTERED, IN_BODY, Operation
 from siltlog.ingest.publish.http import GivenHeader, GivenRecord
 from siltlog.ingest.records.json_columns import JsonHeader, JsonRecord
 from siltlog.openapi.document import document, encoded
 from siltlog.server.api import OPERATIONS
 
 STORED = Path(__file__).parents[3] / "docs" / "openapi.json"
+PAGE = STORED.with_name("security.md")
 NO_SUCH = "no-such-parameter"
 
 
@@ -52,8 +54,31 @@ def test_operation_ids_and_their_names_are_stable() -> None:
 
 def test_every_reference_leads_somewhere_and_nothing_is_named_in_vain(served: dict[str, Any]) -> None:
     named = set(re.findall(r'"\$ref":\s*"#/components/(\w+/[^"]+)"', json.dumps(served)))
+    operations = [operation for item in served["paths"].values() for operation in item.values()]
+    named |= {f"securitySchemes/{name}" for operation in operations for one in operation["security"] for name in one}
     there = {f"{kind}/{name}" for kind, entries in served["components"].items() for name in entries}
     assert named == there
+
+
+@pytest.mark.rule("A8")
+@pytest.mark.parametrize("stated", OPERATIONS, ids=lambda stated: stated.operation_id)
+def test_each_operation_says_what_it_needs_and_how_it_refuses(served: dict[str, Any], stated: Operation) -> None:
+    operation = served["paths"][stated.path][stated.method.lower()]
+    assert operation["description"].endswith(f"\n\nNeeds {stated.needed}.")
+    assert stated.needs or stated.access not in (IN_BODY, FILTERED), "its handler asks for something"
+    is_open = stated.access == ANYBODY
+    assert operation["security"] == ([] if is_open else [{"bearer": []}])
+    assert ("401" in operation["responses"]) is not is_open
+    assert is_open or "forbidden" in operation["responses"]["403"]["$ref"]
+
+
+@pytest.mark.rule("A8")
+def test_the_page_of_security_tells_what_each_operation_needs() -> None:
+    table = PAGE.read_text("utf-8").partition("| operation | needs |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE)
+    assert rows == [(stated.operation_id, stated.needed) for stated in OPERATIONS], "make it again:\n" + "\n".join(
+        f"| `{stated.operation_id}` | {stated.needed} |" for stated in OPERATIONS
+    )
 
 
 def test_the_schemas_are_schemas_whose_examples_fit(served: dict[str, Any]) -> None:
@@ -80,8 +105,8 @@ def test_the_described_record_is_the_one_that_is_read(given: type[msgspec.Struct
 
 def test_every_error_has_a_place(served: dict[str, Any]) -> None:
     named = {code for name in served["components"]["responses"] for code in name.split(".")}
-    # There are no credentials yet.
-    assert set(KINDS) - named == {"unauthenticated", "method_not_allowed"}
+    # Nothing changes access yet.
+    assert set(KINDS) - named == {"access_changed", "method_not_allowed"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.operation_id)
