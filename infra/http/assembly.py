@@ -11,7 +11,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.http.connection.connections import Connections
 from siltlog.infra.http.connection.crowd import Crowd
 from siltlog.infra.http.connection.fast_path import FastPath
-from siltlog.infra.http.door import Door
+from siltlog.infra.http.door import Door, Identification
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.part import Part
@@ -47,8 +47,10 @@ def assemble(
     clock: Clock,
     logger: Logger,
     metrics: Metrics,
+    identification: Identification | None = None,
 ) -> Edge:
-    """`fast_path(door)` makes what is offered each request before `app` is."""
+    """`fast_path(door)` makes what is offered each request before `app` is; without `identification` everybody may do
+    everything."""
     crowd = Crowd(connections_max, clock)
     door = Door(
         app,
@@ -61,6 +63,7 @@ def assemble(
         draining=draining,
         logger=logger,
         metrics=metrics,
+        identification=identification,
     )
     fast = fast_path(door)
     connections = Connections(

@@ -3,8 +3,8 @@
 import ipaddress
 import itertools
 import uuid
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -18,7 +18,7 @@ from siltlog.infra.http.header_fields import told_apart
 from siltlog.infra.http.memory import HELD, InFlight
 from siltlog.infra.http.peer import PEER, Peer
 from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
-from siltlog.infra.security.certificates import ClientCertificate
+from siltlog.infra.security.grant import EVERYTHING, GRANT, Access, Caller, Grant, Identity
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.telemetry import Logger, Metrics
 
@@ -38,28 +38,26 @@ _IN_CLEAR = ("/healthz", "/readyz")
 """Also without TLS, where proxies have it: an orchestrator asks past them."""
 
 
-class Caller(NamedTuple):
-    """Where a request comes from: what it says, and what is known of its connection.
-
-    `origin` is that of the page that a browser sends it for. `address` is empty, and `local` true, on the socket in the
-    data directory. `certificate` was verified when the connection was made.
-    """
-
-    host: bytes
-    scheme: str = "http"
-    origin: bytes | None = None
-    address: str = ""
-    local: bool = False
-    certificate: ClientCertificate | None = None
-
-
-class Grant(NamedTuple):
+class Admission(NamedTuple):
     """A caller that was let in; `fields` go with the answer, so that its page may read it."""
 
     fields: tuple[tuple[bytes, bytes], ...] = ()
 
 
-_PLAIN = Grant()
+_PLAIN = Admission()
+
+
+class Identification(Protocol):
+    """Tells who a caller is."""
+
+    @property
+    def access(self) -> Access: ...
+
+    def identify(self, caller: Caller) -> Identity | Awaitable[Identity]:
+        """Raises SiltlogError, also once awaited: `unauthenticated` for who is nobody."""
+
+    def known(self, caller: Caller) -> Identity | None:
+        """The identity, where it can be told at once; without a trace of it where it cannot."""
 
 
 class Door:
@@ -78,9 +76,11 @@ class Door:
         draining: Draining,
         logger: Logger,
         metrics: Metrics,
+        identification: Identification | None = None,
     ) -> None:
         """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
-        those hear that are too many."""
+        those hear that are too many. Without `identification` everybody may do everything."""
+        self.identification = identification
         self.requests = 0
         """How many are under way."""
         self._app = app
@@ -116,9 +116,9 @@ class Door:
             headers = dict(scope["headers"])
         request_id = self._request_id(headers)
         peer: Peer = scope["state"][PEER]
-        caller = self._caller(peer, headers)
+        caller = self._caller(peer, scope["query_string"], headers)
         extra = [(_REQUEST_ID, request_id.encode())]
-        grant: Grant | None = None
+        admission: Admission | None = None
         started = False
         replies = self.replies
 
@@ -147,9 +147,12 @@ class Door:
                     "tls_required",
                     "this server takes requests over TLS only, by way of the proxies that SILT_TRUSTED_PROXIES names",
                 )
-            grant = self.admit(caller)
-            extra += grant.fields
-            preflight = grant.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
+            admission = self.admit(caller)
+            extra += admission.fields
+            scope["state"][GRANT] = EVERYTHING if self.identification is None else await self._granted(caller)
+            preflight = (
+                admission.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
+            )
             if preflight:
                 app = _preflight(headers)
             await app(scope, receive, send_with_id)
@@ -157,7 +160,7 @@ class Door:
             if started:
                 # The reply is cut off; its reader sees a broken connection rather than half an answer.
                 raise
-            if grant is None:
+            if admission is None:
                 # Also a refusal can be read by the page that is told it.
                 extra += self._cors_fields(caller)
             refusal = self.refusal(error, scope["method"], scope["path"], request_id)
@@ -173,12 +176,21 @@ class Door:
             self.requests -= 1
             held.release()
 
-    def _caller(self, peer: Peer, headers: dict[bytes, bytes]) -> Caller:
+    def _caller(self, peer: Peer, query: bytes, headers: dict[bytes, bytes]) -> Caller:
         address, scheme = peer.address, peer.scheme
         if peer.is_proxy:
             address, scheme = self._proxies.forwarded(address, scheme, headers)
-        host, origin = headers.get(b"host", b""), headers.get(b"origin")
-        return Caller(host, scheme, origin, address, peer.local, peer.certificate)
+        return Caller(
+            headers.get(b"host", b""),
+            scheme,
+            headers.get(b"origin"),
+            address,
+            peer.local,
+            peer.certificate,
+            authorization=headers.get(b"authorization"),
+            query=query,
+            protocols=headers.get(b"sec-websocket-protocol"),
+        )
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(_REQUEST_ID)
@@ -191,11 +203,11 @@ class Door:
     def next_request_id(self) -> str:
         return f"{self._prefix}-{next(self._counter):x}"
 
-    def known(self, host: bytes) -> Grant | None:
-        """The grant of a caller with this `Host` and no origin, where `admit` has allowed it before; else None."""
+    def known(self, host: bytes) -> Admission | None:
+        """The admission of a caller with this `Host` and no origin, where `admit` has allowed it before; else None."""
         return _PLAIN if self._known.get(host) else None
 
-    def admit(self, caller: Caller) -> Grant:
+    def admit(self, caller: Caller) -> Admission:
         """Raises Refused `unknown_host` or `origin_not_allowed`. Every request passes here, whatever answers it."""
         if caller.local:
             # No page of a browser reaches the socket, and by which name it was called there means nothing.
@@ -218,7 +230,20 @@ class Door:
             raise problem(
                 "origin_not_allowed", f"pages of {origin[:200]!r} may not call this server; see SILT_CORS_ORIGINS"
             )
-        return Grant(self._cors_fields(caller))
+        return Admission(self._cors_fields(caller))
+
+    async def _granted(self, caller: Caller) -> Grant:
+        """Who has no good credential is refused once something is asked of the grant: what is anybody's stays so."""
+        identification = self.identification
+        assert identification is not None
+        try:
+            found = identification.identify(caller)
+            identity = found if isinstance(found, Identity) else await found
+        except SiltlogError as error:
+            if error.status == 400:
+                raise
+            return Grant(identification.access, None, error)
+        return Grant(identification.access, identity)
 
     def _may_be_called(self, host: str) -> bool:
         try:

@@ -38,7 +38,8 @@ LISTS = frozenset(
     )
 )
 """Several of one name mean what one with all their values does (RFC 9110, section 5.3)."""
-_HOST = b"host"
+_ONCE = (b"authorization", b"host")
+"""Of these even the same value twice is refused: a second Host is (RFC 9112, section 3.2), and so is a credential."""
 
 
 def told_apart(fields: Iterable[tuple[bytes, bytes]]) -> tuple[Fields, SiltlogError | None]:
@@ -56,8 +57,7 @@ def told_apart(fields: Iterable[tuple[bytes, bytes]]) -> tuple[Fields, SiltlogEr
             kept[name] = value
         elif name in LISTS:
             kept[name] += b", " + value
-        # A second Host is refused whatever it says (RFC 9112, section 3.2).
-        elif kept[name] != value or name == _HOST:
+        elif kept[name] != value or name in _ONCE:
             twice.append(name)
     refusal = _refusal(SINGLE[twice[0]]) if twice else None
     return [*((name, value) for name, value in kept.items() if name not in twice), *others], refusal

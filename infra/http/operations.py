@@ -3,22 +3,25 @@
 The routes of the server and the OpenAPI document are made of the same statements.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Literal, TypeVar
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from siltlog.infra import names
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
+from siltlog.infra.security.access import CLUSTER, Kind, Right
+from siltlog.infra.security.grant import Grant, grant_of
 
 Schema = Mapping[str, Any]
 Shape = type | Schema
 """A msgspec Struct, or a JSON Schema where no Struct says it."""
 Method = Literal["DELETE", "GET", "PATCH", "POST", "PUT"]
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-Kind = Literal["topic", "group", "cluster"]
-Right = Literal["read", "write", "create", "alter", "delete", "describe", "admin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,9 @@ Access = Need | Literal["anybody", "any_caller", "filtered", "in_body"]
 """The right that a caller must have.
 
 `anybody`: also one who did not say who he is. `any_caller`: one who did. `filtered`: the answer has only what the
-caller may see. `in_body`: what is named in the body decides, so the handler asks. Nobody is refused yet: whoever
-reaches the server may do everything.
+caller may see. `in_body`: what is named in the body decides, so the handler asks.
 """
+_REFUSED = 400
 ANYBODY: Access = "anybody"
 ANY_CALLER: Access = "any_caller"
 FILTERED: Access = "filtered"
@@ -179,12 +182,35 @@ def operations_of(*parts: type) -> list[Operation]:
 
 
 def routes_of(*parts: object) -> list[Route]:
-    """The routes of some objects whose methods are handlers."""
+    """The routes of some objects whose methods are handlers; each asks for the access that its operation states."""
     return [
-        Route(stated.path, getattr(part, name), methods=[stated.method])
+        Route(stated.path, _guarded(stated.access, getattr(part, name)), methods=[stated.method])
         for part in parts
         for name, stated in _stated(type(part))
     ]
+
+
+def require(access: Access, grant: Grant, path: Mapping[str, str]) -> None:
+    """Raises Refused `unauthenticated` or `forbidden`, before anything is looked up or read of the body."""
+    if isinstance(access, Need):
+        name = CLUSTER if access.kind == "cluster" else path[access.kind]
+        for right in access.rights:
+            grant.require(right, access.kind, name)
+    elif access != ANYBODY:
+        grant.check()
+
+
+def _guarded(access: Access, handler: Callable[[Request], Awaitable[Response]]) -> Callable[..., Any]:
+    @wraps(handler)
+    async def guarded(request: Request) -> Response:
+        grant = grant_of(request)
+        require(access, grant, request.path_params)
+        response = await handler(request)
+        if access in (FILTERED, IN_BODY) and response.status_code < _REFUSED and not grant.asked:
+            raise RuntimeError(f"{request.method} {request.url.path} was answered, and nobody asked whether it may be")
+        return response
+
+    return guarded
 
 
 def _stated(part: type) -> Iterator[tuple[str, Operation]]:

@@ -120,6 +120,8 @@ def problem_headers(error: SiltlogError) -> dict[str, str]:
     headers = dict(_NO_STORE)
     if error.retry_after_ms is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    if error.error_code == "unauthenticated":
+        headers["WWW-Authenticate"] = "Bearer"
     if error.error_code == "unsupported_encoding":
         headers["Accept-Encoding"] = ", ".join(CODINGS)
     if error.error_code == "request_timeout":

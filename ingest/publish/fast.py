@@ -7,6 +7,7 @@ which answers the same.
 """
 
 import asyncio
+import hmac
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,6 +22,7 @@ from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.infra.limits import PARTITION_MAX
+from siltlog.infra.security.grant import Caller, Identity
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.headers import NAMES as PRODUCER_HEADERS
 from siltlog.ingest.producers.headers import header_integer, publisher
@@ -40,6 +42,7 @@ INFLATED_BYTES_MAX = 256 * 1024
 LOOK_SECONDS = 0.25
 TIMEOUT_MS_MIN = 1_000
 """A request with less time goes the long way, which counts it more exactly."""
+TOPICS_REMEMBERED_MAX = 1_000
 QUERIES_KEPT = 64
 """So many queries are known again without being read: clients send the same few."""
 _QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=wal)?(?:(?:\A|&)partition=(\d{1,9}))?")
@@ -58,6 +61,26 @@ class Asked(NamedTuple):
 
 
 _NOTHING_ASKED = Asked(TIMEOUT_MS, "")
+
+
+class Remembered:
+    """The identity that a connection's last publish had, and the topics that it may write under one version of access.
+
+    A proxy sends many callers' requests over one connection, so it counts for the same credential only.
+    """
+
+    __slots__ = ("authorization", "identity", "topics", "version")
+
+    def __init__(self, authorization: bytes | None, identity: Identity, version: int) -> None:
+        self.authorization = authorization
+        self.identity = identity
+        self.version = version
+        self.topics: dict[str, bool] = {}
+
+    def is_of(self, authorization: bytes | None) -> bool:
+        if authorization is None or self.authorization is None:
+            return authorization is self.authorization
+        return hmac.compare_digest(authorization, self.authorization)
 
 
 class FastPublishes:
@@ -90,6 +113,7 @@ class FastPublishes:
         media = None
         host: bytes | None = None
         producer: dict[str, str] = {}
+        authorization: bytes | None = None
         for name, value in connection.headers:
             if name == b"host" and host is None:
                 host = value
@@ -100,6 +124,8 @@ class FastPublishes:
                     return None
             elif name in _PRODUCER_HEADERS and _PRODUCER_HEADERS[name] not in producer:
                 producer[_PRODUCER_HEADERS[name]] = value.decode("latin-1")
+            elif name == b"authorization" and authorization is None and self.door.identification is not None:
+                authorization = value
             elif name not in _PLAIN_HEADERS and (name != b"connection" or value.lower() != b"keep-alive"):
                 return None
         parser = connection.parser
@@ -115,7 +141,41 @@ class FastPublishes:
         ):
             return None
         topic = self.publishing.open_topic(path[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
-        return None if topic is None else Exchange(self, connection, topic, media, producer, asked)
+        if topic is None or not (self.door.identification is None or self._may(connection, authorization, topic.name)):
+            return None
+        return Exchange(self, connection, topic, media, producer, asked)
+
+    def _may(self, connection: Any, authorization: bytes | None, topic: str) -> bool:
+        """Whether it is known at once that the caller may write the topic; who may not is told so the long way."""
+        identification = self.door.identification
+        assert identification is not None
+        access = identification.access
+        remembered: Remembered | None = connection.remembered
+        if (
+            remembered is None
+            or remembered.version != access.version
+            or not remembered.is_of(authorization)
+            or (remembered.identity.until_us is not None and access.clock.now_us() >= remembered.identity.until_us)
+        ):
+            peer = connection.peer
+            identity = identification.known(
+                Caller(
+                    b"",
+                    address=peer.address,
+                    authorization=authorization,
+                    local=peer.local,
+                    certificate=peer.certificate,
+                )
+            )
+            if identity is None:
+                return False
+            remembered = connection.remembered = Remembered(authorization, identity, access.version)
+        allowed = remembered.topics.get(topic)
+        if allowed is None:
+            if len(remembered.topics) >= TOPICS_REMEMBERED_MAX:
+                remembered.topics.clear()
+            allowed = remembered.topics[topic] = access.allows(remembered.identity.subject, "write", "topic", topic)
+        return allowed
 
     def suits(self, media: str, content: bytes) -> bool:
         """Whether so few bytes stay few once they are inflated."""

@@ -31,6 +31,8 @@ integer milliseconds, and go out as RFC 3339 in UTC with microseconds. `HEAD` is
 _SCHEME_TEXT = "An API key. Asked for where the server has authentication on; elsewhere everybody may do everything."
 EVERYWHERE = (
     "invalid_parameter",
+    "unauthenticated",
+    "forbidden",
     "origin_not_allowed",
     "tls_required",
     "unknown_host",

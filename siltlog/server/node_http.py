@@ -14,6 +14,7 @@ from siltlog.infra.http.operations import ANY_CALLER, ANYBODY, TEXT, Content, Re
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
 from siltlog.infra.node import Node as ThisNode
+from siltlog.infra.security.grant import grant_of
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.ingest.log.log import Log
 from siltlog.server.document_http import DOCS_PATH, OPENAPI_PATH
@@ -140,7 +141,7 @@ class NodeHttp:
         "Node",
         "Can it acknowledge?",
         "503 with each reason when it cannot, `draining` among them. What is wrong besides is among the warnings; that "
-        "the object store has stopped is told within ten seconds.",
+        "the object store has stopped is told within ten seconds. Who may not describe the cluster is told no reasons.",
         access=ANYBODY,
         replies={200: json_answer("It can.", Readiness), 503: json_answer("It cannot.", Readiness)},
     )
@@ -152,8 +153,10 @@ class NodeHttp:
             warnings.append("groups: Redis does not answer")
         else:
             warnings += self._consumers.groups.degraded()
-        state = Readiness("not_ready" if reasons else "ready", reasons, warnings)
-        return json_reply(state, 503 if reasons else 200)
+        status = 503 if reasons else 200
+        if not grant_of(request).may("describe", "cluster"):
+            reasons, warnings = [], []
+        return json_reply(Readiness("ready" if status == 200 else "not_ready", reasons, warnings), status)
 
     @operation(
         "GET",

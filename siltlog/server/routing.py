@@ -8,13 +8,16 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from siltlog.infra.http.operations import operations_of, require
 from siltlog.infra.http.pace import Pace
+from siltlog.infra.security.grant import grant_of
 from siltlog.ingest.publish.http import Publish
 
 
 def routing(publish: Publish, routes: Sequence[Route], pace: Pace) -> ASGIApp:
     """Sends publishes, and what has a path without parameters, past the router: matching, and what a framework wraps
     around a function, would be a good part of their time."""
+    (publishing,) = operations_of(Publish)
     router = Router(routes, redirect_slashes=False, default=_not_found)
     endpoints = {
         (method, route.path): route.endpoint
@@ -31,6 +34,7 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace) -> ASGIApp:
                 if scope["method"] != "POST":
                     raise HTTPException(405, headers={"Allow": "POST"})
                 scope["path_params"] = {"topic": topic}
+                require(publishing.access, grant_of(scope), scope["path_params"])
                 await publish(scope, receive, send)
                 return
         pace.give(scope)

@@ -52,6 +52,8 @@ class Connection(HttpToolsProtocol):
         self.excess = False
         """It is one too many."""
         self.peer = Peer()
+        self.remembered: Any = None
+        """The fast path's memory of who called last."""
         self._served = served
         self._fast_path = served.fast_path
         self._taken: Exchange | None = None

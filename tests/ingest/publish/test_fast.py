@@ -16,6 +16,9 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import SMALL_BYTES, InFlight
+from siltlog.infra.http.peer import Peer
+from siltlog.infra.security.access import Entry, Policy, Right, Subject
+from siltlog.infra.security.grant import Access, Caller, Identity
 from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, Exchange, FastPublishes
 
 LONG_WAY = "X-Anything: else\n"
@@ -398,3 +401,73 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
     connection = asyncio.run(run())
     assert connection.transport.written.startswith(b"HTTP/1.1 200")
     assert (b"connection: close" in connection.transport.written, connection.transport.closed) == (draining, draining)
+
+
+class Keys:
+    """Knows the tokens of two keys; of anybody else it cannot tell at once."""
+
+    def __init__(self) -> None:
+        self.access = Access(SystemClock(), policy("read", "write"))
+        self.asked = 0
+        self.until_us: int | None = None
+
+    def known(self, caller: Caller) -> Identity | None:
+        self.asked += 1
+        token = (caller.authorization or b"").removeprefix(b"Bearer ").decode()
+        return Identity(Subject("key:" + token), until_us=self.until_us) if token in ("ana", "bob") else None
+
+
+def policy(of_ana: Right, of_bob: Right) -> Policy:
+    entries = {
+        "a": Entry("key:ana", "topic", "t", (of_ana,)),
+        "b": Entry("key:bob", "topic", "t", (of_bob,)),
+    }
+    return Policy(entries, {})
+
+
+class OpenTopics(FakePublishing):
+    def open_topic(self, name: str) -> Any:
+        return SimpleNamespace(name=name)
+
+
+class Sending:
+    """A connection whose next request has these header fields."""
+
+    url = b"/v1/topics/t/records"
+    parser = SimpleNamespace(get_method=lambda: b"POST", get_http_version=lambda: "1.1")
+    flow = SimpleNamespace(write_paused=False)
+    loop = SimpleNamespace(time=lambda: 0.0)
+    scope: dict[str, Any] = {}  # noqa: RUF012
+    remembered = None
+    peer = Peer("192.0.2.7")
+
+    def fields(self, *authorization: str) -> "Sending":
+        credentials = [(b"authorization", f"Bearer {token}".encode()) for token in authorization]
+        self.headers = [(b"host", b"x"), (b"content-type", b"application/json"), *credentials]
+        return self
+
+
+@pytest.mark.rule("A11")
+def test_it_takes_what_it_knows_to_be_allowed_and_leaves_all_else_to_the_long_way() -> None:
+    keys, connection = Keys(), Sending()
+    door = SimpleNamespace(identification=keys, known=lambda host: ())
+    fast = FastPublishes(OpenTopics(), door, InFlight(1, SystemClock()), Draining(), 1)  # type: ignore[arg-type]
+
+    def takes(*authorization: str) -> bool:
+        return fast.taken(connection.fields(*authorization)) is not None
+
+    assert [takes(), takes("wrong"), takes("ana"), takes("bob"), takes("bob", "bob")] == [0, 0, 0, 1, 0]
+    # A credential that it has just seen is not looked at again, another one on the same connection is.
+    before = keys.asked
+    assert [takes("bob"), takes("bob")] == [1, 1]
+    assert keys.asked == before
+    assert [takes("ana"), takes("bob"), takes()] == [0, 1, 0]
+    keys.access.change(policy("write", "read"))
+    assert [takes("bob"), takes("ana")] == [0, 1]
+    keys.until_us = 0
+    keys.access.change(policy("write", "read"))
+    before = keys.asked
+    assert [takes("ana"), takes("ana")] == [1, 1]
+    assert keys.asked == before + 2, "what has ended is not remembered"
+    door.identification = None
+    assert [takes(), takes("ana")] == [1, 0]

@@ -1,0 +1,204 @@
+"""The grant of a request: what its caller may do, asked of the policy that holds at that moment."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.security.access import CLUSTER, Decision, Kind, Policy, Right, Subject
+from siltlog.infra.security.certificates import ClientCertificate
+
+GRANT = "grant"
+"""Where a request's state has its grant."""
+ANONYMOUS = "anonymous"
+"""The principal of a caller who did not say who he is, or was not asked."""
+DECISIONS_KEPT = 10_000
+
+
+class Caller(NamedTuple):
+    """Where a request comes from: what it says, and what is known of its connection.
+
+    `origin` is that of the page that a browser sends it for. `address` is empty, and `local` true, on the socket in the
+    data directory. `certificate` was verified when the connection was made.
+    """
+
+    host: bytes
+    scheme: str = "http"
+    origin: bytes | None = None
+    address: str = ""
+    local: bool = False
+    certificate: ClientCertificate | None = None
+    authorization: bytes | None = None
+    """The value of the header field."""
+    query: bytes = b""
+    protocols: bytes | None = None
+    """The subprotocols that a WebSocket offers: a page can send its token nowhere else."""
+
+    def __repr__(self) -> str:
+        return f"Caller(host={self.host!r}, address={self.address!r})"
+
+
+class Identity(NamedTuple):
+    """A caller who proved who he is, by the credential with this id, until it ends."""
+
+    subject: Subject
+    credential_id: str = ""
+    until_us: int | None = None
+    address: str = ""
+
+
+def _stands(identity: Identity) -> None:
+    return
+
+
+class Access:
+    """The policy that holds now, under a version that each change raises. Used on one event loop."""
+
+    def __init__(self, clock: Clock, policy: Policy | None = None, check: Callable[[Identity], None] = _stands) -> None:
+        """`check` raises SiltlogError for an identity whose credential does not count any more."""
+        self.clock = clock
+        self.version = 0
+        self._policy = policy or Policy({}, {})
+        self._check = check
+        self._decided: dict[tuple[Subject, Right, Kind, str], bool] = {}
+        self._hear: dict[object, Callable[[], None]] = {}
+
+    def change(self, policy: Policy) -> None:
+        """Has `policy` hold from now on, and every identity looked at anew."""
+        self._policy = policy
+        self.version += 1
+        self._decided.clear()
+        for hear in tuple(self._hear.values()):
+            hear()
+
+    def when_changed(self, hear: Callable[[], None]) -> Callable[[], None]:
+        """Has `hear` called after each change, until what this returns is called."""
+        key = object()
+        self._hear[key] = hear
+        return lambda: self._hear.pop(key, None) and None
+
+    def decide(self, subject: Subject, right: Right, kind: Kind, name: str) -> Decision:
+        return self._policy.decide(subject, right, kind, name)
+
+    def allows(self, subject: Subject, right: Right, kind: Kind, name: str) -> bool:
+        asked = (subject, right, kind, name)
+        allowed = self._decided.get(asked)
+        if allowed is None:
+            if len(self._decided) >= DECISIONS_KEPT:
+                self._decided.clear()
+            allowed = self._decided[asked] = self._policy.decide(subject, right, kind, name).allowed
+        return allowed
+
+    def check(self, identity: Identity) -> None:
+        """Raises Refused `unauthenticated` where the credential has ended or does not count any more."""
+        if identity.until_us is not None and self.clock.now_us() >= identity.until_us:
+            raise unauthenticated("expired", "the credential has expired; use another")
+        self._check(identity)
+
+
+class Grant:
+    """What one request may do. A grant without `access` allows everything: nobody is asked who he is."""
+
+    __slots__ = ("_access", "_refusal", "_version", "asked", "identity")
+
+    def __init__(
+        self, access: Access | None, identity: Identity | None = None, refusal: SiltlogError | None = None
+    ) -> None:
+        """Without an identity it allows nothing, and `refusal` is why."""
+        self.identity = identity
+        self.asked = access is None
+        """Something was asked of it."""
+        self._access = access
+        self._refusal = refusal
+        self._version = access.version if access is not None else 0
+
+    @property
+    def principal(self) -> str:
+        return ANONYMOUS if self.identity is None else self.identity.subject.principal
+
+    def check(self) -> None:
+        """Raises Refused `unauthenticated` when its caller is not, or no more, identified; what goes on for long asks
+        at each change of access and when the identity ends."""
+        if self._access is not None:
+            self._access.check(self._identified())
+
+    def when_changed(self, hear: Callable[[], None]) -> Callable[[], None]:
+        """Has `hear` called after each change of access, until what this returns is called."""
+        return (lambda: None) if self._access is None else self._access.when_changed(hear)
+
+    def decide(self, right: Right, kind: Kind, name: str = CLUSTER) -> Decision:
+        """Raises Refused `unauthenticated`."""
+        self.asked = True
+        if self._access is None:
+            return Decision(True, "nobody is asked who he is")
+        return self._access.decide(self._current(self._access).subject, right, kind, name)
+
+    def may(self, right: Right, kind: Kind, name: str = CLUSTER) -> bool:
+        """False also for a caller who is not identified."""
+        self.asked = True
+        if self._access is None:
+            return True
+        try:
+            identity = self._current(self._access)
+        except SiltlogError:
+            return False
+        return self._access.allows(identity.subject, right, kind, name)
+
+    def require(self, right: Right, kind: Kind, name: str = CLUSTER) -> None:
+        """Raises Refused `unauthenticated` or `forbidden`, which says nothing about whether the resource exists."""
+        self.asked = True
+        if self._access is None:
+            return
+        identity = self._current(self._access)
+        if not self._access.allows(identity.subject, right, kind, name):
+            raise forbidden(identity.subject.principal, right, kind, name)
+
+    def sees(self, kind: Kind, found: Iterable[str]) -> list[str]:
+        """Keeps of some names those that may be described. Raises Refused `unauthenticated`."""
+        self.asked = True
+        if self._access is None:
+            return list(found)
+        subject = self._current(self._access).subject
+        return [name for name in found if self._access.allows(subject, "describe", kind, name)]
+
+    def _identified(self) -> Identity:
+        if self.identity is None:
+            raise self._refusal or missing()
+        return self.identity
+
+    def _current(self, access: Access) -> Identity:
+        identity = self._identified()
+        if identity.until_us is not None or self._version != access.version:
+            access.check(identity)
+            self._version = access.version
+        return identity
+
+
+EVERYTHING = Grant(None)
+"""The grant of each request where authentication is off."""
+
+
+def grant_of(scope: Mapping[str, Any]) -> Grant:
+    """The grant of a request, by its scope or itself."""
+    grant: Grant = scope["state"][GRANT]
+    return grant
+
+
+def unauthenticated(reason: str, detail: str) -> SiltlogError:
+    return problem("unauthenticated", detail, reason=reason)
+
+
+def missing() -> SiltlogError:
+    return unauthenticated("missing", "this server asks who calls: send the header Authorization: Bearer TOKEN")
+
+
+def forbidden(principal: str, right: Right, kind: Kind, name: str) -> SiltlogError:
+    resource = "the cluster" if kind == "cluster" else f"the {kind} {name[:200]!r}"
+    return problem(
+        "forbidden",
+        f"{principal} has no right to {right} {resource}; who administers access can grant it",
+        principal=principal,
+        right=right,
+        kind=kind,
+        name=name[:200],
+    )
