@@ -177,6 +177,7 @@ KINDS: dict[str, ErrorKind] = {
     "wal_full": ErrorKind(503, "The write-ahead log's budget is used", "yes", Unavailable),
     "overloaded": ErrorKind(503, "The server is overloaded", "yes", Unavailable),
     "coordinator_unavailable": ErrorKind(503, "Groups are not available", "yes", Unavailable),
+    "identity_unavailable": ErrorKind(503, "Tokens cannot be verified now", "yes", Unavailable),
     "shutting_down": ErrorKind(503, "The server is shutting down", "yes", Unavailable),
     "topic_unavailable": ErrorKind(503, "The topic is not available", "yes", Unavailable),
     "audit_unavailable": ErrorKind(503, "What is done cannot be recorded", "yes", Unavailable),

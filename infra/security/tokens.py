@@ -29,6 +29,8 @@ NAME_CHARS_MAX = 256
 KEYS_MAX = 100
 RSA_BITS_MIN = 2048
 USER_PREFIX = "user:"
+JWT_PREFIX = "jwt:"
+"""Begins the credential that is a token; the mark of the key that signed it follows, and the token's own name."""
 REASONS = Literal["malformed", "expired", "unknown"]
 
 _FITTING: Mapping[str, tuple[str, str]] = {
@@ -65,7 +67,7 @@ class Expected(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """Who has a token. `credential` names the token where its use is told of."""
+    """Who has a credential, which `credential` names where its use is told of."""
 
     subject: Subject
     until_us: int
@@ -88,20 +90,26 @@ class UnknownSigningKey(TokenRefused):
         super().__init__("unknown", "it is not signed by a key that its issuer publishes")
 
 
+class SigningKey(NamedTuple):
+    """A public key; `mark` tells it from every other (RFC 7638)."""
+
+    key: Key
+    mark: str
+
+
 class SigningKeys:
     """The keys that a provider signs with."""
 
-    def __init__(self, keys: Mapping[str, tuple[Key, ...]]) -> None:
+    def __init__(self, keys: Mapping[str, tuple[SigningKey, ...]]) -> None:
         """`keys` are by their id; those without one by the empty string."""
         self._keys = keys
-        self.prints = frozenset((key_id, key.thumbprint()) for key_id, several in keys.items() for key in several)
-        """Tells each key from every other."""
+        self.marks = frozenset(one.mark for several in keys.values() for one in several)
 
-    def find(self, key_id: str | None, algorithm: str) -> Key:
+    def find(self, key_id: str | None, algorithm: str) -> SigningKey:
         """Raises UnknownSigningKey. A token that names no key has one where only one fits."""
-        every = (key for several in self._keys.values() for key in several)
+        every = (one for several in self._keys.values() for one in several)
         among = every if key_id is None else self._keys.get(key_id, ())
-        fitting = [key for key in among if _fits(key, algorithm)]
+        fitting = [one for one in among if _fits(one.key, algorithm)]
         if not fitting or (key_id is None and len(fitting) > 1):
             raise UnknownSigningKey
         return fitting[0]
@@ -118,12 +126,12 @@ def read_keys(content: bytes) -> SigningKeys:
         raise ValueError("it is no JSON Web Key Set") from None
     if not isinstance(listed, list):
         raise ValueError("it is no JSON Web Key Set: `keys` is no array")
-    found: dict[str, tuple[Key, ...]] = {}
+    found: dict[str, tuple[SigningKey, ...]] = {}
     for given in listed[:KEYS_MAX]:
         key = _read_key(given) if isinstance(given, dict) else None
         if key is not None:
             key_id = given.get("kid", "")
-            found[key_id] = (*found.get(key_id, ()), key)
+            found[key_id] = (*found.get(key_id, ()), SigningKey(key, key.thumbprint()))
     if not found:
         raise ValueError(f"it has no key for any of {', '.join(_FITTING)}")
     return SigningKeys(found)
@@ -139,14 +147,19 @@ def verify(token: str, keys: SigningKeys, expected: Expected, now_us: int) -> Ve
     header = _members(written[1])
     claims = _members(written[2])
     algorithm, key_id = _choice(header)
-    key = keys.find(key_id, algorithm)
+    signer = keys.find(key_id, algorithm)
     try:
-        deserialize_compact(token, key, registry=_REGISTRY)
+        deserialize_compact(token, signer.key, registry=_REGISTRY)
     except (JoseError, ValueError):
         raise TokenRefused("unknown", "its signature is not that of its issuer's key") from None
     until_us = _checked(claims, expected, now_us)
     subject = Subject(USER_PREFIX + _principal(claims, expected), _groups(claims, expected))
-    return Verified(subject, until_us, _credential(token, claims))
+    return Verified(subject, until_us, f"{JWT_PREFIX}{signer.mark}:{_name_of(token, claims)}")
+
+
+def mark_of(credential: str) -> str | None:
+    """Gives the mark of the key that signed a token; None for a credential that is no token."""
+    return credential.split(":", 2)[1] if credential.startswith(JWT_PREFIX) else None
 
 
 def _choice(header: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -222,11 +235,9 @@ def _groups(claims: Mapping[str, Any], expected: Expected) -> tuple[str, ...]:
     return tuple(groups)
 
 
-def _credential(token: str, claims: Mapping[str, Any]) -> str:
+def _name_of(token: str, claims: Mapping[str, Any]) -> str:
     token_id = claims.get("jti")
-    if _is_name(token_id):
-        return f"jwt:{token_id}"
-    return f"jwt:{hashlib.sha256(token.encode()).hexdigest()[:16]}"
+    return str(token_id) if _is_name(token_id) else hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
 def _time_us(claims: Mapping[str, Any], claim: str) -> int:

@@ -35,7 +35,7 @@ CONTRACT = {
     422: "invalid_record invalid_request invalid_config unsupported_acks idempotency_key_reused",
     429: "rate_limited",
     500: "corrupt_data internal store_denied",
-    503: "wal_full overloaded coordinator_unavailable shutting_down topic_unavailable",
+    503: "wal_full overloaded coordinator_unavailable shutting_down topic_unavailable identity_unavailable",
     504: "ack_timeout",
     507: "disk_full",
 }

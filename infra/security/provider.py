@@ -1,0 +1,215 @@
+"""The identity provider whose tokens count: its keys, read ahead of need and kept while it is away."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from siltlog.infra.clock import Clock, format_us
+from siltlog.infra.errors import problem
+from siltlog.infra.security.https import FETCH_SECONDS, FetchFailed, checked_url
+from siltlog.infra.security.tokens import (
+    Expected,
+    SigningKeys,
+    TokenRefused,
+    UnknownSigningKey,
+    Verified,
+    mark_of,
+    read_keys,
+    verify,
+)
+from siltlog.infra.telemetry import Logger
+
+DISCOVERY_PATH = "/.well-known/openid-configuration"
+LOOK_SECONDS = 600.0
+"""How often the keys are read: one that its provider took back counts at most so long, and a few seconds."""
+AGAIN_SECONDS = 30.0
+"""The least time between two looks: a token that names an unknown key asks for one, and anybody can write such a
+token."""
+KEYS_COUNT_SECONDS = 24 * 3600.0
+"""How long keys count whose provider does not answer."""
+KNOWN_MAX = 10_000
+"""Tokens that are not verified again until they end."""
+WAITING_MAX = 64
+"""Tokens that wait for the thread."""
+_DIGEST_BYTES = 32
+assert AGAIN_SECONDS > 2 * FETCH_SECONDS
+
+Fetch = Callable[[str], Awaitable[bytes]]
+"""Raises FetchFailed."""
+
+
+class _Discovered(msgspec.Struct):
+    issuer: str
+    jwks_uri: str
+
+
+class Provider:
+    """Used on one event loop."""
+
+    def __init__(
+        self, expected: Expected, fetch: Fetch, when_lost: Callable[[], None], clock: Clock, logger: Logger
+    ) -> None:
+        """`when_lost()` is called when keys do not count any more: who was known by them has to be verified anew."""
+        self._expected = expected
+        self._fetch = fetch
+        self._when_lost = when_lost
+        self._clock = clock
+        self._logger = logger
+        self._keys: SigningKeys | None = None
+        self._looked_s = 0.0
+        """When the keys were last read with success, by the monotonic clock."""
+        self._asked_s = -AGAIN_SECONDS
+        self._look: asyncio.Task[None] | None = None
+        self._failure = ""
+        self._failing_since_us = 0
+        self._known: dict[bytes, Verified] = {}
+        self._thread = ThreadPoolExecutor(1, "silt-tokens")
+        self._waiting = 0
+        self._following: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to read the keys, now and every few minutes."""
+        self._following = asyncio.get_running_loop().create_task(self._follow())
+
+    def stop(self) -> None:
+        for task in (self._following, self._look):
+            if task is not None:
+                task.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def warnings(self) -> list[str]:
+        """One sentence while the provider does not answer as it should."""
+        if not self._failure:
+            return []
+        since = format_us(self._failing_since_us)
+        return [f"the identity provider {self._expected.issuer} has not answered since {since}: {self._failure}"]
+
+    def counts(self, credential: str) -> bool:
+        """Says whether the key of a token that was verified before still counts."""
+        mark = mark_of(credential)
+        return mark is None or (self._keys is not None and mark in self._keys.marks)
+
+    async def verify(self, token: str, *, aside: bool = False) -> Verified:
+        """Says who has a token.
+
+        Where many tokens of the same caller failed, its next are verified `aside`, on a thread, few at a time. Raises
+        Refused `unauthenticated`, and Unavailable `identity_unavailable`, `rate_limited`.
+        """
+        digest = hashlib.blake2b(token.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).digest()
+        known = self._known.get(digest)
+        if known is not None and self._clock.now_us() < known.until_us:
+            return known
+        try:
+            verified = await self._verify(token, aside)
+        except TokenRefused as refused:
+            raise problem("unauthenticated", f"the token does not count: {refused}", reason=refused.reason) from None
+        if len(self._known) >= KNOWN_MAX:
+            self._forget()
+        self._known[digest] = verified
+        return verified
+
+    async def _verify(self, token: str, aside: bool) -> Verified:
+        while True:
+            keys = await self._present_keys()
+            try:
+                verified = await (self._verify_aside(token, keys) if aside else self._verify_here(token, keys))
+            except UnknownSigningKey:
+                await self._look_anew()
+                if self._keys is keys:
+                    raise
+            else:
+                if self.counts(verified.credential):
+                    return verified
+
+    async def _verify_here(self, token: str, keys: SigningKeys) -> Verified:
+        return verify(token, keys, self._expected, self._clock.now_us())
+
+    async def _verify_aside(self, token: str, keys: SigningKeys) -> Verified:
+        if self._waiting >= WAITING_MAX:
+            raise problem("rate_limited", "too many tokens of callers whose tokens failed wait to be verified")
+        self._waiting += 1
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, verify, token, keys, self._expected, self._clock.now_us())
+        finally:
+            self._waiting -= 1
+
+    async def _present_keys(self) -> SigningKeys:
+        """Raises Unavailable `identity_unavailable`."""
+        if self._keys is None:
+            await self._look_anew()
+        if self._keys is None:
+            raise problem(
+                "identity_unavailable", "tokens cannot be verified now, as the identity provider does not answer"
+            )
+        return self._keys
+
+    async def _look_anew(self) -> None:
+        """Waits for a look that is under way, or for one more, unless the last was a moment ago."""
+        if self._look is None and self._clock.monotonic() - self._asked_s >= AGAIN_SECONDS:
+            self._asked_s = self._clock.monotonic()
+            self._look = asyncio.get_running_loop().create_task(self._read_keys())
+            self._look.add_done_callback(self._looked)
+        if self._look is not None:
+            await asyncio.wait([self._look])
+
+    def _looked(self, look: "asyncio.Task[None]") -> None:
+        self._look = None
+
+    async def _follow(self) -> None:
+        while True:
+            await self._look_anew()
+            await asyncio.sleep(AGAIN_SECONDS if self._failure else LOOK_SECONDS)
+
+    async def _read_keys(self) -> None:
+        try:
+            keys = await self._fetched()
+        except FetchFailed as error:
+            self._failed(str(error))
+            return
+        if self._failure:
+            self._logger.info("the identity provider answers again", issuer=self._expected.issuer)
+            self._failure = ""
+        self._looked_s = self._clock.monotonic()
+        self._take(keys)
+
+    async def _fetched(self) -> SigningKeys:
+        """Raises FetchFailed."""
+        url = self._expected.issuer.rstrip("/") + DISCOVERY_PATH
+        try:
+            discovered = msgspec.json.decode(await self._fetch(url), type=_Discovered)
+        except (msgspec.DecodeError, RecursionError):
+            raise FetchFailed(f"{url} gives no document of an OpenID provider") from None
+        if discovered.issuer != self._expected.issuer:
+            raise FetchFailed(f"{url} is of the issuer {discovered.issuer[:200]!r}; it must be the very same")
+        try:
+            # A provider that is asked by TLS does not send for its keys without.
+            if checked_url(discovered.jwks_uri).scheme != checked_url(url).scheme:
+                raise ValueError("they are somewhere else than at https://")
+            return await asyncio.to_thread(read_keys, await self._fetch(discovered.jwks_uri))
+        except ValueError as error:
+            raise FetchFailed(f"the keys of {self._expected.issuer} cannot be used: {error}") from None
+
+    def _failed(self, reason: str) -> None:
+        if not self._failure:
+            self._failing_since_us = self._clock.now_us()
+            self._logger.warning("the identity provider does not answer", issuer=self._expected.issuer, reason=reason)
+        self._failure = reason
+        if self._keys is not None and self._clock.monotonic() - self._looked_s >= KEYS_COUNT_SECONDS:
+            self._logger.warning("keys of the identity provider are too old to count", issuer=self._expected.issuer)
+            self._take(None)
+
+    def _take(self, keys: SigningKeys | None) -> None:
+        before, self._keys = self._keys, keys
+        if before is not None and (keys is None or before.marks - keys.marks):
+            self._known.clear()
+            self._when_lost()
+
+    def _forget(self) -> None:
+        """Makes room: the tokens that ended go, and, where those are few, the half that was known first."""
+        now_us = self._clock.now_us()
+        alive = [(digest, verified) for digest, verified in self._known.items() if now_us < verified.until_us]
+        self._known = dict(alive[-(KNOWN_MAX // 2) :])
