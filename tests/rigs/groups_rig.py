@@ -18,6 +18,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError, UnknownTopic
 from siltlog.infra.records import Bounds
+from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection, Script
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.telemetry import logger
@@ -109,7 +110,7 @@ class SkewedRedis(RedisConnection):
     """A Redis whose time, as scripts see it, runs ahead by what `pass_ms` added up."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url)
+        super().__init__(RedisAccess(url))
         self.calls = 0
         self.skew_ms = 0
 
