@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from siltlog.infra.security.access import Binding, Entry, Policy
+from siltlog.infra.security.quotas import Quota
 
 _MAC_BYTES = 32
 
@@ -35,6 +36,7 @@ class AccessDocument(msgspec.Struct, frozen=True):
     keys: Mapping[str, KeptKey] = {}
     bindings: Mapping[str, Binding] = {}
     entries: Mapping[str, Entry] = {}
+    quotas: Mapping[str, Quota] = {}
 
     def policy(self) -> Policy:
         return Policy(self.entries, self.bindings)
