@@ -13,7 +13,7 @@ import msgspec
 from siltlog.infra.clock import MICROS_PER_SECOND
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.certificates import ClientCertificate
-from siltlog.infra.security.tokens import Verified
+from siltlog.infra.security.grant import Identity
 
 CERTIFICATE_PREFIX = "cert:"
 NAME_CHARS_MAX = 256
@@ -57,13 +57,13 @@ def read_rules(text: str) -> tuple[CertificateRule, ...]:
     return rules
 
 
-def verified(certificate: ClientCertificate, rules: Sequence[CertificateRule]) -> Verified | None:
+def identity_of(certificate: ClientCertificate, rules: Sequence[CertificateRule]) -> Identity | None:
     """Finds who a certificate stands for, by the first rule that matches; None where it stands for nobody."""
     for rule in rules:
         name = rule.name_of(certificate)
         if name is not None:
             until_us = int(certificate.not_after.timestamp()) * MICROS_PER_SECOND
-            return Verified(Subject(CERTIFICATE_PREFIX + name), until_us, f"cert:{certificate.serial:x}")
+            return Identity(Subject(CERTIFICATE_PREFIX + name), f"cert:{certificate.serial:x}", until_us)
     return None
 
 

@@ -9,13 +9,13 @@ import msgspec
 
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import problem
+from siltlog.infra.security.grant import Identity, unauthenticated
 from siltlog.infra.security.https import FETCH_SECONDS, FetchFailed, checked_url
 from siltlog.infra.security.tokens import (
     Expected,
     SigningKeys,
     TokenRefused,
     UnknownSigningKey,
-    Verified,
     mark_of,
     read_keys,
     verify,
@@ -65,7 +65,7 @@ class Provider:
         self._look: asyncio.Task[None] | None = None
         self._failure = ""
         self._failing_since_us = 0
-        self._known: dict[bytes, Verified] = {}
+        self._known: dict[bytes, Identity] = {}
         self._thread = ThreadPoolExecutor(1, "silt-tokens")
         self._waiting = 0
         self._following: asyncio.Task[None] | None = None
@@ -92,42 +92,46 @@ class Provider:
         mark = mark_of(credential)
         return mark is None or (self._keys is not None and mark in self._keys.marks)
 
-    async def verify(self, token: str, *, aside: bool = False) -> Verified:
+    def known(self, token: str) -> Identity | None:
+        """Who has a token that was verified before, and has not ended."""
+        identity = self._known.get(_digest(token))
+        return None if identity is None or self._has_ended(identity) else identity
+
+    async def verify(self, token: str, *, aside: bool = False) -> Identity:
         """Says who has a token.
 
         Where many tokens of the same caller failed, its next are verified `aside`, on a thread, few at a time. Raises
         Refused `unauthenticated`, and Unavailable `identity_unavailable`, `rate_limited`.
         """
-        digest = hashlib.blake2b(token.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).digest()
-        known = self._known.get(digest)
-        if known is not None and self._clock.now_us() < known.until_us:
-            return known
+        identity = self.known(token)
+        if identity is not None:
+            return identity
         try:
-            verified = await self._verify(token, aside)
+            identity = await self._verify(token, aside)
         except TokenRefused as refused:
-            raise problem("unauthenticated", f"the token does not count: {refused}", reason=refused.reason) from None
+            raise unauthenticated(refused.reason, f"the token does not count: {refused}") from None
         if len(self._known) >= KNOWN_MAX:
             self._forget()
-        self._known[digest] = verified
-        return verified
+        self._known[_digest(token)] = identity
+        return identity
 
-    async def _verify(self, token: str, aside: bool) -> Verified:
+    async def _verify(self, token: str, aside: bool) -> Identity:
         while True:
             keys = await self._present_keys()
             try:
-                verified = await (self._verify_aside(token, keys) if aside else self._verify_here(token, keys))
+                identity = await (self._verify_aside(token, keys) if aside else self._verify_here(token, keys))
             except UnknownSigningKey:
                 await self._look_anew()
                 if self._keys is keys:
                     raise
             else:
-                if self.counts(verified.credential):
-                    return verified
+                if self.counts(identity.credential_id):
+                    return identity
 
-    async def _verify_here(self, token: str, keys: SigningKeys) -> Verified:
+    async def _verify_here(self, token: str, keys: SigningKeys) -> Identity:
         return verify(token, keys, self._expected, self._clock.now_us())
 
-    async def _verify_aside(self, token: str, keys: SigningKeys) -> Verified:
+    async def _verify_aside(self, token: str, keys: SigningKeys) -> Identity:
         if self._waiting >= WAITING_MAX:
             raise problem("rate_limited", "too many tokens of callers whose tokens failed wait to be verified")
         self._waiting += 1
@@ -210,6 +214,12 @@ class Provider:
 
     def _forget(self) -> None:
         """Makes room: the tokens that ended go, and, where those are few, the half that was known first."""
-        now_us = self._clock.now_us()
-        alive = [(digest, verified) for digest, verified in self._known.items() if now_us < verified.until_us]
+        alive = [(digest, identity) for digest, identity in self._known.items() if not self._has_ended(identity)]
         self._known = dict(alive[-(KNOWN_MAX // 2) :])
+
+    def _has_ended(self, identity: Identity) -> bool:
+        return identity.until_us is not None and self._clock.now_us() >= identity.until_us
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.blake2b(token.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).digest()

@@ -19,6 +19,7 @@ from joserfc.jws import JWSRegistry, deserialize_compact
 
 from siltlog.infra.clock import MICROS_PER_SECOND, TIME_MAX_US
 from siltlog.infra.security.access import Subject
+from siltlog.infra.security.grant import Identity
 
 TOKEN_CHARS_MAX = 8 * 1024
 SKEW_SECONDS = 30
@@ -64,15 +65,6 @@ class Expected(NamedTuple):
     groups_claim: str = "groups"
     client_id: str = ""
     """The provider's name for the page's login; its tokens are for the page alone."""
-
-
-class Verified(NamedTuple):
-    """Who has a credential, which `credential` names where its use is told of."""
-
-    subject: Subject
-    until_us: int
-    """When it ends, by this server's clock, in the favour of a clock that is SKEW_SECONDS behind."""
-    credential: str
 
 
 class TokenRefused(Exception):
@@ -137,8 +129,11 @@ def read_keys(content: bytes) -> SigningKeys:
     return SigningKeys(found)
 
 
-def verify(token: str, keys: SigningKeys, expected: Expected, now_us: int) -> Verified:
-    """Checks all of a token: its form, its signature, and what it claims. Raises TokenRefused."""
+def verify(token: str, keys: SigningKeys, expected: Expected, now_us: int) -> Identity:
+    """Checks all of a token: its form, its signature, and what it claims. Raises TokenRefused.
+
+    Its end has SKEW_SECONDS added, as the clock here may be ahead.
+    """
     if len(token) > TOKEN_CHARS_MAX:
         raise TokenRefused("malformed", f"it has more than {TOKEN_CHARS_MAX} characters")
     written = _WRITTEN.fullmatch(token)
@@ -154,7 +149,7 @@ def verify(token: str, keys: SigningKeys, expected: Expected, now_us: int) -> Ve
         raise TokenRefused("unknown", "its signature is not that of its issuer's key") from None
     until_us = _checked(claims, expected, now_us)
     subject = Subject(USER_PREFIX + _principal(claims, expected), _groups(claims, expected))
-    return Verified(subject, until_us, f"{JWT_PREFIX}{signer.mark}:{_name_of(token, claims)}")
+    return Identity(subject, f"{JWT_PREFIX}{signer.mark}:{_name_of(token, claims)}", until_us)
 
 
 def mark_of(credential: str) -> str | None:

@@ -7,7 +7,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from siltlog.infra.security.certificate_rules import CertificateRule, read_rules, verified
+from siltlog.infra.security.certificate_rules import CertificateRule, identity_of, read_rules
 from siltlog.infra.security.certificates import ClientCertificate, client_certificate
 
 END = datetime(2027, 1, 1, tzinfo=UTC)
@@ -22,7 +22,7 @@ def rules(*given: dict[str, Any]) -> tuple[CertificateRule, ...]:
 
 
 def principal(found: ClientCertificate, *given: dict[str, Any]) -> str | None:
-    who = verified(found, rules(*given))
+    who = identity_of(found, rules(*given))
     return None if who is None else who.subject.principal
 
 
@@ -34,9 +34,9 @@ def test_a_certificate_stands_for_whom_a_rule_says() -> None:
     loader = certificate(uris=("spiffe://prod/ns/etl/sa/loader",))
     assert principal(loader, SPIFFE) == "cert:spiffe://prod/ns/etl/sa/loader"
     assert principal(loader, {**SPIFFE, "principal": "etl"}) == "cert:etl"
-    who = verified(loader, rules(SPIFFE))
+    who = identity_of(loader, rules(SPIFFE))
     assert who is not None
-    assert (who.subject.groups, who.credential) == ((), "cert:5eed")
+    assert (who.subject.groups, who.credential_id) == ((), "cert:5eed")
     assert who.until_us == END.timestamp() * 1_000_000
 
 

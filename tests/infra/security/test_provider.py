@@ -11,9 +11,10 @@ import pytest
 
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.security import provider as module
+from siltlog.infra.security.grant import Identity
 from siltlog.infra.security.https import FetchFailed, Https
 from siltlog.infra.security.provider import AGAIN_SECONDS, KEYS_COUNT_SECONDS, KNOWN_MAX, LOOK_SECONDS, Provider
-from siltlog.infra.security.tokens import SKEW_SECONDS, Expected, Verified
+from siltlog.infra.security.tokens import SKEW_SECONDS, Expected
 from tests.rigs.identity_provider import AUDIENCE, IdentityProvider
 from tests.rigs.signed_tokens import CLAIMS, EXPECTED, ISSUER, NOW_US, RSA, STRANGE, public, signed, token
 
@@ -82,7 +83,7 @@ class Rig:
     def _count(self) -> None:
         self.lost += 1
 
-    async def verify(self, text: str | None = None) -> Verified:
+    async def verify(self, text: str | None = None) -> Identity:
         return await self.provider.verify(token() if text is None else text)
 
     async def refused(self, text: str | None = None) -> SiltlogError:
@@ -169,13 +170,13 @@ def test_a_key_that_is_gone_takes_its_tokens_along() -> None:
     async def test(rig: Rig) -> None:
         text = token()
         found = await rig.verify(text)
-        assert rig.provider.counts(found.credential)
+        assert rig.provider.counts(found.credential_id)
         rig.documents.publish(public(STRANGE, kid="new"))
         rig.clock.pass_by(AGAIN_SECONDS)
         # Anybody's token with an unknown key has the set read, and with it the loss is seen.
         await rig.verify(signed({"alg": "RS256", "kid": "new"}, CLAIMS, "RS256", STRANGE))
         assert rig.lost == 1
-        assert not rig.provider.counts(found.credential)
+        assert not rig.provider.counts(found.credential_id)
         assert (await rig.refused(text)).members["reason"] == "unknown"
         assert rig.provider.counts("key:0123456789ab")
 
@@ -189,7 +190,7 @@ def test_a_key_of_the_same_name_that_is_another_counts_as_gone() -> None:
         rig.documents.publish(public(STRANGE))
         rig.clock.pass_by(AGAIN_SECONDS)
         await rig.refused(signed({"alg": "RS256", "kid": "new"}, CLAIMS, "RS256", STRANGE))
-        assert (rig.lost, rig.provider.counts(found.credential)) == (1, False)
+        assert (rig.lost, rig.provider.counts(found.credential_id)) == (1, False)
         assert (await rig.refused(text)).members["reason"] == "unknown"
 
     run(test)
@@ -320,7 +321,7 @@ def test_tokens_of_those_who_failed_wait_on_a_thread_few_at_a_time(monkeypatch: 
     go_on, threads = threading.Event(), set()
     real = module.verify
 
-    def slow(*arguments: Any) -> Verified:
+    def slow(*arguments: Any) -> Identity:
         threads.add(threading.current_thread())
         go_on.wait(10)
         return real(*arguments)
