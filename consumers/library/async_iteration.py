@@ -1,5 +1,6 @@
 """Iteration over a consumer of asyncio: no generator, because one that is cancelled while it waits could not go on."""
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 from siltlog.consumers.library.inbox import Inbox
@@ -9,14 +10,14 @@ from siltlog.consumers.library.tasks import AsyncTurn
 from siltlog.infra.clock import Clock
 
 
-class AsyncIteration:
+class AsyncIteration(ABC):
     _inbox: Inbox
     _clock: Clock
     _turn: AsyncTurn
 
+    @abstractmethod
     async def _next_chunk(self) -> Chunk | None:
         """Waits for records to hand out one by one; None when the iteration ends."""
-        raise NotImplementedError
 
     def __aiter__(self) -> Self:
         self._inbox.begin_iteration()

@@ -1,5 +1,6 @@
 """Iteration over a consumer, which goes on a million times: by hand for threads and for tasks."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -10,14 +11,14 @@ from siltlog.consumers.library.threads import Turn
 from siltlog.infra.clock import Clock
 
 
-class Iteration:
+class Iteration(ABC):
     _inbox: Inbox
     _clock: Clock
     _turn: Turn
 
+    @abstractmethod
     def _next_chunk(self) -> Chunk | None:
         """Waits for records to hand out one by one; None when the iteration ends."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         self._inbox.begin_iteration()
