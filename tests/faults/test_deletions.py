@@ -27,7 +27,7 @@ def records(first: int, count: int) -> dict[str, object]:
 
 
 def state_objects(server: ServerProcess) -> list[str]:
-    """Of the topic's partition, by the offset that they cover: the next is not written in half a minute."""
+    """Lists those of the topic's partition by the offset that they cover: the next is not written in half a minute."""
     return [path.name for path in (server.data_dir / "lake").rglob(f"{names.STATE_FOLDER}/*/0/*")]
 
 

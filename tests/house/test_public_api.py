@@ -267,7 +267,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 
 def test_what_is_imported_loads_what_it_needs() -> None:
-    """Of Arrow the functions of `pyarrow.compute` take as long to import as all the rest."""
+    """The functions of `pyarrow.compute` take as long to import as all the rest of Arrow."""
     assert not {"numpy", "pyarrow", "rich", "click"} & loaded_by("from siltlog import Admin, TopicPartition, table_uri")
     for name in ("Producer", "Consumer"):
         unused = {"pyarrow.compute", "pandas", "asyncio", "rich", "click", "pydantic", "redis", "deltalake"}

@@ -140,7 +140,7 @@ class Rig:
         return await self.groups.heartbeat(group, member, MemberRequest(generation=generation, owned=names, **fields))
 
     async def tick(self) -> None:
-        """As the server's own, without waiting for its clock."""
+        """Does what the server's own does, without waiting for its clock."""
         for known in self.groups._runner._known.values():
             known.due = min(known.due, 0.0) if known.due < float("inf") else known.due
         await self.groups._runner.tick()

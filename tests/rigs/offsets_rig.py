@@ -78,7 +78,7 @@ class Server:
         await self.redis.pass_ms(milliseconds)
 
     async def tick(self) -> None:
-        """What is done in the background, all of it, as if much time had passed."""
+        """Does all that is done in the background, as if much time had passed."""
         assert self.groups._upkeep is not None
         self.groups._upkeep._scan_at = self.groups._upkeep._lag_at = 0.0
         await self.groups._upkeep.tick()

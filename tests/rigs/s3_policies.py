@@ -96,7 +96,7 @@ class Asked(NamedTuple):
 
 
 def asked_by(method: str, target: str, copy_source: str | None = None, body: bytes = b"") -> list[Asked]:
-    """Of a path-style request."""
+    """Lists what a path-style request asks for."""
     parts = urlsplit(target)
     bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
     query = {name: found[0] for name, found in parse_qs(parts.query, keep_blank_values=True).items()}

@@ -25,7 +25,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        """Of one of its nodes: the others are found from there."""
+        """The address of one of its nodes: the others are found from there."""
         return f"redis://127.0.0.1:{self.ports[0]}/0"
 
     def node_of(self, key: str) -> int:

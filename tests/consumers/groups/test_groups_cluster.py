@@ -172,7 +172,7 @@ def commands() -> set[str]:
 
 
 def test_every_command_is_there_in_the_oldest_redis(valkey_url: str) -> None:
-    """As the server itself says since when it has each; none takes an option of a later version."""
+    """Asks the server itself since when it has each; none takes an option of a later version."""
 
     async def scenario() -> None:
         redis = RedisConnection(RedisAccess(valkey_url))

@@ -92,7 +92,7 @@ class History:
             self.told = None
 
     async def move(self) -> None:
-        """As a reset does."""
+        """Does what a reset does."""
         await self.leave()
         number = self.chance.randrange(PARTITIONS)
         offset = self.chance.randint(0, RECORDS)

@@ -17,7 +17,7 @@ from siltlog.testing import running_server
 
 
 def status_of(http: Http, headers: str, path: str = "/healthz") -> tuple[int, str]:
-    """Of a GET with exactly these headers: the status, and the error code of a problem."""
+    """Sends a GET with exactly these headers, and gives the status and the error code of a problem."""
     with http.connect() as connection:
         got = exchange(connection, f"GET {path} HTTP/1.1\n{headers}")
     head, _, body = got.partition(b"\r\n\r\n")

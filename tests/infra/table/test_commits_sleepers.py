@@ -204,7 +204,7 @@ def test_a_commit_that_slept_past_a_clean_up_is_decided_anew(tmp_path: Path, act
 
 @contextmanager
 def under_way(server: S3Server, root: str, act: Act | None, version: int) -> Iterator[Callable[[], str]]:
-    """As `asleep`: a process whose request for that version has not come to S3 yet."""
+    """Stands for a process, like `asleep`, whose request for that version has not come to S3 yet."""
     storm = Storm(server.endpoint)
     storm.kept_back = f"{version:020d}.json"
     words = SPAWN.Queue()

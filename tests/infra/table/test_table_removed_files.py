@@ -27,7 +27,7 @@ DAYS = 3
 
 
 class Days(SystemClock):
-    """As it is in the end, but moved by hand."""
+    """Gives the table as it is in the end, but moved by hand."""
 
     def __init__(self) -> None:
         self.behind_ms = DAYS * 24 * HOUR_MS

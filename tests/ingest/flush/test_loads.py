@@ -43,7 +43,7 @@ async def publish(log: Log, topic: TopicLog, value: str, partition: int = 0) -> 
 
 
 async def in_table(log: Log, topic: TopicLog, flusher: Flusher) -> None:
-    """As who publishes with `acks=table`."""
+    """Waits like who publishes with `acks=table`."""
     landed = topic.partitions[0].when_in_table(topic.partitions[0].offsets.synced)
     log.flush_due.set()
     if landed is not None:

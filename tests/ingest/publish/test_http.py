@@ -18,7 +18,7 @@ OCTETS = names.MEDIA_BYTES
 
 @pytest.fixture
 def topic(http: Http) -> str:
-    """Of two partitions."""
+    """A topic of two partitions."""
     name = f"publish-{uuid.uuid4()}"
     http.create(name, 2)
     return name

@@ -16,7 +16,7 @@ OCTETS = names.MEDIA_BYTES
 
 @pytest.fixture
 def topic(http: Http) -> str:
-    """Of three partitions."""
+    """A topic of three partitions."""
     name = f"producers-{uuid.uuid4()}"
     http.create(name, 3)
     return name

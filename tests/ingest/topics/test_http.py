@@ -16,7 +16,7 @@ from siltlog.infra.settings.topic_config import SETTINGS
 
 @pytest.fixture
 def name() -> str:
-    """Of no topic yet."""
+    """A name that no topic has yet."""
     return f"topics-{uuid.uuid4()}"
 
 

@@ -28,7 +28,7 @@ WAIT_S = 30.0
 
 @pytest.fixture
 def name() -> str:
-    """Of no topic yet."""
+    """A name that no topic has yet."""
     return f"changes-{uuid.uuid4()}"
 
 

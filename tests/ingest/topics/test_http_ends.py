@@ -26,7 +26,7 @@ def refused(reply: Reply, status: int, code: str) -> None:
 
 @pytest.fixture
 def name() -> str:
-    """Of no topic yet."""
+    """A name that no topic has yet."""
     return f"ends-{uuid.uuid4()}"
 
 

@@ -48,7 +48,7 @@ def direct_writes(monkeypatch: pytest.MonkeyPatch, disk: Disk, how: Callable[[Pw
 
 
 def write_at_random(disk: Disk, fd: int, path: Path, numbers: random.Random) -> bytes:
-    """As a log does: at its end, which the next write may begin in the middle of a block; what must be there."""
+    """Writes like a log, at its end; the next write may begin in the middle of a block. Gives what must be there."""
     wanted = bytearray(FILE_BYTES)
     position = BLOCK_BYTES
     while position < FILE_BYTES - LARGE_BYTES - 5 * max(SIZES):

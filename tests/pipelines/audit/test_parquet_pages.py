@@ -49,7 +49,7 @@ def found_in(file: DataFile, content: bytes) -> list[str]:
 
 
 def flushed(store: ObjectStore) -> Written:
-    """As a flush writes it, in two row groups."""
+    """Writes it like a flush, in two row groups."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data_file, "ROW_GROUP_ROWS_MAX", 20)
         file = write_data_file(store, "t", 0, records(0, ROWS, full=True), compression="zstd", now_ms=0)
@@ -57,7 +57,7 @@ def flushed(store: ObjectStore) -> Written:
 
 
 def compacted(store: ObjectStore, spark: Any) -> Written:
-    """As Spark writes it."""
+    """Writes it like Spark."""
     topic = TopicWriter(store, "t", partitions=1)
     for _ in range(3):
         topic.append(ROWS // 3)

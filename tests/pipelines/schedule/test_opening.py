@@ -78,7 +78,7 @@ def opened_for(pipe: Path) -> int | None:
 
 
 def stored_outcomes(store: ObjectStore) -> list[str]:
-    """Of the runs that the table of `_jobs` has."""
+    """Gives those of the runs that the table of `_jobs` has."""
     snapshot = TopicTable.open(store, names.JOBS_TOPIC, SystemClock()).snapshot
     parts = [read_data_file(store, names.JOBS_TOPIC, file, columns=["value"]) for file in snapshot.files_of(0)]
     values = [value for part in parts for value in part.column("value").to_pylist()]

@@ -132,7 +132,7 @@ class Model:
         return {}
 
     def _count(self, place: Place, document: dict[str, Any]) -> Any:
-        """As `attempts.lua`: an attempt that was not counted is, once its record has ended another consumer."""
+        """Follows `attempts.lua`: an attempt that was not counted is, once its record has ended another consumer."""
         counts, most = self.open[place[0]], document.get("attempts_max")
         if place[1] not in counts:
             self.suspects[place] = document["member_id"] if most is not None else None

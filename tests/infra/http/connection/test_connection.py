@@ -86,7 +86,7 @@ def test_who_resets_with_requests_under_way_leaves_no_error_behind(
 
 
 def test_what_a_small_arrow_body_becomes_may_be_large(http: Http, topic: str) -> None:
-    """As every other body may, up to the limit of the server."""
+    """It may be as large as any other body, up to the limit of the server."""
     repeated = pa.record_batch({"value": pa.array([b"x" * 30_000] * 20).dictionary_encode()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, repeated.schema) as writer:

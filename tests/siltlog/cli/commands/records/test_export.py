@@ -82,7 +82,7 @@ def http(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Http:
 
 @pytest.fixture
 def topic(http: Http) -> str:
-    """Of two partitions, with RECORDS in each."""
+    """A topic of two partitions, with RECORDS in each."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     http.create(name, 2)
     for partition in range(2):
@@ -220,7 +220,7 @@ def test_what_is_imported_and_what_is_not(http: Http, tmp_path: Path, capsys: Ca
 def test_what_vacuum_removed_meanwhile_is_told(
     server: ServerProcess, http: Http, topic: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Of an older version, by the export and by a replay: each says how to begin once more."""
+    """An older version's, of the export and of a replay: each says how to begin once more."""
     version = done(capsys, "export", "--topic", topic, "--to", str(tmp_path / "a"), "--dry-run")["version"]
     files = list((server.data_dir / "lake" / names.topic_path(topic)).glob("partition=0/*.parquet"))
     with Admin(server.url) as admin:
