@@ -6,7 +6,9 @@
     │   ├── UnknownTopic
     │   ├── TopicExists
     │   ├── RecordTooLarge
-    │   └── OffsetOutOfRange
+    │   ├── OffsetOutOfRange
+    │   ├── Unauthenticated      the server does not know who asks: no valid token or certificate
+    │   └── Forbidden            it knows, and who asks may not do this
     ├── Fenced                   another producer, member or owner has taken over
     ├── Unavailable              nothing happened; the same may succeed later (retry_after_ms), or once it is allowed
     ├── OutcomeUnknown           it may have happened
@@ -84,6 +86,14 @@ class OffsetOutOfRange(Refused):
     error_code = "offset_out_of_range"
 
 
+class Unauthenticated(Refused):
+    error_code = "unauthenticated"
+
+
+class Forbidden(Refused):
+    error_code = "forbidden"
+
+
 class Fenced(SiltlogError):
     error_code = "fenced_member"
 
@@ -138,8 +148,8 @@ class ErrorKind(NamedTuple):
 KINDS: dict[str, ErrorKind] = {
     "malformed_body": ErrorKind(400, "The body is malformed", "no", Refused),
     "invalid_parameter": ErrorKind(400, "A parameter is not valid", "no", Refused),
-    "unauthenticated": ErrorKind(401, "No valid credential", "no", Refused),
-    "forbidden": ErrorKind(403, "Not allowed", "no", Refused),
+    "unauthenticated": ErrorKind(401, "No valid credential", "no", Unauthenticated),
+    "forbidden": ErrorKind(403, "Not allowed", "no", Forbidden),
     "tls_required": ErrorKind(403, "Only over TLS", "no", Refused),
     "origin_not_allowed": ErrorKind(403, "This origin may not call this server", "no", Refused),
     "unknown_topic": ErrorKind(404, "No such topic", "no", UnknownTopic),

@@ -458,9 +458,24 @@ ENV_RUN_ID = "SILT_RUN_ID"
 """Set by a schedule: the run that a job is."""
 ENV_S3_ENDPOINT = "SILT_S3_ENDPOINT"
 ENV_S3_REGION = "SILT_S3_REGION"
-ENV_OF_CLIENTS = (ENV_URL, ENV_S3_ENDPOINT, ENV_S3_REGION, ENV_RUN_ID)
+ENV_TOKEN = "SILT_TOKEN"  # noqa: S105 (the name of a variable)
+ENV_TOKEN_FILE = "SILT_TOKEN_FILE"  # noqa: S105
+ENV_CA = "SILT_CA"
+ENV_CERT = "SILT_CERT"
+ENV_OF_CLIENTS = (
+    ENV_URL,
+    ENV_TOKEN,
+    ENV_TOKEN_FILE,
+    ENV_CA,
+    ENV_CERT,
+    ENV_S3_ENDPOINT,
+    ENV_S3_REGION,
+    ENV_RUN_ID,
+)
 """The variables that a client reads; a server has one for each setting, and ENV_CONFIG."""
 CONFIG_FILE = "siltlog.toml"
+CONTEXTS_FILE = "siltlog/contexts.toml"
+"""In the folder of a user's settings: servers that somebody logged in to, with tokens."""
 DEFAULT_URL = "http://127.0.0.1:7070"
 SERVER_LOG_FILE = "server.log"
 """The standard error of a server that was started as a child process, in its data directory."""

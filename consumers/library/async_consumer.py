@@ -21,9 +21,10 @@ from siltlog.consumers.library.positions import Chunk, PartitionState, Run, reco
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.asynchronous import AsyncSources
 from siltlog.consumers.library.tasks import AsyncTurn, ConsumerTasks
-from siltlog.infra.client.async_transport import AsyncCaller, AsyncHttpTransport, AsyncTransport
+from siltlog.infra.client.async_transport import AsyncCaller, AsyncTransport
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.keywords import spelled_out
+from siltlog.infra.client.credentials.async_authorized import async_open_transport
+from siltlog.infra.client.keywords import credentials_of, spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
@@ -65,7 +66,7 @@ class AsyncConsumer(AsyncIteration):
         self._options = chosen = ConsumerOptions.of("AsyncConsumer", options)
         endpoints = Endpoints(url)
         self._clock = clock or SystemClock()
-        self._transport = transport or AsyncHttpTransport()
+        self._transport = async_open_transport(endpoints, self._clock, credentials_of(options), transport)
         caller, background = (
             AsyncCaller(
                 endpoints, self._transport, self._clock, retry_timeout_ms=chosen.retry_timeout_ms, told=warn_of_retries

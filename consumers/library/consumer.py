@@ -23,9 +23,10 @@ from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.choice import Sources
 from siltlog.consumers.library.threads import ConsumerThreads, Turn
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.keywords import spelled_out
+from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.keywords import credentials_of, spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
-from siltlog.infra.client.transport import Caller, HttpTransport, Transport
+from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
@@ -66,7 +67,7 @@ class Consumer(Iteration):
         self._options = chosen = ConsumerOptions.of("Consumer", options)
         endpoints = Endpoints(url)
         self._clock = clock or SystemClock()
-        self._transport = transport or HttpTransport()
+        self._transport = open_transport(endpoints, self._clock, credentials_of(options), transport)
         caller, background = (
             Caller(
                 endpoints, self._transport, self._clock, retry_timeout_ms=chosen.retry_timeout_ms, told=warn_of_retries

@@ -3,13 +3,13 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Literal, Self
 
 from siltlog.consumers.library.sources.choice import READS, Read
 from siltlog.consumers.library.sources.server import Isolation
 from siltlog.infra import names
 from siltlog.infra.client.calls import topic_list
-from siltlog.infra.client.keywords import check_known
+from siltlog.infra.client.keywords import ConnectionKeywords, check_known, options_of
 from siltlog.infra.client.record import TopicPartition, checked_partition
 from siltlog.infra.errors import ConfigError
 
@@ -24,7 +24,7 @@ TIMEOUT_MS_MAX = 3_600_000
 BUFFER_BYTES_MIN = 64 * 1024
 
 
-class ConsumerKeywords(TypedDict, total=False):
+class ConsumerKeywords(ConnectionKeywords, total=False):
     """Both consumers take these options.
 
     group: the group to read in, with `topics` or `topic_pattern`.
@@ -101,7 +101,7 @@ class ConsumerOptions:
     def of(cls, constructor: str, given: ConsumerKeywords) -> Self:
         """Raises TypeError for what is no keyword, else as the class does."""
         check_known(constructor, given, ConsumerKeywords)
-        chosen: dict[str, Any] = {**given}
+        chosen = options_of(given)
         lists = {"topics": topic_list(given.get("topics")), "assign": list(given.get("assign") or ())}
         return cls(**chosen | lists)
 

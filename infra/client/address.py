@@ -1,6 +1,7 @@
 """Finds the server in the environment when no address is given. The only module of the client that reads it."""
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 from siltlog.infra import names
@@ -31,6 +32,21 @@ class S3Address(NamedTuple):
 def default_s3() -> S3Address:
     """`SILT_S3_ENDPOINT` and `SILT_S3_REGION`, as the server has them."""
     return S3Address(_variable(names.ENV_S3_ENDPOINT), _variable(names.ENV_S3_REGION))
+
+
+def config_folder() -> Path | None:
+    """The folder of this user's settings (XDG Base Directory Specification); None for a user who has no home."""
+    given = os.environ.get("XDG_CONFIG_HOME", "")  # noqa: TID251
+    try:
+        return Path(given) if given.startswith("/") else Path.home() / ".config"
+    except RuntimeError:
+        return None
+
+
+def variable(name: str) -> str:
+    """Its value, or nothing. A server's `SILT_TLS_CERT` is no misspelt `SILT_CERT`: what lacks is told when it is
+    needed."""
+    return os.environ.get(name, "")  # noqa: TID251
 
 
 def _variable(name: str) -> str:

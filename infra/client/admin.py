@@ -3,13 +3,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, Unpack
 
 from siltlog.infra.client import calls
 from siltlog.infra.client.calls import Call, Document
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.keywords import ConnectionKeywords, check_known, credentials_of, spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
-from siltlog.infra.client.transport import Caller, HttpTransport, Transport
+from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, SystemClock
 
 T = TypeVar("T")
@@ -21,6 +24,7 @@ class Admin:
     A call is tried again for `retry_timeout_ms` while the server cannot be reached or says that it will pass.
     """
 
+    @spelled_out(ConnectionKeywords, Credentials)
     def __init__(
         self,
         url: str | Sequence[str],
@@ -28,11 +32,14 @@ class Admin:
         retry_timeout_ms: int = 10_000,
         clock: Clock | None = None,
         transport: Transport | None = None,
+        **connection: Unpack[ConnectionKeywords],
     ) -> None:
-        self._transport = transport or HttpTransport()
-        self._caller = Caller(
-            Endpoints(url), self._transport, clock or SystemClock(), retry_timeout_ms=retry_timeout_ms
-        )
+        """Raises ConfigError when an argument is not valid. Connects at the first call."""
+        check_known("Admin", connection, ConnectionKeywords)
+        endpoints = Endpoints(url)
+        clock = clock or SystemClock()
+        self._transport = open_transport(endpoints, clock, credentials_of(connection), transport)
+        self._caller = Caller(endpoints, self._transport, clock, retry_timeout_ms=retry_timeout_ms)
 
     def create_topic(
         self,

@@ -6,7 +6,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,8 @@ import pyarrow as pa
 from siltlog.infra.arrow.arrays import fixed_array
 from siltlog.infra.arrow.partitioner import partitions_of
 from siltlog.infra.arrow.pieces import Pieces
-from siltlog.infra.client.core import Buffer, Endpoints
+from siltlog.infra.client.core import UNIX, Buffer, Endpoints
+from siltlog.infra.client.credentials.credentials import is_loopback
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.errors import problem
 
@@ -212,5 +212,5 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 def compression_for(endpoints: Endpoints, asked: CompressionOption) -> Compression:
     if asked != "auto":
         return asked
-    local = all(urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1") for url in endpoints.urls)
+    local = all(url.startswith(UNIX) or is_loopback(url) for url in endpoints.urls)
     return "none" if local else "lz4"

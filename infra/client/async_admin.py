@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, Unpack
 
 from siltlog.infra.client import calls
-from siltlog.infra.client.async_transport import AsyncCaller, AsyncHttpTransport, AsyncTransport
+from siltlog.infra.client.async_transport import AsyncCaller, AsyncTransport
 from siltlog.infra.client.calls import Call, Document
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.credentials.async_authorized import async_open_transport
+from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.keywords import ConnectionKeywords, check_known, credentials_of, spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.clock import Clock, SystemClock
 
@@ -20,6 +23,7 @@ class AsyncAdmin:
     A call is tried again for `retry_timeout_ms` while the server cannot be reached or says that it will pass.
     """
 
+    @spelled_out(ConnectionKeywords, Credentials)
     def __init__(
         self,
         url: str | Sequence[str],
@@ -27,11 +31,14 @@ class AsyncAdmin:
         retry_timeout_ms: int = 10_000,
         clock: Clock | None = None,
         transport: AsyncTransport | None = None,
+        **connection: Unpack[ConnectionKeywords],
     ) -> None:
-        self._transport = transport or AsyncHttpTransport()
-        self._caller = AsyncCaller(
-            Endpoints(url), self._transport, clock or SystemClock(), retry_timeout_ms=retry_timeout_ms
-        )
+        """Raises ConfigError when an argument is not valid. Connects at the first call."""
+        check_known("AsyncAdmin", connection, ConnectionKeywords)
+        endpoints = Endpoints(url)
+        clock = clock or SystemClock()
+        self._transport = async_open_transport(endpoints, clock, credentials_of(connection), transport)
+        self._caller = AsyncCaller(endpoints, self._transport, clock, retry_timeout_ms=retry_timeout_ms)
 
     async def create_topic(
         self,

@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from siltlog.infra.client.calls import Call
-from siltlog.infra.client.connection import USER_AGENT
+from siltlog.infra.client.connection import USER_AGENT, Address
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
+    TLS_FAILED,
+    UNIX,
     Buffer,
     ConnectionFailed,
     Endpoints,
@@ -18,9 +22,11 @@ from siltlog.infra.client.core import (
     Send,
     only,
 )
-from siltlog.infra.client.transport import Caller, Transport
+from siltlog.infra.client.credentials.tls import ALERT, TLS_SERVER, TlsFiles, tls_failure, why_silent
+from siltlog.infra.client.transport import Caller, HttpTransport, Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.socket_path import short_path
 
 if TYPE_CHECKING:
     import aiohttp
@@ -29,6 +35,8 @@ T = TypeVar("T")
 
 ONE_PIECE_BYTES_MAX = 1024 * 1024
 """Bodies up to this go to the socket as one; larger ones piece by piece, so that the event loop goes on between."""
+_ALERT_SHOWN = repr(ALERT)[2:-1]
+"""As aiohttp shows it in an error."""
 
 
 class AsyncTransport(Protocol):
@@ -41,14 +49,21 @@ class AsyncTransport(Protocol):
 class AsyncHttpTransport:
     """Belongs to the event loop it first sends in."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsFiles | None = None) -> None:
         """Raises ConfigError where aiohttp is not installed."""
         try:
             import aiohttp
         except ImportError:
             raise ConfigError("the asynchronous client needs aiohttp: pip install 'siltlog[async]'") from None
         self._aiohttp = aiohttp
+        self._tls = tls or TlsFiles()
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: dict[str, aiohttp.ClientSession] = {}
+        """By the URL of each socket."""
+        self._short_paths = ExitStack()
+        self._addresses: dict[str, Address] = {}
+        self._heard: set[str] = set()
+        """The servers that have said anything."""
 
     async def send(self, url: str, request: Request) -> Response:
         aiohttp = self._aiohttp
@@ -61,28 +76,75 @@ class AsyncHttpTransport:
             sock_read=seconds,
             sock_connect=CONNECT_TIMEOUT_MS / 1000,
         )
+        host = self._address(url)
         try:
-            async with self._opened().request(
-                request.method, url + request.path, data=data, headers=headers, allow_redirects=False, timeout=timeout
+            async with self._opened(url).request(
+                request.method,
+                ("http://localhost" if host.is_socket else url) + request.path,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+                timeout=timeout,
+                ssl=self._tls.context() if host.is_tls else True,
             ) as reply:
+                self._heard.add(url)
                 body = await reply.read()
                 return Response(reply.status, {name.lower(): value for name, value in reply.headers.items()}, body)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise ConnectionFailed(str(error), sent=False) from None
+            raise _failure(error, host.host, sent=False) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise ConnectionFailed(str(error) or type(error).__name__, sent=True) from None
+            closed = isinstance(error, aiohttp.ServerDisconnectedError)
+            silent = "" if url in self._heard else why_silent(ConnectionError() if closed else error, url)
+            raise _failure(error, host.host, sent=True, silent=silent) from None
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, *self._sockets.values()):
+            if session is not None:
+                await session.close()
+        self._short_paths.close()
 
-    def _opened(self) -> "aiohttp.ClientSession":
+    def on_threads(self) -> Transport:
+        """A transport to the same servers for threads."""
+        return HttpTransport(self._tls)
+
+    def _address(self, url: str) -> Address:
+        address = self._addresses.get(url)
+        if address is None:
+            address = self._addresses[url] = Address.of(url)
+        return address
+
+    def _opened(self, url: str) -> "aiohttp.ClientSession":
+        aiohttp = self._aiohttp
+        if url.startswith(UNIX):
+            session = self._sockets.get(url)
+            if session is None:
+                path = self._short_paths.enter_context(short_path(Path(url.removeprefix(UNIX))))
+                session = aiohttp.ClientSession(
+                    connector=aiohttp.UnixConnector(str(path), limit=0), cookie_jar=aiohttp.DummyCookieJar()
+                )
+                self._sockets[url] = session
+            return session
         if self._session is None:
-            aiohttp = self._aiohttp
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
             )
         return self._session
+
+
+def thread_transport(transport: AsyncTransport) -> Transport:
+    """A transport for threads beside that of an asynchronous client: by the same credentials, where it has any."""
+    on_threads: Callable[[], Transport] = getattr(transport, "on_threads", HttpTransport)
+    return on_threads()
+
+
+def _failure(error: Exception, host: str, *, sent: bool, silent: str = "") -> ConnectionFailed:
+    causes = (getattr(error, "certificate_error", None), getattr(error, "os_error", None), error.__cause__, error)
+    told = next((said for cause in causes if cause is not None and (said := tls_failure(cause, host))), None)
+    if told is not None:
+        return ConnectionFailed(told, sent=sent, error_code=TLS_FAILED)
+    if _ALERT_SHOWN in str(error):
+        return ConnectionFailed(TLS_SERVER, sent=sent)
+    return ConnectionFailed((str(error) or type(error).__name__) + silent, sent=sent)
 
 
 def _data(body: Sequence[Buffer], headers: dict[str, str]) -> Any:
@@ -142,6 +204,10 @@ class AsyncCaller(Retries):
     def on_threads(self, transport: Transport) -> Caller:
         """A caller of the same servers for what runs on threads."""
         return Caller(self._endpoints, transport, self._clock, retry_timeout_ms=self._retry_timeout_ms)
+
+    def thread_transport(self) -> Transport:
+        """What `on_threads` takes; who asks closes it."""
+        return thread_transport(self._transport)
 
     async def _attempt(self, step: Send) -> Reply:
         result: Response | ConnectionFailed

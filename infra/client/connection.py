@@ -8,12 +8,23 @@ import select
 import socket
 import ssl
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httptools
 
-from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, Buffer, ConnectionFailed, Request, Response
+from siltlog.infra.client.core import (
+    CONNECT_TIMEOUT_MS,
+    TLS_FAILED,
+    UNIX,
+    Buffer,
+    ConnectionFailed,
+    Request,
+    Response,
+)
+from siltlog.infra.client.credentials.tls import ALERT, TLS_SERVER, tls_failure, why_silent
+from siltlog.infra.socket_path import short_path
 
 USER_AGENT = "siltlog-python"
 JOINED_BYTES_MAX = 64 * 1024
@@ -26,7 +37,7 @@ HEAD_BYTES_MAX = 256 * 1024
 
 
 class Address(NamedTuple):
-    """A server's URL, taken apart. `prefix` stands before every path."""
+    """A server's URL, taken apart. `prefix` stands before every path; `host` is a path where it is a socket's."""
 
     host: str
     port: int
@@ -35,14 +46,22 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Address":
+        if url.startswith(UNIX):
+            return cls(url.removeprefix(UNIX), 0, False, "")
         parts = urlsplit(url)
         assert parts.hostname is not None
         is_tls = parts.scheme == "https"
         return cls(parts.hostname, parts.port or (443 if is_tls else 80), is_tls, parts.path)
 
     @property
+    def is_socket(self) -> bool:
+        return self.host.startswith("/")
+
+    @property
     def authority(self) -> str:
         """The value of `Host`."""
+        if self.is_socket:
+            return "localhost"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
@@ -108,17 +127,19 @@ class Connection:
     def __init__(self, address: Address, context: ssl.SSLContext | None) -> None:
         """Connects. Raises ConnectionFailed, of which nothing was sent."""
         self._head_end = f"HTTP/1.1\r\nHost: {address.authority}\r\nUser-Agent: {USER_AGENT}\r\n"
+        self._host = address.host
+        self._scheme = "unix" if address.is_socket else "https" if address.is_tls else "http"
+        self._has_heard = False
         try:
-            self._socket = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT_MS / 1000)
+            self._socket = _connected(address)
             try:
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if context is not None:
                     self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
             except BaseException:
                 self._socket.close()
                 raise
         except OSError as error:
-            raise ConnectionFailed(_reason(error), sent=False) from None
+            raise self._failure(error, sent=False) from None
         self._quiet = select.poll()
         self._quiet.register(self._socket, select.POLLIN)
         self.is_reusable = True
@@ -142,7 +163,14 @@ class Connection:
             reason = f"no answer within {request.read_timeout_ms} ms"
             raise ConnectionFailed(reason, sent=True) from None
         except (OSError, httptools.HttpParserError) as error:
-            raise ConnectionFailed(_reason(error), sent=True) from None
+            raise self._failure(error, sent=True) from None
+
+    def _failure(self, error: Exception, *, sent: bool) -> ConnectionFailed:
+        told = tls_failure(error, self._host)
+        if told is None:
+            silent = "" if self._has_heard or not sent else why_silent(error, self._scheme)
+            return ConnectionFailed(_reason(error) + silent, sent=sent)
+        return ConnectionFailed(told, sent=sent, error_code=TLS_FAILED)
 
     def _head(self, path: str, request: Request) -> bytes:
         if not path.isprintable() or " " in path:
@@ -189,6 +217,10 @@ class Connection:
                 if refused is None and reading.ends_with_connection:
                     return reading.response(b"".join(reading.pieces))
                 raise refused or ConnectionError("it was closed before the reply was whole")
+            if not self._has_heard:
+                self._has_heard = True
+                if data.startswith(ALERT):
+                    raise ConnectionError(TLS_SERVER)
             reading.parser.feed_data(data)
             if reading.is_whole:
                 self._keep(reading, refused)
@@ -221,6 +253,22 @@ class Connection:
                     raise ConnectionError("it was closed before the reply was whole")
                 left = left[count:]
         return body
+
+
+def _connected(address: Address) -> socket.socket:
+    if not address.is_socket:
+        made = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT_MS / 1000)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.settimeout(CONNECT_TIMEOUT_MS / 1000)
+        with short_path(Path(address.host)) as path:
+            made.connect(str(path))
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _reason(error: BaseException) -> str:

@@ -25,6 +25,11 @@ CONNECT_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 30_000
 FAILURES_TOLD = 2
 """In a row; one alone is a restart, or a connection that had grown old, and nobody needs to hear of it."""
+UNIX = "unix:"
+"""Begins the URL of a server that is reached by a socket in the file system: `unix:/path/to/silt.sock`."""
+UNAUTHENTICATED = 401
+NO_TOKEN = "no_token"  # noqa: S105 (an error's code)
+TLS_FAILED = "tls_failed"
 IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "PUT", "DELETE"))
 
 Buffer = Any
@@ -35,7 +40,8 @@ Buffer = Any
 class Request:
     method: str
     path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """One may be a token: no log has to see it."""
     body: Sequence[Buffer] = ()
     read_timeout_ms: int = READ_TIMEOUT_MS
     repeatable: bool = False
@@ -64,11 +70,15 @@ class Response:
 
 
 class ConnectionFailed(Exception):
-    """No reply. `sent` is False only when nothing of the request can have reached the server."""
+    """No reply. `sent` is False only when nothing of the request can have reached the server.
 
-    def __init__(self, reason: str, *, sent: bool) -> None:
+    `error_code` is of a reason that has nothing to do with whether the server runs.
+    """
+
+    def __init__(self, reason: str, *, sent: bool, error_code: str | None = None) -> None:
         super().__init__(reason)
         self.sent = sent
+        self.error_code = error_code
 
 
 def json_request(
@@ -123,6 +133,9 @@ def error_of(response: Response) -> SiltlogError | None:
 def _foreign_problem(response: Response) -> dict[str, Any]:
     """The error for a reply that no Siltlog server wrote, such as a proxy's page."""
     detail = f"the server answered {response.status} without saying why; is the URL that of a Siltlog server?"
+    if response.status in (401, 403):
+        code = "unauthenticated" if response.status == UNAUTHENTICATED else "forbidden"
+        return {"error_code": code, "detail": detail}
     if response.status in (429, 503):
         return {"error_code": "overloaded", "detail": detail}
     if response.status >= 500:
@@ -133,8 +146,11 @@ def _foreign_problem(response: Response) -> dict[str, Any]:
 def connection_error(failed: ConnectionFailed, url: str) -> SiltlogError:
     if failed.sent:
         return OutcomeUnknown(
-            f"the connection to {url} was lost before its reply came: {failed}", error_code="connection_lost"
+            f"the connection to {url} was lost before its reply came: {failed}",
+            error_code=failed.error_code or "connection_lost",
         )
+    if failed.error_code is not None:
+        return Unavailable(f"no connection to {url}: {failed}", error_code=failed.error_code)
     return Unavailable(f"no connection to {url}: {failed}; is the server running?", error_code="unreachable")
 
 
@@ -159,7 +175,7 @@ class Endpoints:
     """The addresses of the servers, one of which is in use; the next one is after it failed."""
 
     def __init__(self, url: str | Sequence[str]) -> None:
-        """Raises ConfigError for anything that is not an http or https URL."""
+        """Raises ConfigError for anything that is not an http or https URL, or `unix:` and the path of a socket."""
         given = url.split(",") if isinstance(url, str) else list(url)
         self.urls = tuple(_checked_url(one) for one in given if str(one).strip())
         if not self.urls:
@@ -177,15 +193,27 @@ class Endpoints:
 
 
 def _checked_url(url: Any) -> str:
+    text = str(url).strip()
+    if text.startswith(UNIX):
+        path = text.removeprefix(UNIX).removeprefix("//")
+        if not path.startswith("/") or path.endswith("/") or "\0" in path:
+            raise ConfigError(f"{text!r} is no path of a socket; write it like {UNIX}/var/lib/siltlog/silt.sock")
+        return UNIX + path
     try:
-        parts = urlsplit(str(url).strip())
+        parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         usable = usable and not (parts.query or parts.fragment)
+        if usable and "@" in parts.netloc:
+            raise ConfigError(
+                f"the URL of {parts.hostname} has a user name or password in it, which ends up in logs: leave it out, "
+                "and give a token"
+            )
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError(f"{url!r} is not a server's URL; write it like {names.DEFAULT_URL}")
-    return str(url).strip().rstrip("/")
+        shown = text.rpartition("@")[2]
+        raise ConfigError(f"{shown!r} is not a server's URL; write it like {names.DEFAULT_URL}")
+    return text.rstrip("/")
 
 
 class Send(NamedTuple):

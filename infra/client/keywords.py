@@ -1,12 +1,41 @@
 """Keywords that several constructors take: their names, types and meaning once, in a TypedDict."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
+
+from siltlog.infra.client.credentials.credentials import Credentials, Pair, PathLike, Token
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ConnectionKeywords(TypedDict, total=False):
+    """Every client takes these.
+
+    token: a key or another token that says who calls, or a function that gives one; "" for none. Without it that of
+        `SILT_TOKEN`, else in the file `SILT_TOKEN_FILE`, else of the context for this server that `silt login` made.
+    ca: a file with the certificates of the authorities that a server's may be of, instead of the system's.
+    cert: this client's certificate: a file that has its key too, or a pair of files, certificate and key.
+    """
+
+    token: Token | None
+    ca: PathLike | None
+    cert: PathLike | Pair | None
+
+
+_OF_CONNECTIONS = frozenset(ConnectionKeywords.__annotations__)
+
+
+def credentials_of(given: Mapping[str, Any]) -> Credentials:
+    """The credentials among the keywords of a client."""
+    return Credentials(**{name: value for name, value in given.items() if name in _OF_CONNECTIONS})
+
+
+def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a client that do not say how it is connected."""
+    return {name: value for name, value in given.items() if name not in _OF_CONNECTIONS}
 
 
 def spelled_out(keywords: type, options: type, **defaults: object) -> Callable[[F], F]:
@@ -14,11 +43,12 @@ def spelled_out(keywords: type, options: type, **defaults: object) -> Callable[[
 
     Defaults are those of the dataclass `options`, but for those that are given here.
     """
-    known = {field.name: field.default for field in fields(options)} | defaults
+    known = {field.name: field.default for field in (*fields(Credentials), *fields(options))} | defaults
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=known[name], annotation=kind)
-        for name, kind in inspect.get_annotations(keywords).items()
+        for name, kind in sorted(inspect.get_annotations(keywords).items(), key=lambda one: one[0] in _OF_CONNECTIONS)
     ]
+    docs = [keywords.__doc__] if keywords is ConnectionKeywords else [keywords.__doc__, ConnectionKeywords.__doc__]
 
     def show(init: F) -> F:
         signature = inspect.signature(init)
@@ -26,7 +56,7 @@ def spelled_out(keywords: type, options: type, **defaults: object) -> Callable[[
         last = [one for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY]
         parameters = [*own[: len(own) - len(last)], *shared, *last]
         init.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        init.__doc__ = "\n\n".join(inspect.cleandoc(each.__doc__ or "") for each in (init, keywords))
+        init.__doc__ = "\n\n".join(inspect.cleandoc(each or "") for each in (init.__doc__, *docs))
         return init
 
     return show

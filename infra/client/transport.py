@@ -1,6 +1,5 @@
 """The synchronous transport: connections under the client core; and calls made over it."""
 
-import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from siltlog.infra.client.core import (
     Send,
     only,
 )
+from siltlog.infra.client.credentials.tls import TlsFiles
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 
@@ -35,13 +35,14 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsFiles | None = None) -> None:
+        self._tls = tls or TlsFiles()
         self._servers: Mapping[str, _Server] = {}
 
     def send(self, url: str, request: Request) -> Response:
         server = self._servers.get(url)
         if server is None:
-            server = _Server(url)
+            server = _Server(url, self._tls)
             self._servers = {**self._servers, url: server}
         connection = server.take()
         try:
@@ -58,9 +59,9 @@ class HttpTransport:
 class _Server:
     """The connections to one server that nobody uses now, the last used first."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: TlsFiles) -> None:
         self.address = Address.of(url)
-        self._context = ssl.create_default_context() if self.address.is_tls else None
+        self._tls = tls
         self._idle: deque[Connection] = deque()
         self._closed = False
 
@@ -73,7 +74,7 @@ class _Server:
             if not connection.is_stale:
                 return connection
             connection.close()
-        return Connection(self.address, self._context)
+        return Connection(self.address, self._tls.context() if self.address.is_tls else None)
 
     def give_back(self, connection: Connection) -> None:
         if connection.is_reusable and not self._closed and len(self._idle) < IDLE_CONNECTIONS_MAX:

@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack
 
 from siltlog.infra.client.arrow_body import published_table
-from siltlog.infra.client.async_transport import AsyncHttpTransport, AsyncTransport
+from siltlog.infra.client.async_transport import AsyncTransport, thread_transport
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.keywords import spelled_out
+from siltlog.infra.client.credentials.async_authorized import async_open_transport
+from siltlog.infra.client.keywords import credentials_of, spelled_out
 from siltlog.infra.client.record import (
     HeadersLike,
     PartitionMetadata,
@@ -21,7 +22,6 @@ from siltlog.infra.client.record import (
     partition_number,
     time_us,
 )
-from siltlog.infra.client.transport import HttpTransport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.ingest.library.async_delivery import AsyncBatch, AsyncBatchDelivery, AsyncDelivery
@@ -54,7 +54,7 @@ class AsyncProducer:
         self._options = PublishOptions.of("AsyncProducer", endpoints, {"linger_ms": 0, **options})
         self._clock = clock or SystemClock()
         self._now_us = self._clock.now_us
-        self._transport = transport or AsyncHttpTransport()
+        self._transport = async_open_transport(endpoints, self._clock, credentials_of(options), transport)
         self._senders = AsyncSenders(endpoints, self._options, self._clock, self._transport)
         self._outbox = self._senders.outbox
         self._accumulator = self._outbox.accumulator
@@ -249,7 +249,7 @@ class AsyncProducer:
             ResourceWarning,
             stacklevel=2,
         )
-        transport = HttpTransport()
+        transport = thread_transport(self._transport)
         self._senders.finish_blocking(transport)
         transport.close()
         failed = unread(self._outbox.ledger.take())

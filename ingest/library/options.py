@@ -1,18 +1,18 @@
 """How a producer publishes: its keywords, checked once, the same for both producers."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypedDict
+from typing import Literal, Self
 
 from siltlog.infra.client.arrow_body import Compression, CompressionOption, compression_for
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.keywords import check_known
+from siltlog.infra.client.keywords import ConnectionKeywords, check_known, options_of
 from siltlog.infra.errors import ConfigError
 
 REQUEST_TIMEOUT_MS_MAX = 60_000
 Acks = Literal["wal", "table"]
 
 
-class ProducerKeywords(TypedDict, total=False):
+class ProducerKeywords(ConnectionKeywords, total=False):
     """Both producers take these options.
 
     acks: what an acknowledgement stands for, "wal" or "table"; None is the topic's own level.
@@ -50,7 +50,7 @@ class PublishOptions:
     def of(cls, constructor: str, endpoints: Endpoints, given: ProducerKeywords) -> Self:
         """Raises TypeError for what is no keyword, else as the class does."""
         check_known(constructor, given, ProducerKeywords)
-        chosen: dict[str, Any] = {**given}
+        chosen = options_of(given)
         return cls(**chosen | {"compression": compression_for(endpoints, given.get("compression", "auto"))})
 
     def __post_init__(self) -> None:

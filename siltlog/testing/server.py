@@ -18,6 +18,7 @@ from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.async_admin import AsyncAdmin
 from siltlog.infra.client.async_transport import AsyncTransport
 from siltlog.infra.client.core import ConnectionFailed, Request, Response
+from siltlog.infra.client.keywords import options_of
 from siltlog.infra.client.record import (
     HeadersLike,
     RecordMetadata,
@@ -82,24 +83,24 @@ class MemoryServer:
         self._failures: dict[str, deque[_Failure]] = {operation: deque() for operation in get_args(Operation)}
 
     def producer(self, url: str = URL, **options: Any) -> Producer:
-        """A `Producer` of this server, with its options. It takes, and passes over, the URL of another."""
-        return Producer(URL, transport=self.transport(), **options)
+        """A `Producer` of this server. It takes, and passes over, the URL and the credentials of another."""
+        return Producer(URL, transport=self.transport(), **options_of(options))
 
     def consumer(self, url: str = URL, **options: Any) -> Consumer:
         """A `Consumer` of this server, as `producer` is one."""
-        return Consumer(URL, transport=self.transport(), **({"read": "server"} | options))
+        return Consumer(URL, transport=self.transport(), **({"read": "server"} | options_of(options)))
 
     def admin(self, url: str = URL, **options: Any) -> Admin:
-        return Admin(URL, transport=self.transport(), **options)
+        return Admin(URL, transport=self.transport(), **options_of(options))
 
     def async_producer(self, url: str = URL, **options: Any) -> AsyncProducer:
-        return AsyncProducer(URL, transport=self.async_transport(), **options)
+        return AsyncProducer(URL, transport=self.async_transport(), **options_of(options))
 
     def async_consumer(self, url: str = URL, **options: Any) -> AsyncConsumer:
-        return AsyncConsumer(URL, transport=self.async_transport(), **({"read": "server"} | options))
+        return AsyncConsumer(URL, transport=self.async_transport(), **({"read": "server"} | options_of(options)))
 
     def async_admin(self, url: str = URL, **options: Any) -> AsyncAdmin:
-        return AsyncAdmin(URL, transport=self.async_transport(), **options)
+        return AsyncAdmin(URL, transport=self.async_transport(), **options_of(options))
 
     def transport(self) -> Transport:
         """The `transport=` of one client."""

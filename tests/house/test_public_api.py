@@ -20,6 +20,8 @@ ERRORS = {
     "TopicExists": "Refused",
     "RecordTooLarge": "Refused",
     "OffsetOutOfRange": "Refused",
+    "Unauthenticated": "Refused",
+    "Forbidden": "Refused",
     "Fenced": "SiltlogError",
     "Unavailable": "SiltlogError",
     "OutcomeUnknown": "SiltlogError",
@@ -34,9 +36,9 @@ METHODS = {
     "Producer.metrics": "",
     "Producer.close": "timeout_ms",
     "Producer.__init__": "url *acks *linger_ms *batch_bytes *buffer_bytes *max_block_ms *delivery_timeout_ms "
-    "*request_timeout_ms *compression *clock *transport",
+    "*request_timeout_ms *compression *token *ca *cert *clock *transport",
     "AsyncProducer.__init__": "url *acks *linger_ms *batch_bytes *buffer_bytes *max_block_ms *delivery_timeout_ms "
-    "*request_timeout_ms *compression *clock *transport",
+    "*request_timeout_ms *compression *token *ca *cert *clock *transport",
     "AsyncProducer.send": "topic value *key *headers *timestamp *partition",
     "AsyncProducer.send_nowait": "topic value *key *headers *timestamp *partition *on_delivery",
     "AsyncProducer.send_batch": "topic records",
@@ -47,7 +49,7 @@ METHODS = {
     "Consumer.__init__": "url *group *topics *topic_pattern *assign *auto_offset_reset *auto_commit "
     "*auto_commit_interval_ms *isolation *read *stop_at *idle_timeout_ms *buffer_bytes *session_timeout_ms "
     "*rebalance_timeout_ms *max_poll_interval_ms *retry_timeout_ms *client_id *instance_id *on_assigned *on_revoked "
-    "*on_lost *clock *transport",
+    "*on_lost *token *ca *cert *clock *transport",
     "Consumer.poll": "max_records timeout_ms",
     "Consumer.poll_arrow": "max_records timeout_ms",
     "Consumer.commit": "what",
@@ -64,7 +66,7 @@ METHODS = {
     "Consumer.run": "handle *max_attempts *backoff_ms *backoff_ms_max *workers",
     "Consumer.wakeup": "",
     "Consumer.close": "",
-    "Admin.__init__": "url *retry_timeout_ms *clock *transport",
+    "Admin.__init__": "url *token *ca *cert *retry_timeout_ms *clock *transport",
     "Admin.create_topic": "name partitions config exist_ok",
     "Admin.topics": "prefix",
     "Admin.topic": "name",
@@ -89,6 +91,7 @@ for _name, _parameters in list(METHODS.items()):
     # Both ask the same of a server.
     if _name.startswith(("Admin.", "Consumer.")):
         METHODS[f"Async{_name}"] = _parameters
+CONNECTION_DEFAULTS = {"token": None, "ca": None, "cert": None}
 CONSUMER_DEFAULTS = {
     "group": None,
     "topics": None,
@@ -111,6 +114,7 @@ CONSUMER_DEFAULTS = {
     "on_assigned": None,
     "on_revoked": None,
     "on_lost": None,
+    **CONNECTION_DEFAULTS,
 }
 PRODUCER_DEFAULTS = {
     name: {
@@ -122,6 +126,7 @@ PRODUCER_DEFAULTS = {
         "delivery_timeout_ms": 120_000,
         "request_timeout_ms": 15_000,
         "compression": "auto",
+        **CONNECTION_DEFAULTS,
     }
     for name, linger_ms in {"Producer": 5, "AsyncProducer": 0}.items()
 }

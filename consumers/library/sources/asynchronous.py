@@ -7,7 +7,6 @@ from typing import Protocol
 from siltlog.consumers.library.sources.choice import Read, TableReading
 from siltlog.consumers.library.sources.server import SERVER, Fetched, FetchPlan, Source, fetch_request, fetched_of
 from siltlog.infra.client.async_transport import AsyncCaller
-from siltlog.infra.client.transport import HttpTransport
 from siltlog.infra.clock import Clock
 
 
@@ -37,7 +36,7 @@ class AsyncSources:
     """All that a consumer reads from, by name, and the choice among them. Files are read on threads."""
 
     def __init__(self, read: Read, caller: AsyncCaller, clock: Clock) -> None:
-        self._transport = HttpTransport()
+        self._transport = caller.thread_transport()
         self._table = TableReading(read, lambda: caller.on_threads(self._transport), clock)
         self.choose = self._table.choose
         self.by_name: Mapping[str, AsyncSource] = {

@@ -1,3 +1,4 @@
+import asyncio
 import socket
 import ssl
 import threading
@@ -6,13 +7,16 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import credential_server
 import pytest
 import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.async_transport import AsyncHttpTransport
 from siltlog.infra.client.connection import HEAD_BYTES_MAX, Address, Connection
-from siltlog.infra.client.core import ConnectionFailed, Request, Response
+from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
 from siltlog.infra.client.transport import HttpTransport
 
 GET = Request("GET", "/x", read_timeout_ms=5_000)
@@ -258,6 +262,7 @@ def test_addresses() -> None:
     assert Address.of("http://[::1]:7070").authority == "[::1]:7070"
     assert Address.of("http://h:80").authority == "h"
     assert Address.of("https://h:80").authority == "h:80"
+    assert Address.of("unix:/run/silt.sock") == ("/run/silt.sock", 0, False, "")
 
 
 def test_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,3 +293,47 @@ def test_a_certificate_that_nobody_trusts() -> None:
             Connection(Address.of(f"https://localhost:{listener.getsockname()[1]}"), ssl.create_default_context())
         thread.join(10)
     assert not failed.value.sent
+
+
+@pytest.mark.parametrize("folder", ["s", "d" * 120], ids=["short", "long"])
+def test_over_a_socket_in_the_file_system(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir()
+    path = tmp_path / folder / "silt.sock"
+    with credential_server.serving(path=path) as server:
+        transport = HttpTransport()
+        for _ in range(2):
+            assert transport.send(f"unix://{path}" if folder == "s" else server.url, GET).status == 200
+        transport.close()
+
+        async def send() -> None:
+            transport = AsyncHttpTransport()
+            for _ in range(2):
+                assert (await transport.send(server.url, GET)).status == 200
+            await transport.close()
+
+        asyncio.run(send())
+        assert server.hosts == ["localhost"] * 4 and server.connections == 2
+    path.unlink()
+    transport = HttpTransport()
+    with pytest.raises(ConnectionFailed, match="No such file") as failed:
+        transport.send(server.url, GET)
+    assert not failed.value.sent
+
+
+def test_a_client_of_a_socket(tmp_path: Path) -> None:
+    with credential_server.serving(path=tmp_path / "silt.sock") as server:
+        with Admin(f"unix://{tmp_path}/silt.sock") as admin:
+            assert admin.topics() == []
+        assert Endpoints(f"unix://{tmp_path}/silt.sock").urls == (server.url,)
+
+
+def test_a_server_that_speaks_tls_is_told_by_its_alert() -> None:
+    with pytest.raises(ConnectionFailed, match="its URL begins with https://"):
+        answer(b"\x15\x03\x01\x00\x02\x02\x46")
+
+
+def test_only_a_first_word_that_does_not_come_is_explained() -> None:
+    with serving([[PLAIN], [b""]]) as (transport, server):
+        assert transport.send(server.url, GET).status == 200
+        with pytest.raises(ConnectionFailed, match=r"before the reply was whole$"):
+            transport.send(server.url, GET)

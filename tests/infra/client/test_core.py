@@ -10,7 +10,16 @@ from siltlog.infra.client import core
 from siltlog.infra.client.async_transport import AsyncCaller
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused, SiltlogError, Unavailable, UnknownTopic
+from siltlog.infra.errors import (
+    ConfigError,
+    Forbidden,
+    OutcomeUnknown,
+    Refused,
+    SiltlogError,
+    Unauthenticated,
+    Unavailable,
+    UnknownTopic,
+)
 
 
 def reply(status: int, document: object = None, **headers: str) -> core.Response:
@@ -70,6 +79,33 @@ def test_endpoints_move_on_once_for_each_failure() -> None:
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         core.Endpoints(url)
+
+
+@pytest.mark.parametrize("url", ["unix:", "unix:silt.sock", "unix:/run/", "unix://host", "unix:/a\0b"])
+def test_what_is_no_path_of_a_socket_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="path of a socket"):
+        core.Endpoints(url)
+
+
+@pytest.mark.parametrize("url", ["https://ops:canary@silt.example", "https://canary@h:x", "ftp://ops:canary@silt"])
+@pytest.mark.rule("X8")
+def test_a_url_carries_no_password(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        core.Endpoints(url)
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.rule("X8")
+def test_nothing_prints_the_fields_of_a_request() -> None:
+    assert "canary" not in repr(core.Request("GET", "/", {"Authorization": "Bearer canary"}))
+
+
+@pytest.mark.parametrize(("status", "kind"), [(401, Unauthenticated), (403, Forbidden)])
+def test_who_is_not_let_in_is_told_apart(status: int, kind: type[SiltlogError]) -> None:
+    code = "unauthenticated" if status == 401 else "forbidden"
+    for answer in (reply(status, {"error_code": code}), core.Response(status, {"content-type": "text/html"}, b"")):
+        error = core.error_of(answer)
+        assert type(error) is kind and not core.may_repeat(error, True)
 
 
 def run(request: core.Request, results: list[core.Response | core.ConnectionFailed]) -> tuple[object, list[float]]:

@@ -182,3 +182,13 @@ def test_many_clients_at_once_lose_nothing(server: MemoryServer) -> None:
         handed_out = [value for values in found for value in values]
     assert set(handed_out) == {b"%d/%d" % (who, number) for who in range(4) for number in range(200)}
     assert set(server.lag("g").values()) == {0}
+
+
+def test_credentials_of_another_server_are_passed_over() -> None:
+    server = MemoryServer()
+    server.create_topic("t")
+    with server.producer("https://silt.example", token="t", ca="no-such-file", cert="no-such-file") as producer:
+        producer.send("t", "v")
+    with server.admin("http://silt.example", token=lambda: "t") as admin:
+        assert [topic["name"] for topic in admin.topics()] == ["t"]
+    assert [record.value for record in server.records("t")] == [b"v"]

@@ -1,0 +1,31 @@
+"""Paths of sockets in the file system: a socket's own may be short only, a path may be long."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from siltlog.infra.errors import ConfigError
+
+SOCKET_PATH_BYTES_MAX = 103
+"""Of 104 on macOS and the BSDs, 108 on Linux, one ends the path."""
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[Path]:
+    """Yields a path to the socket that is short enough, if need be through a link that is this block's own.
+
+    Raises ConfigError where there is none, OSError where no link can be made.
+    """
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        yield path
+        return
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 (a fresh folder of mode 700 in it)
+        with tempfile.TemporaryDirectory(prefix="silt-", dir=parent) as folder:
+            link = Path(folder, "l")
+            if len(os.fsencode(link / path.name)) <= SOCKET_PATH_BYTES_MAX:
+                link.symlink_to(path.parent.absolute(), target_is_directory=True)
+                yield link / path.name
+                return
+    raise ConfigError(f"the path {path} is too long for a socket: use a shorter one")

@@ -1,0 +1,29 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from siltlog.infra.socket_path import SOCKET_PATH_BYTES_MAX, short_path
+
+
+def test_a_short_path_is_itself(tmp_path: Path) -> None:
+    with short_path(Path("/run/silt.sock")) as path:
+        assert path == Path("/run/silt.sock")
+
+
+def test_a_long_one_is_reached_all_the_same(tmp_path: Path, temporary: Path) -> None:
+    folder = tmp_path / ("d" * SOCKET_PATH_BYTES_MAX)
+    folder.mkdir()
+    before = set(Path("/tmp").glob("silt-*"))
+    listener, caller = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    with listener, caller:
+        with pytest.raises(OSError, match="too long"):
+            listener.bind(str(folder / "silt.sock"))
+        with short_path(folder / "silt.sock") as path:
+            listener.bind(str(path))
+            listener.listen()
+            assert len(str(path)) <= SOCKET_PATH_BYTES_MAX
+        assert (folder / "silt.sock").is_socket()
+        with short_path(folder / "silt.sock") as path:
+            caller.connect(str(path))
+    assert set(Path("/tmp").glob("silt-*")) == before and not list(temporary.iterdir())
