@@ -28,6 +28,7 @@ class Edge:
     part: Part
     door: Door
     connections: Connections
+    crowd: Crowd
     requests: Callable[[], int]
     """How many are under way."""
 
@@ -40,6 +41,7 @@ def assemble(
     origins: Iterable[str],
     peers: Peers,
     connections_max: int,
+    connections_per_ip_max: int,
     request_bytes: int,
     request_timeout_ms: int,
     in_flight: InFlight,
@@ -51,7 +53,7 @@ def assemble(
 ) -> Edge:
     """`fast_path(door)` makes what is offered each request before `app` is; without `identification` everybody may do
     everything."""
-    crowd = Crowd(connections_max, clock)
+    crowd = Crowd(connections_max, clock, per_address_max=connections_per_ip_max, stands_for_many=peers.proxies.trusts)
     door = Door(
         app,
         hosts=hosts,
@@ -98,5 +100,6 @@ def assemble(
         part=Part(gauges=show, start=start, drain=drain, close=close),
         door=door,
         connections=connections,
+        crowd=crowd,
         requests=lambda: door.requests + fast.requests,
     )

@@ -119,6 +119,8 @@ class ServerSettings(BaseSettings):
     """The largest record."""
     connections_max: int = Field(10_000, ge=1)
     """How many connections are served at once."""
+    connections_per_ip_max: int = Field(0, ge=0)
+    """How many connections of one address are served at once, but for trusted proxies; 0: any number."""
     request_timeout_ms: Millis = Field(30_000, ge=100)
     """How long the body of a request may take to arrive."""
     offsets_snapshot_ms: Millis = Field(5_000, ge=50)

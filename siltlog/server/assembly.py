@@ -1,6 +1,7 @@
 """Builds what answers about the node itself: health, metrics, its jobs, the document of the interface."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.infra.http.part import Part
@@ -14,7 +15,9 @@ from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 
 
-def assemble(node: Node, url: str, ingest: Ingest, consumers: Consumers) -> Part:
+def assemble(
+    node: Node, url: str, ingest: Ingest, consumers: Consumers, listener_warnings: Callable[[], Sequence[str]]
+) -> Part:
     """`url` is where the server is called, unless it is advertised by another."""
     store_watch = StoreWatch(node.store, node.clock)
     jobs = JobLog(ingest.log, consumers.fetcher, ingest.system, node.cluster_id, node.logger)
@@ -34,7 +37,7 @@ def assemble(node: Node, url: str, ingest: Ingest, consumers: Consumers) -> Part
     return Part(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
-            NodeHttp(node, url, ingest.log, consumers, store_watch),
+            NodeHttp(node, url, ingest.log, consumers, store_watch, listener_warnings),
             DocumentHttp(OPERATIONS),
         ),
         gauges=jobs.show,

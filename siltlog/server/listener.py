@@ -1,30 +1,46 @@
 """The socket that the server listens on, and the names by which it may be called there."""
 
+import asyncio
 import contextlib
+import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.http.connection.connection import Connection
 from siltlog.infra.http.connection.connections import Connections
+from siltlog.infra.http.connection.handshakes import Handshakes
+from siltlog.infra.http.part import Part
 from siltlog.infra.http.peer import Peers
 from siltlog.infra.locations import named_hosts, networks, page_origins
-from siltlog.infra.security.exposure import NO_TLS, insecure_words
+from siltlog.infra.security.exposure import NO_TLS, check_exposure, insecure_words, missing
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.settings.settings import ServerSettings
-from siltlog.infra.telemetry import Logger
+from siltlog.infra.socket_path import short_path
+from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.server.process import connections_within, raise_file_limit
+from siltlog.server.tls import Tls, Withdraw, tls_files
 
 BACKLOG = 2048
+_OWNER_ALONE = 0o600
 
 
 class Listening(uvicorn.Server):
-    """Answers on a socket until it is told to end; signals are not its business, as a drain comes before the end."""
+    """Answers on sockets until it is told to end; signals are not its business, as a drain comes before the end.
 
-    def __init__(self, app: ASGIApp, connections: Connections) -> None:
+    What comes by the network shakes hands first where there is TLS. Each connection gets the certificate that there is
+    when it begins, so that a new one needs no new socket.
+    """
+
+    def __init__(self, app: ASGIApp, connections: Connections, handshakes: Handshakes | None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -41,6 +57,26 @@ class Listening(uvicorn.Server):
                 timeout_graceful_shutdown=1,
             )
         )
+        self._connections = connections
+        self._handshakes = handshakes
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        assert sockets is not None
+        loop = asyncio.get_running_loop()
+        self.servers = []
+        for listener in sockets:
+            if listener.family == socket.AF_UNIX:
+                self.servers.append(await loop.create_unix_server(self._connection, sock=listener, backlog=BACKLOG))
+            elif self._handshakes is None:
+                self.servers.append(await loop.create_server(self._connection, sock=listener, backlog=BACKLOG))
+            else:
+                accepting = self._handshakes.accept(listener, self._connection)
+                self._accepting.append(loop.create_task(accepting))
+        self.started = True
+
+    def _connection(self) -> Connection:
+        return self._connections.protocol(config=self.config, server_state=self.server_state, app_state={})
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -49,6 +85,8 @@ class Listening(uvicorn.Server):
     def stop_listening(self) -> None:
         for listening in self.servers:
             listening.close()
+        for accepting in self._accepting:
+            accepting.cancel()
 
     def end(self) -> None:
         """Has `serve` return."""
@@ -74,9 +112,80 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+@contextlib.contextmanager
+def local_socket(data_dir: Path, logger: Logger) -> Iterator[socket.socket | None]:
+    """Yields the socket in the data directory, which its owner alone can use and whose lock this process has.
+
+    None where the file system has no sockets.
+    """
+    path = data_dir / names.SOCKET_FILE
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        try:
+            # That of a server that was killed.
+            path.unlink(missing_ok=True)
+            with short_path(path) as short:
+                listener.bind(os.fspath(short))
+            stack.callback(path.unlink, missing_ok=True)
+            # Nobody gets in before it listens.
+            path.chmod(_OWNER_ALONE)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+        except OSError as error:
+            logger.warning("there is no socket in the data directory", path=str(path), reason=error.strerror)
+            yield None
+        else:
+            yield listener
+
+
 def url_of(settings: ServerSettings, listener: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{listener.getsockname()[1]}"
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Where it listens, and what others should know of that."""
+
+    sockets: Sequence[socket.socket]
+    url: str
+    tls: Tls | None
+    insecure: Sequence[str]
+
+    def warnings(self) -> Sequence[str]:
+        return [*self.insecure, *(self.tls.warnings() if self.tls is not None else ())]
+
+    def part(self, withdraw: Withdraw) -> Part:
+        watching: list[asyncio.Task[None]] = []
+
+        def not_after() -> list[tuple[tuple[str, ...], float]]:
+            return [] if self.tls is None else [((), self.tls.not_after.timestamp())]
+
+        def show(metrics: Metrics) -> None:
+            metrics.gauges(names.METRIC_TLS_NOT_AFTER, "When the certificate in use ends", (), not_after)
+
+        def start() -> None:
+            if self.tls is not None:
+                watching.append(asyncio.create_task(self.tls.watch(withdraw)))
+
+        def drain() -> None:
+            for task in watching:
+                task.cancel()
+
+        return Part(gauges=show, start=start, drain=drain)
+
+
+@contextlib.contextmanager
+def listeners(settings: ServerSettings, clock: Clock, logger: Logger) -> Iterator[Listeners]:
+    """Takes the port. Raises ConfigError where it cannot, or may not with these settings."""
+    insecure = check_reach(settings)
+    for warning in insecure:
+        logger.warning(warning)
+    files = tls_files(settings)
+    tls = None if files is None else Tls(files, clock, logger)
+    with contextlib.closing(listen(settings.host, settings.port)) as listener:
+        yield Listeners(sockets=[listener], url=url_of(settings, listener), tls=tls, insecure=insecure)
 
 
 def hosts(settings: ServerSettings) -> list[str]:
@@ -89,6 +198,19 @@ def origins(settings: ServerSettings) -> list[str]:
     parts = urlsplit(settings.advertise_url)
     own = [f"{parts.scheme}://{parts.netloc}".lower()] if parts.netloc else []
     return [*own, *page_origins(settings.cors_origins)]
+
+
+def check_reach(settings: ServerSettings) -> list[str]:
+    """Tells what others should know of a server that they reach without TLS or authentication.
+
+    Raises ConfigError where its owner did not say that it does without them.
+    """
+    tls = bool(settings.tls_cert or settings.trusted_proxies)
+    lacking = missing(settings.host, tls=tls, auth=False)
+    check_exposure(settings.host, lacking, insecure_words(settings.insecure))
+    if not lacking:
+        return []
+    return [f"insecure: {settings.host} can be reached from other machines; SILT_INSECURE waives {','.join(lacking)}"]
 
 
 def peers(settings: ServerSettings) -> Peers:

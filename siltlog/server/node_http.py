@@ -1,5 +1,6 @@
 """Answers about a node itself: health, readiness, metrics, the cluster."""
 
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated, Literal
 
@@ -96,12 +97,21 @@ class Cluster(msgspec.Struct):
 
 
 class NodeHttp:
-    def __init__(self, node: ThisNode, url: str, log: Log, consumers: Consumers, store_watch: StoreWatch) -> None:
+    def __init__(
+        self,
+        node: ThisNode,
+        url: str,
+        log: Log,
+        consumers: Consumers,
+        store_watch: StoreWatch,
+        listener_warnings: Callable[[], Sequence[str]],
+    ) -> None:
         self._node = node
         self._url = node.settings.advertise_url or url
         self._log = log
         self._consumers = consumers
         self._store_watch = store_watch
+        self._listener_warnings = listener_warnings
 
     @operation(
         "GET",
@@ -148,7 +158,7 @@ class NodeHttp:
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
         reasons = self._log.admission.not_ready()
-        warnings = [*self._store_watch.warnings(), *self._log.admission.degraded()]
+        warnings = [*self._listener_warnings(), *self._store_watch.warnings(), *self._log.admission.degraded()]
         if not await self._consumers.groups_answer():
             warnings.append("groups: Redis does not answer")
         else:

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -95,6 +95,10 @@ class Signals:
         self._stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
+
+    def on_hangup(self, call: Callable[[], None]) -> None:
+        """SIGHUP calls it from now on, and no longer ends the process."""
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, call)
 
     async def stopped(self, serving: "asyncio.Task[None]") -> None:
         """Waits for the first signal, or for the end of what is served."""

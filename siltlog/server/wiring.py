@@ -1,10 +1,9 @@
 """The server: the one place where the rooms are wired together."""
 
 import asyncio
-import contextlib
 import os
-import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import uvloop
@@ -15,6 +14,7 @@ from siltlog.consumers.reading.http import ReadLimits
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.http import assembly as edge_assembly
 from siltlog.infra.http.assembly import Edge
+from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import routes_of
@@ -32,7 +32,16 @@ from siltlog.pipelines import assembly as pipelines_assembly
 from siltlog.server import assembly as server_assembly
 from siltlog.server.api import HANDLERS
 from siltlog.server.drain import Drain
-from siltlog.server.listener import Listening, connections_max, hosts, listen, origins, peers, url_of
+from siltlog.server.listener import (
+    Listeners,
+    Listening,
+    connections_max,
+    hosts,
+    listeners,
+    local_socket,
+    origins,
+    peers,
+)
 from siltlog.server.process import Signals, settle, switch_soon
 from siltlog.server.routing import routing
 
@@ -61,8 +70,13 @@ class _Server:
     async def run(self) -> None:
         """Runs until a signal has ended it; where a thread hangs then, this is the end of the process."""
         signals = Signals()
-        listener = listen(self._settings.host, self._settings.port)
-        with contextlib.closing(listener), DataDir(self._settings.data_dir, self._clock) as data_dir:
+        with (
+            listeners(self._settings, self._clock, self._logger) as listening,
+            DataDir(self._settings.data_dir, self._clock) as data_dir,
+            local_socket(data_dir.path, self._logger) as local,
+        ):
+            if local is not None:
+                listening = replace(listening, sockets=[*listening.sockets, local])
             node = await self._node()
             ingest = await ingest_assembly.assemble(
                 node,
@@ -76,7 +90,7 @@ class _Server:
             consumers = await consumers_assembly.assemble(node, ingest.log, ingest.system, limits)
             ended = True
             try:
-                ended = await self._serve(node, listener, data_dir, ingest, consumers, signals)
+                ended = await self._serve(node, listening, data_dir, ingest, consumers, signals)
             finally:
                 ended = await consumers.part.close(ended) and ended
         if not ended:
@@ -100,23 +114,27 @@ class _Server:
     async def _serve(
         self,
         node: Node,
-        listener: socket.socket,
+        listening: Listeners,
         data_dir: DataDir,
         ingest: Ingest,
         consumers: Consumers,
         signals: Signals,
     ) -> bool:
         """Serves until a signal, then drains; whether all threads have ended."""
-        url = url_of(self._settings, listener)
+        url = listening.url
         pipelines = pipelines_assembly.assemble(node, url, ingest.log.topic_logs.live_files)
-        about_node = server_assembly.assemble(node, url, ingest, consumers)
+        about_node = server_assembly.assemble(node, url, ingest, consumers, listening.warnings)
         rooms = (ingest.part, consumers.part, pipelines.part, about_node)
         edge = self._edge(node, ingest, [handler for part in rooms for handler in part.handlers])
-        parts = (*rooms, edge.part)
+        parts = (*rooms, edge.part, listening.part(edge.connections.withdraw))
+        handshakes = None
+        if (tls := listening.tls) is not None:
+            signals.on_hangup(tls.look_now)
+            handshakes = Handshakes(lambda: tls.context, edge.crowd, self._logger)
         for part in parts:
             part.gauges(node.metrics)
-        server = Listening(edge.door, edge.connections)
-        serving = asyncio.create_task(server.serve([listener]))
+        server = Listening(edge.door, edge.connections, handshakes)
+        serving = asyncio.create_task(server.serve([*listening.sockets]))
         announcing = asyncio.create_task(_announce(server, data_dir, url))
         for part in parts:
             part.start()
@@ -151,6 +169,7 @@ class _Server:
             origins=origins(settings),
             peers=peers(settings),
             connections_max=connections_max(settings, self._logger),
+            connections_per_ip_max=settings.connections_per_ip_max,
             request_bytes=settings.request_bytes,
             request_timeout_ms=settings.request_timeout_ms,
             in_flight=node.in_flight,

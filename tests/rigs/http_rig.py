@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,9 +36,10 @@ class Reply:
 class Http:
     """One server, called without retries; header names are written with underscores."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
         self.url = url
-        self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=16)
+        self._context = context
+        self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=16, ssl_context=context)
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -86,7 +88,10 @@ class Http:
         parts = urlsplit(self.url)
         assert parts.hostname
         assert parts.port
-        return socket.create_connection((parts.hostname, parts.port), timeout=20)
+        connection = socket.create_connection((parts.hostname, parts.port), timeout=20)
+        if self._context is None:
+            return connection
+        return self._context.wrap_socket(connection, server_hostname=parts.hostname)
 
 
 def exchange(connection: socket.socket, head: str, body: bytes = b"") -> bytes:

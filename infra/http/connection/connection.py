@@ -79,24 +79,25 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
         crowd, door, _, peers = self._served
-        self.excess = crowd.joined(self)
+        refusal: SiltlogError | None = None
         try:
             self.peer = peers.of(transport)
         except SiltlogError as error:
-            self.refuse(error)
-            return
+            refusal = error
         self.app_state = {PEER: self.peer}
-        if self.peer.in_clear:
-            # Whether it came by https says a field that only the long way reads.
-            self._fast_path = NoFastPath()
+        self.excess = crowd.joined(self, self.peer.address)
         if self.excess:
-            self._fast_path = NoFastPath()
             self.app = door.refuse
             if crowd.excess > EXCESS_MAX:
-                self.refuse(crowd.full())
+                refusal = refusal or crowd.full()
+        if self.excess or self.peer.in_clear:
+            # Whether the request came by https says a field that only the long way reads.
+            self._fast_path = NoFastPath()
+        if refusal is not None:
+            self.refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._served.crowd.left(self, excess=self.excess)
+        self._served.crowd.left(self, self.peer.address, excess=self.excess)
         super().connection_lost(exc)
         if self._upgrade is not None:
             self._upgrade.socket.lost()
@@ -300,7 +301,7 @@ class Connection(HttpToolsProtocol):
             return KEEP_ALIVE_SECONDS
         if self.flow.write_paused:
             if self._is_stuck(now, stall_seconds):
-                self._cut()
+                self.cut()
             return KEEP_ALIVE_SECONDS
         self._taken_at = 0.0
         cycle = self.cycle
@@ -333,7 +334,8 @@ class Connection(HttpToolsProtocol):
         stream: Stream | None = self.cycle.scope["state"].get(STREAM)
         return stream
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """Ends it at once, whatever is under way."""
         stream = self.stream
         if stream is not None:
             stream.cut()

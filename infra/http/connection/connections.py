@@ -1,6 +1,7 @@
 """The connections of the server together: made, looked after, ended."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from siltlog.infra.clock import Clock
@@ -10,6 +11,7 @@ from siltlog.infra.http.connection.fast_path import FastPath
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.memory import STALL_SECONDS, InFlight
 from siltlog.infra.http.peer import Peers
+from siltlog.infra.security.certificates import ClientCertificate
 from siltlog.infra.telemetry import Logger
 
 STREAM_END_SECONDS = 1.0
@@ -71,6 +73,13 @@ class Connections:
             await asyncio.sleep(END_LOOK_SECONDS)
         for connection in tuple(self._crowd.open):
             connection.transport.abort()
+
+    def withdraw(self, is_ended: Callable[[ClientCertificate], bool]) -> int:
+        """Cuts off the connections whose certificate has ended, whatever is under way on them; how many there were."""
+        ended = [one for one in self._crowd.open if one.peer.certificate and is_ended(one.peer.certificate)]
+        for connection in ended:
+            connection.cut()
+        return len(ended)
 
     def end_streams(self) -> None:
         """Cuts off, in a moment, the clients that do not take even the end of a stream."""

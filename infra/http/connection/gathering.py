@@ -61,7 +61,9 @@ class LingeringTransport(Gathering):
     def close(self) -> None:
         if self._connection.unread and not self.is_closing():
             self.flush()
-            self._transport.write_eof()
+            # TLS has no end of one direction alone: its client sees where the reply ends by its length.
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
             self._connection.linger()
         else:
             super().close()

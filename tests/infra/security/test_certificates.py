@@ -1,48 +1,14 @@
 import ssl
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import trustme
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives import serialization
+from tls_rig import Made, client_of, serial_of
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.security.certificates import Clients, Identity, TlsFiles, load_identity
-
-
-class Made:
-    """An authority, and a server's files of it in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.authority = trustme.CA()
-        self.files = TlsFiles(folder / "server.pem", folder / "server.key")
-        self.issue()
-
-    def issue(self, not_after: datetime | None = None) -> None:
-        issued = self.authority.issue_cert("localhost", "127.0.0.1", not_after=not_after)
-        issued.private_key_pem.write_to_path(str(self.files.key))
-        self.files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-
-    def with_clients(self, clients: Clients = "required") -> TlsFiles:
-        path = self.folder / "authority.pem"
-        self.authority.cert_pem.write_to_path(str(path))
-        return self.files._replace(clients=clients, client_ca=path)
-
-    def revoke(self, *serials: int) -> Path:
-        key = serialization.load_pem_private_key(self.authority.private_key_pem.bytes(), None)
-        issuer = x509.load_pem_x509_certificate(self.authority.cert_pem.bytes()).subject
-        now = datetime.now(UTC)
-        made = x509.CertificateRevocationListBuilder(issuer, now - timedelta(days=1), now + timedelta(days=1))
-        for serial in serials:
-            revoked = x509.RevokedCertificateBuilder(serial, now - timedelta(hours=1)).build()
-            made = made.add_revoked_certificate(revoked)
-        path = self.folder / "revoked.pem"
-        assert isinstance(key, EllipticCurvePrivateKey)
-        path.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-        return path
+from siltlog.infra.security.certificates import Identity, TlsFiles, load_identity
 
 
 @pytest.fixture
@@ -67,14 +33,6 @@ def shake(identity: Identity, client: ssl.SSLContext) -> str | None:
         if done:
             return sides[1].version()
     raise AssertionError("the handshake does not end")
-
-
-def client_of(made: Made, name: str | None = None) -> ssl.SSLContext:
-    client = ssl.create_default_context()
-    made.authority.configure_trust(client)
-    if name is not None:
-        made.authority.issue_cert(name).configure_cert(client)
-    return client
 
 
 def test_a_client_that_knows_the_authority_comes_in(made: Made) -> None:
@@ -117,7 +75,7 @@ def test_clients_certificates(made: Made) -> None:
 
 def test_a_revoked_certificate(made: Made) -> None:
     issued = made.authority.issue_cert("jobs")
-    serial = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).serial_number
+    serial = serial_of(issued)
     client = client_of(made)
     issued.configure_cert(client)
     assert shake(load_identity(made.with_clients()._replace(revoked=made.revoke(serial + 1))), client)

@@ -82,6 +82,7 @@ OTHER: dict[str, Any] = {
     "request_bytes_max": 2_048,
     "record_bytes_max": 7,
     "connections_max": 7,
+    "connections_per_ip_max": 7,
     "request_timeout_ms": 700,
     "offsets_snapshot_ms": 70,
     "offsets_retention_ms": -1,

@@ -1,0 +1,128 @@
+"""The certificate by which the server is known: looked at while it runs, and replaced without a connection lost."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.security.certificates import ClientCertificate, TlsFiles, load_identity
+from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.telemetry import Logger
+
+LOOK_SECONDS = 10.0
+Withdraw = Callable[[Callable[[ClientCertificate], bool]], int]
+"""Closes the connections of the certificates for which it is true; their number."""
+
+
+def tls_files(settings: ServerSettings) -> TlsFiles | None:
+    """None where the server speaks no TLS. Raises ConfigError for settings that do nothing together."""
+    given = {
+        "SILT_TLS_CERT": settings.tls_cert,
+        "SILT_TLS_KEY": settings.tls_key,
+        "SILT_TLS_CLIENT_CA": settings.tls_client_ca,
+        "SILT_TLS_CRL": settings.tls_crl,
+    }
+    if not settings.tls_cert or not settings.tls_key:
+        named = [name for name, value in given.items() if value]
+        if settings.tls_client != "off":
+            named.append(f"SILT_TLS_CLIENT={settings.tls_client}")
+        if not named:
+            return None
+        raise ConfigError(f"{named[0]} does nothing by itself: TLS needs SILT_TLS_CERT and SILT_TLS_KEY, both")
+    if settings.tls_client != "off" and not settings.tls_client_ca:
+        raise ConfigError(
+            f"SILT_TLS_CLIENT={settings.tls_client} needs SILT_TLS_CLIENT_CA, the authorities of those certificates"
+        )
+    if settings.tls_client == "off" and (settings.tls_client_ca or settings.tls_crl):
+        idle = "SILT_TLS_CLIENT_CA" if settings.tls_client_ca else "SILT_TLS_CRL"
+        raise ConfigError(f"{idle} does nothing while SILT_TLS_CLIENT is off: set it to optional or required")
+    return TlsFiles(
+        certificate=Path(settings.tls_cert),
+        key=Path(settings.tls_key),
+        minimum=settings.tls_min,
+        clients=settings.tls_client,
+        client_ca=Path(settings.tls_client_ca) if settings.tls_client_ca else None,
+        revoked=Path(settings.tls_crl) if settings.tls_crl else None,
+    )
+
+
+class Tls:
+    """Holds the identity that new connections get: the last one that could shake hands."""
+
+    def __init__(self, files: TlsFiles, clock: Clock, logger: Logger) -> None:
+        """Raises ConfigError that names the file and what is wrong with it."""
+        self._files = files
+        self._clock = clock
+        self._logger = logger
+        self._state = files.state()
+        self._identity = load_identity(files)
+        self._problem = ""
+        self._asked = asyncio.Event()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        return self._identity.context
+
+    @property
+    def not_after(self) -> datetime:
+        return self._identity.not_after
+
+    def look_now(self) -> None:
+        self._asked.set()
+
+    async def watch(self, withdraw: Withdraw) -> None:
+        """Takes what changed in the files; runs until cancelled."""
+        while True:
+            try:
+                await asyncio.wait_for(self._asked.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                asked = False
+            else:
+                asked = True
+                self._asked.clear()
+            try:
+                await self._look(asked)
+                self._end_certificates(withdraw)
+            except Exception:
+                # Whatever it was, the next look must come.
+                self._logger.exception("looking after the certificate failed")
+
+    async def _look(self, asked: bool) -> None:
+        # What failed is tried again: files change one by one, and rights without a trace in them.
+        state = self._files.state()
+        if state == self._state and not asked and not self._problem:
+            return
+        try:
+            identity = await asyncio.to_thread(load_identity, self._files)
+        except ConfigError as error:
+            if error.detail != self._problem or asked:
+                self._logger.error("the changed certificate is not used, the one before is", reason=error.detail)
+            self._problem = error.detail
+            return
+        self._state, self._identity, self._problem = state, identity, ""
+        self._logger.info("the files of TLS were read again", not_after=identity.not_after.isoformat())
+
+    def _end_certificates(self, withdraw: Withdraw) -> None:
+        now = self._now()
+        revoked = self._identity.revoked
+        ended = withdraw(lambda certificate: certificate.not_after <= now or revoked.has(certificate))
+        if ended:
+            self._logger.warning("connections of certificates that were revoked or have ended were closed", count=ended)
+
+    def warnings(self) -> list[str]:
+        now = self._now()
+        found = []
+        if self._problem:
+            found.append(f"tls: the changed certificate is not used, the one before is: {self._problem}")
+        if self._identity.not_after <= now:
+            found.append(f"tls: the certificate ended at {self._identity.not_after.isoformat()}")
+        due = self._identity.revoked.until
+        if due is not None and due <= now:
+            found.append(f"tls: no certificate of a client is taken: SILT_TLS_CRL was due anew at {due.isoformat()}")
+        return found
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now_us() / MICROS_PER_SECOND, UTC)

@@ -1,0 +1,58 @@
+"""An authority of certificates, the files of a server and of clients that it signed, and their contexts."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+from siltlog.infra.security.certificates import Clients, TlsFiles
+
+
+class Made:
+    """An authority, and a server's files of it in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = trustme.CA()
+        self.files = TlsFiles(folder / "server.pem", folder / "server.key")
+        self.issue()
+
+    def issue(self, not_after: datetime | None = None) -> None:
+        issued = self.authority.issue_cert("localhost", "127.0.0.1", not_after=not_after)
+        issued.private_key_pem.write_to_path(str(self.files.key))
+        self.files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+
+    def with_clients(self, clients: Clients = "required") -> TlsFiles:
+        path = self.folder / "authority.pem"
+        self.authority.cert_pem.write_to_path(str(path))
+        return self.files._replace(clients=clients, client_ca=path)
+
+    def revoke(self, *serials: int) -> Path:
+        key = serialization.load_pem_private_key(self.authority.private_key_pem.bytes(), None)
+        issuer = x509.load_pem_x509_certificate(self.authority.cert_pem.bytes()).subject
+        now = datetime.now(UTC)
+        made = x509.CertificateRevocationListBuilder(issuer, now - timedelta(days=1), now + timedelta(days=1))
+        for serial in serials:
+            revoked = x509.RevokedCertificateBuilder(serial, now - timedelta(hours=1)).build()
+            made = made.add_revoked_certificate(revoked)
+        path = self.folder / "revoked.pem"
+        assert isinstance(key, EllipticCurvePrivateKey)
+        path.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        return path
+
+
+def client_of(made: Made, name: str | None = None) -> ssl.SSLContext:
+    """A client that trusts the authority, with a certificate of that name where there is one."""
+    client = ssl.create_default_context()
+    made.authority.configure_trust(client)
+    if name is not None:
+        made.authority.issue_cert(name).configure_cert(client)
+    return client
+
+
+def serial_of(issued: trustme.LeafCert) -> int:
+    return x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).serial_number

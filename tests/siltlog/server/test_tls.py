@@ -1,0 +1,294 @@
+"""TLS of a real server: its certificates, and those of its clients, while they change."""
+
+import os
+import signal
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+import urllib3
+from http_rig import NO_REDIS, Http, exchange
+from tls_rig import Made, client_of, serial_of
+
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.http.connection.handshakes import HANDSHAKES_MAX
+from siltlog.infra.settings.settings import ServerSettings
+from siltlog.server.tls import LOOK_SECONDS, tls_files
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+
+def settings_of(made: Made, **others: object) -> dict[str, object]:
+    return {
+        "redis_url": NO_REDIS,
+        "flush_ms": 50,
+        "tls_cert": made.files.certificate,
+        "tls_key": made.files.key,
+    } | others
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+@pytest.fixture
+def server(made: Made) -> Iterator[ServerProcess]:
+    with running_server(**settings_of(made)) as server:
+        yield server
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def hang_up(server: ServerProcess) -> None:
+    os.kill(server.pid, signal.SIGHUP)
+
+
+def serial_served(http: Http) -> int:
+    with http.connect() as connection:
+        assert isinstance(connection, ssl.SSLSocket)
+        shown = connection.getpeercert()
+        assert shown
+        return int(str(shown["serialNumber"]), 16)
+
+
+# --- that it is spoken ------------------------------------------------------------------------------------
+def test_everything_is_answered_as_without(made: Made, server: ServerProcess) -> None:
+    assert server.url.startswith("https://127.0.0.1:")
+    http = Http(server.url, client_of(made))
+    http.create("t")
+    values = ["x" * size for size in (1, 100, 300_000)]
+    for value in values:
+        assert http.publish("t", {"value": value}).status == 200
+    assert [record["value"] for record in http.read("t", query="values=text")] == values
+    assert http.get("/v1/cluster").json["nodes"][0]["url"] == server.url
+    assert http.get("/readyz").json["warnings"] == ["groups: Redis does not answer"]
+    lines = http.get("/metrics").body.decode().splitlines()
+    [line] = [line for line in lines if line.startswith(names.METRIC_TLS_NOT_AFTER)]
+    assert float(line.split()[1]) > time.time()
+    with http.connect() as connection:
+        assert isinstance(connection, ssl.SSLSocket)
+        assert (connection.version(), connection.selected_alpn_protocol()) == ("TLSv1.3", "http/1.1")
+
+
+def test_a_reply_to_what_was_refused_half_way_is_read_whole(made: Made, server: ServerProcess) -> None:
+    """The server closes behind it, which TLS does otherwise than a plain connection."""
+    http = Http(server.url, client_of(made))
+    http.create("t")
+    for _ in range(20):
+        with http.connect() as connection:
+            head = "POST /v1/topics/t/records HTTP/1.1\nHost: localhost\nContent-Type: application/json"
+            got = exchange(connection, f"{head}\nContent-Length: 100000000\nConnection: close", b"x" * 100_000)
+            assert b"request_too_large" in got
+            connection.sendall(b"x" * 100_000)
+    with http.connect() as connection:
+        assert b" 400 " in exchange(connection, "what is this")
+        connection.sendall(b"more of it")
+    assert "Traceback" not in server.log_path.read_text()
+
+
+def test_clear_text_is_not_answered(server: ServerProcess) -> None:
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        Http(server.url.replace("https", "http")).get("/healthz")
+
+
+def test_a_page_of_its_own_is_https(made: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(made))
+    assert http.get("/v1/topics", Origin=server.url).status == 200
+    assert http.get("/v1/topics", Origin=server.url.replace("https", "http")).error_code == "origin_not_allowed"
+
+
+def test_it_stops_as_without(made: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(made))
+    with http.connect() as idle:
+        exchange(idle, "GET /healthz HTTP/1.1\nHost: localhost")
+        begun = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begun < 10
+        assert idle.recv(1) == b""
+
+
+# --- certificates that change -----------------------------------------------------------------------------
+@pytest.mark.timeout(120)
+def test_certificates_are_replaced_under_load_and_no_request_fails(made: Made, server: ServerProcess) -> None:
+    Http(server.url, client_of(made)).create("t")
+    stop = threading.Event()
+    failed: list[object] = []
+    done = [0, 0, 0]
+
+    def load(number: int) -> None:
+        http = Http(server.url, client_of(made))
+        while not stop.is_set():
+            try:
+                # One of them begins a connection for each request, and so with each certificate.
+                again = {"Connection": "close"} if number == 0 else {}
+                reply = http.publish("t", {"value": "x"}, **again)
+                if reply.status != 200:
+                    failed.append(reply)
+                done[number] += 1
+            except Exception as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=load, args=(number,)) for number in range(len(done))]
+    for thread in threads:
+        thread.start()
+    http = Http(server.url, client_of(made))
+    seen = {serial_served(http)}
+    for _ in range(5):
+        made.issue()
+        hang_up(server)
+        eventually(lambda: serial_served(http) not in seen)
+        seen.add(serial_served(http))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert (failed, len(seen)) == ([], 6)
+    assert min(done) > 10
+    assert http.end("t") == sum(done)
+
+
+@pytest.mark.timeout(60)
+def test_what_changed_is_seen_without_being_told(made: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(made))
+    first = serial_served(http)
+    made.issue()
+    eventually(lambda: serial_served(http) != first, LOOK_SECONDS + 5)
+
+
+def test_a_pair_that_does_not_fit_leaves_the_old_one(made: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(made))
+    first = serial_served(http)
+    fitting = made.files.certificate.read_bytes()
+    with http.connect() as kept:
+        made.issue()
+        made.files.certificate.write_bytes(fitting)
+        hang_up(server)
+        eventually(lambda: "tls:" in str(http.get("/readyz").json["warnings"]))
+        [warning] = [text for text in http.get("/readyz").json["warnings"] if text.startswith("tls:")]
+        assert "the one before is: the key in " in warning
+        assert http.get("/readyz").status == 200
+        assert serial_served(http) == first
+        assert b" 200 " in exchange(kept, "GET /healthz HTTP/1.1\nHost: localhost")
+    assert "is not that of the certificate" in server.log_path.read_text()
+    made.issue()
+    hang_up(server)
+    eventually(lambda: serial_served(http) != first)
+    assert "tls:" not in str(http.get("/readyz").json["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"tls_cert": "/c"}, "SILT_TLS_CERT does nothing by itself"),
+        ({"tls_key": "/k"}, "SILT_TLS_KEY does nothing by itself"),
+        ({"tls_client": "optional"}, "SILT_TLS_CLIENT=optional does nothing by itself"),
+        ({"tls_cert": "/c", "tls_key": "/k", "tls_client": "required"}, "needs SILT_TLS_CLIENT_CA"),
+        ({"tls_cert": "/c", "tls_key": "/k", "tls_client_ca": "/a"}, "SILT_TLS_CLIENT_CA does nothing while"),
+        ({"tls_cert": "/c", "tls_key": "/k", "tls_crl": "/l"}, "SILT_TLS_CRL does nothing while"),
+    ],
+)
+def test_settings_that_do_nothing_together(given: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        tls_files(ServerSettings(**given))  # type: ignore[arg-type]
+
+
+def test_it_does_not_start_with_files_that_cannot_be_served(made: Made) -> None:
+    made.files.key.write_text("no key")
+    with pytest.raises(ConfigError, match=r"exit status 1.*server\.key is not the key of a certificate"):
+        running_server(**settings_of(made)).__enter__()
+
+
+# --- certificates of clients ------------------------------------------------------------------------------
+def with_clients(made: Made, mode: str, **others: object) -> dict[str, object]:
+    files = made.with_clients()
+    return settings_of(made, tls_client_ca=files.client_ca, tls_client=mode, **others)
+
+
+def comes_in(http: Http) -> bool:
+    try:
+        return http.get("/healthz").status == 200
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+@pytest.mark.parametrize("mode", ["optional", "required"])
+def test_who_needs_a_certificate(made: Made, mode: str) -> None:
+    stranger = client_of(made)
+    trustme.CA().issue_cert("jobs").configure_cert(stranger)
+    with running_server(**with_clients(made, mode)) as server:
+        assert comes_in(Http(server.url, client_of(made, "jobs")))
+        assert comes_in(Http(server.url, client_of(made))) is (mode == "optional")
+        assert not comes_in(Http(server.url, stranger))
+
+
+def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> None:
+    issued, other = made.authority.issue_cert("jobs"), client_of(made, "other")
+    client = client_of(made)
+    issued.configure_cert(client)
+    with running_server(**with_clients(made, "required", tls_crl=made.revoke())) as server:
+        http, others = Http(server.url, client), Http(server.url, other)
+        with http.connect() as kept, others.connect() as stays:
+            for connection in (kept, stays):
+                assert b" 200 " in exchange(connection, "GET /healthz HTTP/1.1\nHost: localhost")
+            made.revoke(serial_of(issued))
+            hang_up(server)
+            assert not kept.recv(1)
+            assert b" 200 " in exchange(stays, "GET /healthz HTTP/1.1\nHost: localhost")
+        assert not comes_in(Http(server.url, client))
+        assert comes_in(others)
+
+
+# --- handshakes -------------------------------------------------------------------------------------------
+@pytest.mark.timeout(120)
+def test_two_thousand_half_made_handshakes_keep_nobody_out(made: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(made))
+    plain = Http(server.url)
+    half = []
+    try:
+        for number in range(2_000):
+            half.append(plain.connect())
+            half[-1].sendall(b"\x16\x03\x01\x02\x00\x01")
+            if number % 500 == 499:
+                assert http.get("/readyz", Connection="close").status == 200
+        eventually(lambda: descriptors(server) < HANDSHAKES_MAX + 200)
+        assert http.get("/readyz", Connection="close").status == 200
+    finally:
+        for connection in half:
+            connection.close()
+
+
+def descriptors(server: ServerProcess) -> int:
+    return sum(1 for _ in Path(f"/proc/{server.pid}/fd").iterdir())
+
+
+def test_a_handshake_that_stands_still_is_ended(made: Made, server: ServerProcess) -> None:
+    with Http(server.url).connect() as half:
+        half.sendall(b"\x16\x03\x01\x02\x00\x01")
+        begun = time.monotonic()
+        assert half.recv(1) == b""
+        assert 5 < time.monotonic() - begun < 15
+    eventually(lambda: "handshakes of TLS failed" in server.log_path.read_text())
+
+
+def test_connections_of_one_address_are_bounded(made: Made) -> None:
+    with running_server(**settings_of(made, connections_per_ip_max=3)) as server:
+        http = Http(server.url, client_of(made))
+        few = [http.connect() for _ in range(3)]
+        for connection in few:
+            assert b" 200 " in exchange(connection, "GET /v1/topics HTTP/1.1\nHost: localhost")
+        with pytest.raises(OSError):
+            http.connect()
+        few.pop().close()
+        eventually(lambda: comes_in(http))
+        for connection in few:
+            connection.close()
