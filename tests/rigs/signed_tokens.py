@@ -9,7 +9,7 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from siltlog.infra.security.tokens import Expected, SigningKeys, read_keys
+from siltlog.infra.security.callers.tokens import Expected, SigningKeys, read_keys
 
 ISSUER = "https://id.example/realms/data"
 NOW_S = 1_790_000_000

@@ -9,8 +9,8 @@ import pytest
 import trustme
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.security import https as module
-from siltlog.infra.security.https import DOCUMENT_BYTES_MAX, FetchFailed, Https, checked_url
+from siltlog.infra.security.callers import https as module
+from siltlog.infra.security.callers.https import DOCUMENT_BYTES_MAX, FetchFailed, Https, checked_url
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 CA = trustme.CA()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from siltlog.infra.security.grant import Identity
-from siltlog.infra.security.tokens import (
+from siltlog.infra.security.callers.tokens import (
     GROUPS_MAX,
     NAME_CHARS_MAX,
     SKEW_SECONDS,
@@ -26,6 +25,7 @@ from siltlog.infra.security.tokens import (
     read_keys,
     verify,
 )
+from siltlog.infra.security.grant import Identity
 from tests.rigs.signed_tokens import (
     CLAIMS,
     EC,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.security import provider as module
+from siltlog.infra.security.callers import provider as module
+from siltlog.infra.security.callers.https import FetchFailed, Https
+from siltlog.infra.security.callers.provider import AGAIN_SECONDS, KEYS_COUNT_SECONDS, KNOWN_MAX, LOOK_SECONDS, Provider
+from siltlog.infra.security.callers.tokens import SKEW_SECONDS, Expected
 from siltlog.infra.security.grant import Identity
-from siltlog.infra.security.https import FetchFailed, Https
-from siltlog.infra.security.provider import AGAIN_SECONDS, KEYS_COUNT_SECONDS, KNOWN_MAX, LOOK_SECONDS, Provider
-from siltlog.infra.security.tokens import SKEW_SECONDS, Expected
 from tests.rigs.identity_provider import AUDIENCE, IdentityProvider
 from tests.rigs.signed_tokens import CLAIMS, EXPECTED, ISSUER, NOW_US, RSA, STRANGE, public, signed, token
 

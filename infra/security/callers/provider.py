@@ -9,9 +9,8 @@ import msgspec
 
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import problem
-from siltlog.infra.security.grant import Identity, unauthenticated
-from siltlog.infra.security.https import FETCH_SECONDS, FetchFailed, checked_url
-from siltlog.infra.security.tokens import (
+from siltlog.infra.security.callers.https import FETCH_SECONDS, FetchFailed, checked_url
+from siltlog.infra.security.callers.tokens import (
     Expected,
     SigningKeys,
     TokenRefused,
@@ -20,6 +19,7 @@ from siltlog.infra.security.tokens import (
     read_keys,
     verify,
 )
+from siltlog.infra.security.grant import Identity, unauthenticated
 from siltlog.infra.telemetry import Logger
 
 DISCOVERY_PATH = "/.well-known/openid-configuration"
@@ -170,7 +170,7 @@ class Provider:
 
     async def _read_keys(self) -> None:
         try:
-            keys = await self._fetched()
+            keys = await fetch_keys(self._expected.issuer, self._fetch)
         except FetchFailed as error:
             self._failed(str(error))
             return
@@ -179,23 +179,6 @@ class Provider:
             self._failure = ""
         self._looked_s = self._clock.monotonic()
         self._take(keys)
-
-    async def _fetched(self) -> SigningKeys:
-        """Raises FetchFailed."""
-        url = self._expected.issuer.rstrip("/") + DISCOVERY_PATH
-        try:
-            discovered = msgspec.json.decode(await self._fetch(url), type=_Discovered)
-        except (msgspec.DecodeError, RecursionError):
-            raise FetchFailed(f"{url} gives no document of an OpenID provider") from None
-        if discovered.issuer != self._expected.issuer:
-            raise FetchFailed(f"{url} is of the issuer {discovered.issuer[:200]!r}; it must be the very same")
-        try:
-            # A provider that is asked by TLS does not send for its keys without.
-            if checked_url(discovered.jwks_uri).scheme != checked_url(url).scheme:
-                raise ValueError("they are somewhere else than at https://")
-            return await asyncio.to_thread(read_keys, await self._fetch(discovered.jwks_uri))
-        except ValueError as error:
-            raise FetchFailed(f"the keys of {self._expected.issuer} cannot be used: {error}") from None
 
     def _failed(self, reason: str) -> None:
         if not self._failure:
@@ -223,3 +206,24 @@ class Provider:
 
 def _digest(token: str) -> bytes:
     return hashlib.blake2b(token.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).digest()
+
+
+async def fetch_keys(issuer: str, fetch: Fetch) -> SigningKeys:
+    """Reads what an OpenID provider says of itself, and the keys it signs with (OpenID Connect Discovery 1.0).
+
+    Raises FetchFailed.
+    """
+    url = issuer.rstrip("/") + DISCOVERY_PATH
+    try:
+        discovered = msgspec.json.decode(await fetch(url), type=_Discovered)
+    except (msgspec.DecodeError, RecursionError):
+        raise FetchFailed(f"{url} gives no document of an OpenID provider") from None
+    if discovered.issuer != issuer:
+        raise FetchFailed(f"{url} is of the issuer {discovered.issuer[:200]!r}; it must be the very same")
+    try:
+        # A provider that is asked by TLS does not send for its keys without.
+        if checked_url(discovered.jwks_uri).scheme != checked_url(url).scheme:
+            raise ValueError("they are somewhere else than at https://")
+        return await asyncio.to_thread(read_keys, await fetch(discovered.jwks_uri))
+    except ValueError as error:
+        raise FetchFailed(f"the keys of {issuer} cannot be used: {error}") from None

@@ -7,7 +7,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from siltlog.infra.security.certificate_rules import CertificateRule, identity_of, read_rules
+from siltlog.infra.security.callers.certificate_rules import CertificateRule, identity_of, read_rules
 from siltlog.infra.security.certificates import ClientCertificate, client_certificate
 
 END = datetime(2027, 1, 1, tzinfo=UTC)

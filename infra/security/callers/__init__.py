@@ -1,0 +1,1 @@
+"""Who calls: what shows it, and who verifies that."""
