@@ -32,6 +32,7 @@ from siltlog.infra.node import Node
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.security.grant import Access
 from siltlog.infra.telemetry import Gauges, Metrics
 
 STOP_SECONDS_MAX = 2.0
@@ -48,14 +49,26 @@ class Consumers:
     """Whether groups are available right now."""
 
 
-async def assemble(node: Node, log: LogView, system: SystemLog, limits: ReadLimits) -> Consumers:
+async def assemble(
+    node: Node, log: LogView, system: SystemLog, limits: ReadLimits, access: Access | None = None
+) -> Consumers:
     """Raises ConfigError when the embedded Valkey cannot start. A Redis of the settings may come later."""
     settings, clock, logger = node.settings, node.clock, node.logger
     row_groups = RowGroups(node.store)
     fetcher = Fetcher(log, row_groups)
     offsets = OffsetLog(log, system, row_groups, cluster_id=node.cluster_id, interval_ms=settings.offsets_snapshot_ms)
     redis = await _Redis.opened(node)
-    groups = Groups(redis.connection, log, clock, logger, offsets, offsets_retention_ms=settings.offsets_retention_ms)
+    groups = Groups(
+        redis.connection,
+        log,
+        clock,
+        logger,
+        offsets,
+        offsets_retention_ms=settings.offsets_retention_ms,
+        access=access,
+    )
+    if access is not None:
+        access.when_changed(groups.look)
     dead_letters = DeadLetters(groups, fetcher, system, clock)
     streams = Streams(node.draining)
     groups.start()

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from siltlog.consumers.dead_letters.letters import DeadLetters
 from siltlog.consumers.dead_letters.replay import Replay, ReplayRequest
 from siltlog.consumers.groups.http import OTHERS_MEMBER
-from siltlog.consumers.groups.messages import CountRequest, DeadLetterRequest
+from siltlog.consumers.groups.messages import Actor, AttemptRequest, CountRequest, DeadLetterRequest
+from siltlog.consumers.reading.fetch import require_read
 from siltlog.infra import names
 from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Whole
@@ -18,6 +19,7 @@ from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import GROUP, IN_BODY, TOPIC, json_answer, json_body, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
+from siltlog.infra.security.grant import grant_of
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 
@@ -88,7 +90,7 @@ class DeadLettersHttp:
     async def attempt(self, request: Request) -> Response:
         group = _asked(request, "group")
         body = decode(await body_of(request, BODY_BYTES_MAX), _attempt_decoder)
-        found = await self._dead_letters.attempt(group, body, body.attempts_max)
+        found = await self._dead_letters.attempt(group, body, body.attempts_max, _actor(request, group, body))
         return json_reply(Attempts(found.attempts, None if body.attempts_max is None else found.spent))
 
     @operation(
@@ -110,7 +112,7 @@ class DeadLettersHttp:
     async def bury(self, request: Request) -> Response:
         group = _asked(request, "group")
         body = decode(await body_of(request, BODY_BYTES_MAX), _dead_letter_decoder)
-        buried = await self._dead_letters.bury(group, body)
+        buried = await self._dead_letters.bury(group, body, _actor(request, group, body))
         return json_reply(DeadLetter(buried.topic, buried.partition, buried.offset, buried.attempts, buried.duplicate))
 
     @operation(
@@ -136,9 +138,20 @@ class DeadLettersHttp:
     )
     async def replay(self, request: Request) -> Response:
         topic = _asked(request, "topic")
+        grant = grant_of(request)
+        grant.require("read", "topic", names.dead_letter_topic(topic))
+        grant.require("write", "topic", topic)
         body = decode(await body_of(request, BODY_BYTES_MAX), _replay_decoder)
         done = await self._replay.replay(topic, body)
         return json_reply(Replayed(topic, body.replay_id, done.replayed, done.duplicates))
+
+
+def _actor(request: Request, group: str, at: AttemptRequest) -> Actor | None:
+    """Raises Refused `forbidden` to who may not be a member, or not read the topic."""
+    grant = grant_of(request)
+    grant.require("read", "group", group)
+    require_read(grant, at.topic)
+    return Actor.of(grant, group)
 
 
 def _asked(request: Request, parameter: str) -> str:

@@ -4,7 +4,7 @@ Every transition of a group is one script in Redis; this module gives them their
 into results and errors.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -27,19 +27,22 @@ from siltlog.consumers.groups.messages import (
 from siltlog.consumers.groups.runner import GroupCounts, GroupRunner
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.groups.scripts import Key, Reply
-from siltlog.consumers.groups.topics import GroupTopics, Readable, pattern_problem
+from siltlog.consumers.groups.topics import GroupTopics, pattern_problem
 from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.security.grant import Access
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
     from siltlog.infra.telemetry import Logger
 
 LISTED_IN_PROBLEM_MAX = 10
+LISTED_AT_ONCE = 1_000
+"""So many names are looked through at once where some are not shown."""
 
 
 class Groups:
@@ -54,15 +57,15 @@ class Groups:
         offsets: OffsetLog | None = None,
         *,
         offsets_retention_ms: int = FOR_EVER,
-        readable: Readable | None = None,
+        access: Access | None = None,
     ) -> None:
         """Keeps nothing beside Redis without `offsets`; forgets a group that nobody used for `offsets_retention_ms`.
 
-        Without `readable` everybody may read every topic.
+        Without `access` everybody may read every topic.
         """
         self._redis = redis
         self._clock = clock
-        self._topics = GroupTopics(log, readable)
+        self._topics = GroupTopics(log, access)
         self._runner = GroupRunner(redis, self._topics, clock, logger, offsets)
         self._upkeep: OffsetUpkeep | None = None
         if offsets is not None and self._runner.snapshots is not None:
@@ -118,6 +121,10 @@ class Groups:
     def wake(self) -> None:
         """Every waiting call returns with what it has; for a server that drains."""
         self._runner.waiters.wake_all()
+
+    def look(self) -> None:
+        """Every waiting call returns, or asks again; for a server where access has changed."""
+        self._runner.waiters.look()
 
     def waiting(self, group: str, member: str) -> AbstractContextManager[Waiter]:
         """A waiter that sees every change of what `member` may read from here on."""
@@ -282,17 +289,17 @@ class Groups:
             )
 
     async def list_groups(
-        self, prefix: str, after: str, limit: int
+        self, prefix: str, after: str, limit: int, sees: Callable[[list[str]], list[str]] | None = None
     ) -> tuple[list[tuple[str, Stability, int]], str | None]:
-        """Up to `limit` groups by name after `after`: (group, state, members); and where to go on, None at the end."""
+        """Up to `limit` groups by name after `after`: (group, state, members); and where to go on, None at the end.
+
+        `sees` keeps of some names those that are shown.
+        """
         if self._runner.snapshots is not None:
             await self._runner.snapshots.restore_emptied()
         low = f"({after}" if after >= prefix and after else f"[{prefix}" if prefix else "-"
         high = f"({prefix}\x7f" if prefix else "+"
-        found: list[bytes] = await self._redis.command(
-            "ZRANGEBYLEX", names.GROUPS_KEY, low, high, "LIMIT", 0, limit + 1
-        )
-        groups = [name.decode() for name in found]
+        groups = await self._named(low, high, limit + 1, sees)
         commands = [
             command
             for group in groups[:limit]
@@ -310,6 +317,19 @@ class Groups:
                 state: Stability = "empty" if not members else "rebalancing" if moves or stale == b"1" else "stable"
                 rows.append((group, state, members))
         return rows, groups[limit - 1] if len(groups) > limit else None
+
+    async def _named(self, low: str, high: str, count: int, sees: Callable[[list[str]], list[str]] | None) -> list[str]:
+        """The first `count` groups of a range of names that are seen."""
+        page = count if sees is None else max(count, LISTED_AT_ONCE)
+        groups: list[str] = []
+        while len(groups) < count:
+            found = await self._redis.command("ZRANGEBYLEX", names.GROUPS_KEY, low, high, "LIMIT", 0, page)
+            found = [name.decode() for name in found]
+            groups += found if sees is None else sees(found)
+            if len(found) < page:
+                break
+            low = f"({found[-1]}"
+        return groups[:count]
 
     def _check(self, request: MemberRequest) -> None:
         if request.topic_pattern:

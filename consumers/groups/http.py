@@ -1,6 +1,7 @@
 """Groups over HTTP."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -23,11 +24,18 @@ from siltlog.consumers.groups.answers import (
     Polled,
 )
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.messages import CommitRequest, CommittedState, GroupState, MemberRequest, PollRequest
+from siltlog.consumers.groups.messages import (
+    Actor,
+    CommitRequest,
+    CommittedState,
+    GroupState,
+    MemberRequest,
+    PollRequest,
+)
 from siltlog.consumers.groups.poll import GroupPoll
 from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
 from siltlog.consumers.groups.upkeep import lag_of
-from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import INLINE_RECORDS_MAX, ReadLimits
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
@@ -51,6 +59,7 @@ from siltlog.infra.http.operations import (
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode
+from siltlog.infra.security.grant import EVERYTHING, Grant, grant_of
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 LIST_LIMIT = 100
@@ -104,7 +113,13 @@ class GroupsHttp:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _member_decoder)
         body.wait_ms = min(body.wait_ms, self._limits.wait_ms)
-        told = await self._groups.heartbeat(_name(request, "group"), _name(request, "member"), body)
+        group, member = _name(request, "group"), _name(request, "member")
+        grant = grant_of(request)
+        _require_membership(grant, group, body)
+        told = await self._groups.heartbeat(group, member, body, Actor.of(grant, group))
+        if body.wait_ms:
+            # It may have been taken away meanwhile.
+            grant.require("read", "group", group)
         assignment = None
         if told.assignment is not None:
             assignment = [
@@ -128,7 +143,8 @@ class GroupsHttp:
     )
     async def leave(self, request: Request) -> Response:
         Query(request, ())
-        await self._groups.leave(_name(request, "group"), _name(request, "member"))
+        group, member = _name(request, "group"), _name(request, "member")
+        await self._groups.leave(group, member, Actor.of(grant_of(request), group))
         return Response(status_code=204)
 
     @operation(
@@ -162,7 +178,11 @@ class GroupsHttp:
         body.max_records = min(body.max_records, self._limits.records)
         body.max_bytes = min(body.max_bytes, self._limits.bytes)
         group, member = _name(request, "group"), _name(request, "member")
-        generation, result = await self._polls.poll(group, member, body, held_of(request.scope))
+        grant = grant_of(request)
+        _require_membership(grant, group, body)
+        actor = Actor.of(grant, group)
+        generation, result = await self._polls.poll(group, member, body, held_of(request.scope), actor, grant)
+        grant.require("read", "group", group)
 
         def rendered() -> bytes:
             return _JSON.encode({"generation": generation, **result.document()})
@@ -188,7 +208,11 @@ class GroupsHttp:
     async def commit(self, request: Request) -> Response:
         query = Query(request, ("topic_id",))
         body = decode(await body_of(request, BODY_BYTES_MAX), _commit_decoder)
-        await self._groups.commit(_name(request, "group"), body, query.text("topic_id") or None)
+        group, grant = _name(request, "group"), grant_of(request)
+        grant.require("read", "group", group)
+        for topic in sorted({at.topic for at in body.offsets}):
+            require_read(grant, topic)
+        await self._groups.commit(group, body, query.text("topic_id") or None, Actor.of(grant, group))
         return Response(status_code=204)
 
     @operation(
@@ -220,6 +244,9 @@ class GroupsHttp:
     async def reset(self, request: Request) -> Response:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _reset_decoder)
+        grant = grant_of(request)
+        for topic in sorted({*(body.topics or ()), *(at.topic for at in body.partitions or ())}):
+            grant.require("describe", "topic", topic)
         moved = await self._reset.reset(_name(request, "group"), body)
         return await _reply(request, OffsetsMoved([OffsetMoved(*move) for move in moved]))
 
@@ -239,7 +266,9 @@ class GroupsHttp:
     async def list_groups(self, request: Request) -> Response:
         query = Query(request, ("prefix", "after", "limit"))
         limit = query.integer("limit", LIST_LIMIT, minimum=1, maximum=LIST_LIMIT_MAX, cut=True)
-        rows, after = await self._groups.list_groups(query.text("prefix"), query.text("after"), limit)
+        grant = grant_of(request)
+        sees = None if grant is EVERYTHING else partial(grant.sees, "group")
+        rows, after = await self._groups.list_groups(query.text("prefix"), query.text("after"), limit, sees)
         return await _reply(request, GroupList([GroupEntry(*row) for row in rows], after))
 
     @operation(
@@ -258,7 +287,7 @@ class GroupsHttp:
     async def describe(self, request: Request) -> Response:
         Query(request, ())
         group = _name(request, "group")
-        state = await self._groups.describe(group)
+        state = _seen(await self._groups.describe(group), grant_of(request))
         members = [
             GroupMember(
                 member_id=member.member,
@@ -291,7 +320,7 @@ class GroupsHttp:
     async def offsets(self, request: Request) -> Response:
         Query(request, ())
         group = _name(request, "group")
-        state = await self._groups.describe(group)
+        state = _seen(await self._groups.describe(group), grant_of(request))
         return await _reply(request, GroupOffsets(group, [_committed(entry) for entry in state.offsets]))
 
     @operation(
@@ -339,6 +368,34 @@ class GroupsHttp:
 async def _reply(request: Request, document: msgspec.Struct) -> Response:
     chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
     return await read_reply(request, [_JSON.encode(document)], names.MEDIA_JSON, {})
+
+
+def _require_membership(grant: Grant, group: str, asked: MemberRequest) -> None:
+    """Raises Refused `forbidden` to who may not be a member, or not read a topic that he names."""
+    grant.require("read", "group", group)
+    for topic in asked.topics or ():
+        require_read(grant, topic)
+
+
+def _seen(state: GroupState, grant: Grant) -> GroupState:
+    """Leaves out what is of topics that may not be described."""
+    if grant is EVERYTHING:
+        return state
+    named = {entry.key.topic for entry in state.offsets} | {key.topic for key in state.moving}
+    for member in state.members:
+        named |= {*member.topics, *(key.topic for key in member.partitions)}
+    seen = set(grant.sees("topic", named))
+    return state._replace(
+        members=[
+            member._replace(
+                topics=[topic for topic in member.topics if topic in seen],
+                partitions=[key for key in member.partitions if key.topic in seen],
+            )
+            for member in state.members
+        ],
+        moving={key: to for key, to in state.moving.items() if key.topic in seen},
+        offsets=[entry for entry in state.offsets if entry.key.topic in seen],
+    )
 
 
 def _name(request: Request, parameter: str) -> str:

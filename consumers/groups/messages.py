@@ -9,6 +9,7 @@ import msgspec
 from siltlog.consumers.groups.scripts import Key
 from siltlog.infra import names
 from siltlog.infra.security.access import Subject
+from siltlog.infra.security.grant import Grant
 
 SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 60_000
@@ -42,6 +43,13 @@ class Actor(NamedTuple):
     subject: Subject
     for_others: bool
     """He may speak for members of others too."""
+
+    @classmethod
+    def of(cls, grant: Grant, group: str) -> "Actor | None":
+        """Returns None where nobody is asked who he is."""
+        if grant.identity is None:
+            return None
+        return cls(grant.identity.subject, grant.may("alter", "group", group))
 
     def fields(self) -> dict[str, Any]:
         """Returns the members of a request by which the scripts know him."""

@@ -9,6 +9,7 @@ from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, FetchResult
 from siltlog.infra.errors import problem
 from siltlog.infra.http.memory import Held
+from siltlog.infra.security.grant import EVERYTHING, Grant
 
 FETCH_BYTES_MAX = 64 * 1024 * 1024
 FETCH_RECORDS_MAX = 1_000_000
@@ -22,7 +23,13 @@ class GroupPoll:
         self._fetcher = fetcher
 
     async def poll(
-        self, group: str, member: str, request: PollRequest, held: Held | None = None, actor: Actor | None = None
+        self,
+        group: str,
+        member: str,
+        request: PollRequest,
+        held: Held | None = None,
+        actor: Actor | None = None,
+        grant: Grant = EVERYTHING,
     ) -> tuple[int, FetchResult]:
         """The generation to send next time, and records from the committed offsets on.
 
@@ -36,15 +43,17 @@ class GroupPoll:
             told = await self._groups.beat(group, member, request, actor, poll=True, commits=request.commit)
             waiter.told(told.generation)
             wait_ms = 0 if told.releasing else int(told.wait_s(request.wait_ms) * 1000)
-            result = await self._fetch_or_change(told, request, wait_ms, waiter, held)
+            result = await self._fetch_or_change(told, request, wait_ms, waiter, held, grant)
             if result is None:
                 again = PollRequest(generation=request.generation, topics=request.topics)
                 again.topic_pattern = request.topic_pattern
                 told = await self._groups.beat(group, member, again, actor, poll=True)
-                result = await self._fetch(told, request, 0, held)
+                result = await self._fetch(told, request, 0, held, grant)
             return told.generation, result
 
-    async def _fetch(self, told: Membership, request: PollRequest, wait_ms: int, held: Held | None) -> FetchResult:
+    async def _fetch(
+        self, told: Membership, request: PollRequest, wait_ms: int, held: Held | None, grant: Grant
+    ) -> FetchResult:
         positions = [
             FetchPosition(key.topic, key.partition, offset, topic_id=key.topic_id)
             for key, offset in told.assignment or ()
@@ -58,17 +67,18 @@ class GroupPoll:
             isolation="wal",
             values=request.values,
             held=held,
+            grant=grant,
         )
 
     async def _fetch_or_change(
-        self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter, held: Held | None
+        self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter, held: Held | None, grant: Grant
     ) -> FetchResult | None:
         """Returns None when what the member may read changed before there was a record."""
         if wait_ms == 0:
-            return await self._fetch(told, request, 0, held)
+            return await self._fetch(told, request, 0, held, grant)
         if not told.assignment:
-            return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0, held)
-        fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms, held))
+            return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0, held, grant)
+        fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms, held, grant))
         changing: asyncio.Task[Any] = asyncio.ensure_future(waiter.changed())
         try:
             await asyncio.wait((fetching, changing), return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """Finds in the log what a group subscribes to: topics, partitions, bounds."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 
 from siltlog.consumers.groups.messages import CommittedOffset, PartitionName, PolledOffset
 from siltlog.consumers.groups.scripts import Key
-from siltlog.consumers.reading.fetch import find_partition
+from siltlog.consumers.reading.fetch import find_partition, sources
 from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import binary_array
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.security.access import Subject
+from siltlog.infra.security.grant import Access
 
 Commit = tuple[str, int, str] | tuple[str, int, str, int]
 """Partition as the scripts name it, offset, metadata; and up to where records were handed out, where that was said."""
@@ -48,21 +49,11 @@ def _matching(pattern: str, topics: Sequence[str]) -> list[str]:
     return matched
 
 
-class Readable(Protocol):
-    """Says who may read which topics."""
-
-    @property
-    def version(self) -> int:
-        """Another one whenever an answer may have changed."""
-
-    def may_read(self, subject: Subject | None, topic: str) -> bool: ...
-
-
 class GroupTopics:
-    def __init__(self, log: LogView, readable: Readable | None = None) -> None:
-        """Without `readable` everybody may read everything."""
+    def __init__(self, log: LogView, access: Access | None = None) -> None:
+        """Without `access` everybody may read everything."""
         self._log = log
-        self._readable = readable
+        self._access = access
 
     @property
     def draining(self) -> bool:
@@ -74,7 +65,7 @@ class GroupTopics:
 
     def access_version(self) -> int:
         """Another one whenever somebody may have lost a topic, or gained one."""
-        return 0 if self._readable is None else self._readable.version
+        return 0 if self._access is None else self._access.version
 
     def subscribed(self, subscriptions: Collection[Subscription]) -> dict[Subscription, list[TopicView]]:
         """The topics of each subscription that exist and that its subject may read; a pattern names none of the
@@ -96,7 +87,10 @@ class GroupTopics:
         }
 
     def _may_read(self, subject: Subject | None, topic: str) -> bool:
-        return self._readable is None or self._readable.may_read(subject, topic)
+        access = self._access
+        if access is None:
+            return True
+        return subject is not None and all(access.allows(subject, "read", "topic", name) for name in sources(topic))
 
     def require(self, topics: Iterable[str]) -> None:
         """Raises UnknownTopic."""

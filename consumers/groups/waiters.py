@@ -32,6 +32,10 @@ class Waiter:
         if self._changed > self._told:
             self._event.set()
 
+    def look(self) -> None:
+        """Wakes once, whatever changed."""
+        self._event.set()
+
     async def changed(self) -> None:
         await self._event.wait()
 
@@ -72,6 +76,12 @@ class GroupWaiters:
         for waiter in self._waiters.get(group, ()):
             if members is None or waiter.member in members:
                 waiter.wake(generation)
+
+    def look(self) -> None:
+        """Wakes every waiter once: something else than its group has changed."""
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.look()
 
     def wake_all(self) -> None:
         """Every wait ends, and every later one at once."""

@@ -1,6 +1,7 @@
 """Server-Sent Events: a topic as it comes, for browsers and curl (WHATWG HTML, section 9.2)."""
 
 import asyncio
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from siltlog.consumers.push.tail import (
     tail_request,
 )
 from siltlog.consumers.reading import render
-from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
@@ -35,7 +36,8 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import EVENTS_HEADERS, retry_field
-from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, STREAM, Stream, Streams
+from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, STREAM, Stream, Streams, asked_again
+from siltlog.infra.security.grant import grant_of
 from siltlog.infra.telemetry import Logger
 
 RETRY_MS = 1_000
@@ -86,6 +88,7 @@ class Tails:
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_EVENTS,))
         if self.streams.draining:
             raise problem("shutting_down", "the server is shutting down; connect again in a moment")
+        require_read(grant_of(request), request.path_params["topic"])
         last_event_id = request.headers.get("last-event-id", "")
         asked = await tail_request(self.log, self.fetcher, request.path_params["topic"], query, last_event_id)
         return _Events(self, asked)
@@ -105,7 +108,11 @@ class _Events(Response):
             await send(_body(b"", more=False))
             return
         tails = self._tails
-        with tails.streams.opened("events") as stream:
+        grant, topic = grant_of(scope), self._asked.topic.name
+        with (
+            tails.streams.opened("events") as stream,
+            asked_again(stream, grant, partial(require_read, grant, topic)),
+        ):
             scope["state"][STREAM] = stream
             held = held_of(scope)
             tail = Tail(tails.log, tails.fetcher, self._asked, stream.wake, held)
@@ -123,6 +130,8 @@ class _Events(Response):
         """Sends records until the stream ends, or one of its partitions has a problem."""
         while not stream.ended:
             try:
+                if stream.refusal is not None:
+                    raise stream.refusal
                 if stream.beat:
                     tail.grow()
                 found = await tail.feed.read(READ_RECORDS_MAX) if tail.feed.ready else []

@@ -12,7 +12,14 @@ from typing import Protocol
 import msgspec
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.messages import CommitRequest, DeadLetterRequest, MemberRequest, Membership, PartitionName
+from siltlog.consumers.groups.messages import (
+    Actor,
+    CommitRequest,
+    DeadLetterRequest,
+    MemberRequest,
+    Membership,
+    PartitionName,
+)
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.push.feed import Feed, RecordFilter
@@ -33,6 +40,7 @@ from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, Siltl
 from siltlog.infra.http.connection.web_socket import WebSocket, problem_message
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import Stream
+from siltlog.infra.security.grant import Grant
 from siltlog.infra.telemetry import Logger
 
 RETRY_MS = 1_000
@@ -41,7 +49,9 @@ RETRY_MS = 1_000
 class Nacks(Protocol):
     """The part that counts attempts and keeps dead letters."""
 
-    async def nack(self, group: str, request: DeadLetterRequest, attempts_max: int) -> "Nacked": ...
+    async def nack(
+        self, group: str, request: DeadLetterRequest, attempts_max: int, actor: Actor | None
+    ) -> "Nacked": ...
 
 
 class Nacked(Protocol):
@@ -60,15 +70,24 @@ class Connected:
         return len(self._sessions)
 
     def put(self, session: "GroupSocket") -> None:
-        """An older connection of the member, which it may not know to be dead, ends."""
+        """An older connection of the member, which it may not know to be dead, ends. Raises Refused `forbidden` where
+        that is another principal's."""
         before = self._sessions.get(session.name)
         if before is not None:
+            if not _may_replace(before.actor, session.actor):
+                raise problem(
+                    "forbidden", "the member is connected, and another principal's: come with an id of your own"
+                )
             before.end(problem("fenced_member", "the member came back by another connection; use that one"))
         self._sessions[session.name] = session
 
     def remove(self, session: "GroupSocket") -> None:
         if self._sessions.get(session.name) is session:
             del self._sessions[session.name]
+
+
+def _may_replace(before: Actor | None, actor: Actor | None) -> bool:
+    return before is None or actor is None or actor.for_others or actor.subject.principal == before.subject.principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +111,7 @@ class GroupSocket(Session):
         socket: WebSocket,
         stream: Stream,
         joining: Joining,
+        grant: Grant,
         *,
         groups: Groups,
         nacks: Nacks,
@@ -104,6 +124,7 @@ class GroupSocket(Session):
         self.feed = Feed(log, fetcher, stream.wake, wanted=RecordFilter(), isolation="wal", held=held)
         self.group, self.member = self.name = joining.group, joining.member
         self._joining = joining
+        self._grant = grant
         self._log = log
         self._groups = groups
         self._nacks = nacks
@@ -116,6 +137,10 @@ class GroupSocket(Session):
         self._change: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = True
+
+    @property
+    def actor(self) -> Actor | None:
+        return Actor.of(self._grant, self.group)
 
     async def run(self) -> None:
         with ExitStack() as stack:
@@ -179,7 +204,7 @@ class GroupSocket(Session):
             await self._told(known, False)
 
     async def _told(self, request: MemberRequest, first: bool) -> None:
-        told = await self._groups.beat(self.group, self.member, request)
+        told = await self._groups.beat(self.group, self.member, request, self.actor)
         self._waiter.told(told.generation)
         self._generation = told.generation
         self._assign(told, first)
@@ -225,7 +250,7 @@ class GroupSocket(Session):
 
     async def _leave(self) -> None:
         try:
-            await self._groups.leave(self.group, self.member)
+            await self._groups.leave(self.group, self.member, self.actor)
         except SiltlogError as error:
             # Its session ends by itself.
             self._logger.info("a member could not leave", group=self.group, member=self.member, reason=str(error))
@@ -264,7 +289,7 @@ class GroupSocket(Session):
     async def _commit(self, message: Commit) -> None:
         self._check_given(message.offsets)
         request = CommitRequest(offsets=[*message.offsets], member_id=self.member, generation=self._generation)
-        await self._groups.commit(self.group, request)
+        await self._groups.commit(self.group, request, None, self.actor)
         self.socket.send(committed_message((at.topic, at.partition, at.offset) for at in message.offsets))
 
     async def _nack(self, message: Nack) -> None:
@@ -280,7 +305,7 @@ class GroupSocket(Session):
                 error=message.error,
             )
             try:
-                buried = (await self._nacks.nack(self.group, request, self._joining.attempts_max)).buried
+                buried = (await self._nacks.nack(self.group, request, self._joining.attempts_max, self.actor)).buried
             except SiltlogError as error:
                 if error.error_code != "records_open":
                     raise

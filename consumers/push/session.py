@@ -50,6 +50,9 @@ class Session(abc.ABC):
 
     async def _run(self) -> None:
         while not self.socket.ended:
+            if self.stream.refusal is not None:
+                self.end(self.stream.refusal)
+                return
             if self.stream.ended:
                 self.farewell()
                 self.socket.close(AWAY)

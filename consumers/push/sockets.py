@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -24,7 +25,7 @@ from siltlog.consumers.push.tail import (
     TailRequest,
     tail_request,
 )
-from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView
@@ -45,7 +46,8 @@ from siltlog.infra.http.operations import (
     whole,
 )
 from siltlog.infra.http.query import Query
-from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams
+from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams, asked_again
+from siltlog.infra.security.grant import grant_of
 from siltlog.infra.telemetry import Logger
 
 ATTEMPTS_MAX = 5
@@ -127,13 +129,15 @@ class Sockets:
     )
     async def topic(self, request: Request) -> Response:
         query = Query(request, PARAMETERS)
-        asked = await tail_request(self.log, self.fetcher, request.path_params["topic"], query)
+        grant, name = grant_of(request), request.path_params["topic"]
+        require_read(grant, name)
+        asked = await tail_request(self.log, self.fetcher, name, query)
 
         async def talk(socket: WebSocket, stream: Stream) -> None:
             held = held_of(request.scope)
             await TopicSocket(socket, stream, self.log, self.fetcher, asked, held, self.logger).run()
 
-        return self._opening(request, "topic_socket", talk)
+        return self._opening(request, "topic_socket", talk, partial(require_read, grant, name))
 
     @operation(
         "GET",
@@ -179,6 +183,14 @@ class Sockets:
     )
     async def group(self, request: Request) -> Response:
         joining = _joining(request)
+        grant = grant_of(request)
+
+        def ask() -> None:
+            grant.require("read", "group", joining.group)
+            for topic in joining.request.topics or ():
+                require_read(grant, topic)
+
+        ask()
         for topic in joining.request.topics or ():
             self.log.topic(topic)
 
@@ -187,6 +199,7 @@ class Sockets:
                 socket,
                 stream,
                 joining,
+                grant,
                 groups=self.groups,
                 nacks=self.nacks,
                 log=self.log,
@@ -200,9 +213,11 @@ class Sockets:
             finally:
                 self.connected.remove(session)
 
-        return self._opening(request, "group_socket", talk)
+        return self._opening(request, "group_socket", talk, ask)
 
-    def _opening(self, request: Request, kind: Kind, talk: Callable[[WebSocket, Stream], Any]) -> Response:
+    def _opening(
+        self, request: Request, kind: Kind, talk: Callable[[WebSocket, Stream], Any], ask: Callable[[], None]
+    ) -> Response:
         socket: WebSocket | None = request.scope.get("extensions", {}).get(UPGRADE, {}).get("socket")
         if socket is None:
             raise problem(
@@ -213,7 +228,7 @@ class Sockets:
             )
         if self.streams.draining:
             raise problem("shutting_down", "the server is shutting down; connect again in a moment")
-        return _Opening(self.streams, kind, socket, socket.accepted(), talk)
+        return _Opening(self.streams, kind, socket, socket.accepted(), talk, ask)
 
 
 class _Opening(Response):
@@ -226,6 +241,7 @@ class _Opening(Response):
         socket: WebSocket,
         headers: list[tuple[bytes, bytes]],
         talk: Callable[[WebSocket, Stream], Any],
+        ask: Callable[[], None],
     ) -> None:
         super().__init__(status_code=101)
         self.raw_headers = headers
@@ -233,10 +249,14 @@ class _Opening(Response):
         self._kind = kind
         self._socket = socket
         self._talk = talk
+        self._ask = ask
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = self._socket
-        with self._streams.opened(self._kind) as stream:
+        with (
+            self._streams.opened(self._kind) as stream,
+            asked_again(stream, grant_of(scope), self._ask),
+        ):
             scope["state"][STREAM] = stream
             socket.begin(scope["state"].get("request_id", ""), stream.wake)
             await send({"type": "http.response.start", "status": 101, "headers": self.raw_headers})

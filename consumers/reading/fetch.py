@@ -1,6 +1,6 @@
 """Fetches: one answer, or one long poll, over many partitions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -21,6 +21,7 @@ from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.infra.http.memory import Held
 from siltlog.infra.records import Bounds
+from siltlog.infra.security.grant import EVERYTHING, Grant
 
 GOLDEN_RATIO = 0.6180339887498949
 """Multiples of it, modulo 1, and those of every subsequence with a fixed stride, are spread evenly (Weyl)."""
@@ -124,11 +125,13 @@ class Fetcher:
         isolation: str = "wal",
         values: str = "text",
         held: Held | None = None,
+        grant: Grant = EVERYTHING,
     ) -> FetchResult:
         """Reads until `min_bytes` are there, a partition has a problem, or `wait_ms` are over.
 
-        Problems of one partition are in its part of the result. Limits are the caller's to cut. What is read is counted
-        in `held`; reads of the server itself are no reply, and give none.
+        Problems of one partition are in its part of the result; that `grant` does not allow to read it is one, also
+        where that changed meanwhile. Limits are the caller's to cut. What is read is counted in `held`; reads of the
+        server itself are no reply, and give none. Raises Refused `unauthenticated` when the grant ended.
         """
         budget = Budget(max_records, max_bytes, held)
         parts = [PartitionFetch(at, at.offset, Share(at.max_bytes)) for at in positions]
@@ -137,24 +140,27 @@ class Fetcher:
         result = FetchResult(parts, order, cast(Values, values))
         wait: Wait | None = None
         turn: Sequence[int] = order
+        forget = nothing
         try:
             while True:
                 for index in turn:
                     if budget.spent:
                         break
-                    await self._read(parts[index], budget, cast(Isolation, isolation))
+                    await self._read(parts[index], budget, cast(Isolation, isolation), grant)
                 if (
                     budget.spent
                     or budget.bytes_taken >= min_bytes
                     or any(part.error or part.share.spent for part in parts)
                 ):
                     for part in parts:
-                        self._tell_bounds(part)
+                        self._tell_bounds(part, grant)
                     return result
                 if wait is None:
                     if wait_ms <= 0:
                         return result
                     wait = self._begin_wait(parts, wait_ms, cast(Isolation, isolation))
+                    if grant is not EVERYTHING:
+                        forget = grant.when_changed(wait.look)
                     # What moved while the partitions were read, before they were watched.
                     turn = [index for index in order if self._has_more(parts[index], cast(Isolation, isolation))]
                     if turn:
@@ -162,8 +168,10 @@ class Fetcher:
                 if wait.over or self._log.draining:
                     return result
                 moved = await wait.moved()
+                grant.check()
                 turn = [index for index in order if index in moved] if len(moved) < len(order) else order
         finally:
+            forget()
             if wait is not None:
                 wait.close()
 
@@ -193,11 +201,13 @@ class Fetcher:
         settled = bounds.log_start_offset <= part.next_offset == visible_end(bounds, isolation)
         return part.error is not None or not settled
 
-    async def _read(self, part: PartitionFetch, budget: Budget, isolation: Isolation) -> None:
+    async def _read(self, part: PartitionFetch, budget: Budget, isolation: Isolation, grant: Grant) -> None:
         """Reads on in one partition; its problem becomes part of it."""
         if part.error is not None:
             return
         try:
+            if grant is not EVERYTHING:
+                require_read(grant, part.position.topic)
             topic, view = self._find(part)
             part.topic_id, part.bounds = topic.topic_id, view.bounds()
             read = await self._reader.read(topic, view, part.next_offset, budget, part.share, isolation)
@@ -208,10 +218,11 @@ class Fetcher:
         part.bounds = read.bounds
         part.batches += read.batches
 
-    def _tell_bounds(self, part: PartitionFetch) -> None:
+    def _tell_bounds(self, part: PartitionFetch, grant: Grant) -> None:
         """Fills in the bounds of a partition that was not read: what others have may be all that a fetch takes."""
         if part.bounds is None and part.error is None:
             try:
+                require_read(grant, part.position.topic)
                 topic, view = self._find(part)
             except SiltlogError as error:
                 part.error = error
@@ -222,6 +233,26 @@ class Fetcher:
         position = part.position
         topic = find_topic(self._log, position.topic, part.topic_id or position.topic_id)
         return topic, find_partition(topic, position.partition)
+
+
+def require_read(grant: Grant, topic: str) -> None:
+    """Raises Refused `forbidden`. Dead letters are records of their topic, which is to be read too."""
+    if grant is EVERYTHING:
+        return
+    for name in sources(topic):
+        grant.require("read", "topic", name)
+
+
+def sources(topic: str) -> Iterator[str]:
+    """Yields the topic, and the topics whose dead letters it has."""
+    yield topic
+    while topic.endswith(names.DEAD_LETTER_SUFFIX):
+        topic = topic.removesuffix(names.DEAD_LETTER_SUFFIX)
+        yield topic
+
+
+def nothing() -> None:
+    """Does nothing, where there is nothing to be undone."""
 
 
 def find_topic(log: LogView, name: str, topic_id: str | None) -> TopicView:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from siltlog.consumers.file_list import FileLists, ListedFile, PartitionFiles
-from siltlog.consumers.reading.fetch import FetchPosition, find_partition, find_topic
+from siltlog.consumers.reading.fetch import FetchPosition, find_partition, find_topic, nothing, require_read
 from siltlog.consumers.reading.reader import check_range, last_offset_of
 from siltlog.consumers.reading.row_groups import CheckedFiles
 from siltlog.consumers.reading.waiting import Wait, Waits
 from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra.errors import SiltlogError, problem_document
+from siltlog.infra.security.grant import EVERYTHING, Grant
 
 
 class FileLister:
@@ -26,26 +27,33 @@ class FileLister:
         self._cluster_id = cluster_id
         self._checked = CheckedFiles()
 
-    async def list(self, positions: Sequence[FetchPosition], *, max_files: int, wait_ms: int) -> FileLists:
+    async def list(
+        self, positions: Sequence[FetchPosition], *, max_files: int, wait_ms: int, grant: Grant = EVERYTHING
+    ) -> FileLists:
         """The files from each position on, `max_files` in all, but at least one of each partition that has any.
 
         As a long poll it waits until the table holds something at or above one of the positions, or one of them has
-        a problem. Problems of one partition are in its part.
+        a problem. Problems of one partition are in its part; that `grant` does not allow to read it is one, also where
+        that changed meanwhile. Raises Refused `unauthenticated` when the grant ended.
         """
         wait: Wait | None = None
+        forget = nothing
         try:
             while True:
-                lists = self._lists(positions, max_files)
+                lists = self._lists(positions, max_files, grant)
                 if any(part.error or part.next_offset > part_offset for part, part_offset in _paired(lists, positions)):
                     return lists
                 if wait is None and wait_ms > 0:
                     wait = self._waits.begin(wait_ms)
                     for index, at in enumerate(positions):
                         wait.watch(index, self._find(at)[1], partial(self._has_more, at))
+                    forget = grant.when_changed(wait.look)
                 if wait is None or wait.over or self._log.draining:
                     return lists
                 await wait.moved()
+                grant.check()
         finally:
+            forget()
             if wait is not None:
                 wait.close()
 
@@ -61,18 +69,19 @@ class FileLister:
         topic = find_topic(self._log, at.topic, at.topic_id)
         return topic, find_partition(topic, at.partition)
 
-    def _lists(self, positions: Sequence[FetchPosition], max_files: int) -> FileLists:
+    def _lists(self, positions: Sequence[FetchPosition], max_files: int, grant: Grant) -> FileLists:
         parts = []
         left = max_files
         for at in positions:
-            part = self._part(at, max(left, 1))
+            part = self._part(at, max(left, 1), grant)
             left -= len(part.files)
             parts.append(part)
         return FileLists(self._cluster_id, self._log.store.root_uri, parts)
 
-    def _part(self, at: FetchPosition, max_files: int) -> PartitionFiles:
+    def _part(self, at: FetchPosition, max_files: int, grant: Grant) -> PartitionFiles:
         part = PartitionFiles(at.topic, at.partition, None, at.offset, None, None, None, None)
         try:
+            require_read(grant, at.topic)
             topic, view = self._find(at)
             bounds, snapshot = view.bounds(), topic.snapshot
             bounds = bounds._replace(

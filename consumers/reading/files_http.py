@@ -17,6 +17,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
+from siltlog.infra.security.grant import grant_of
 
 FILES_DEFAULT = 100
 FILES_MAX = 1_000
@@ -71,5 +72,6 @@ class FilesHttp:
             [FetchPosition(at.topic, at.partition, at.offset, topic_id=at.topic_id) for at in body.partitions],
             max_files=min(body.max_files, FILES_MAX),
             wait_ms=min(body.wait_ms, self._limits.wait_ms),
+            grant=grant_of(request),
         )
         return await read_reply(request, [_JSON.encode(lists)], names.MEDIA_JSON, {})

@@ -12,7 +12,14 @@ from starlette.responses import Response
 from siltlog.consumers.reading import render
 from siltlog.consumers.reading.answers import Fetched, PartitionRecords, TopicOffsets
 from siltlog.consumers.reading.arrow_stream import record_stream
-from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, PartitionFetch, find_partition, find_topic
+from siltlog.consumers.reading.fetch import (
+    Fetcher,
+    FetchPosition,
+    PartitionFetch,
+    find_partition,
+    find_topic,
+    require_read,
+)
 from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, visible_end
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView, PartitionView, TopicView
@@ -45,6 +52,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX, whole_number
+from siltlog.infra.security.grant import Grant, grant_of
 
 T = TypeVar("T")
 
@@ -198,8 +206,10 @@ class ReadsHttp:
         isolation = cast(Isolation, query.choice("isolation", ISOLATIONS, "wal"))
         values = cast(Values, query.choice("values", VALUES, "text"))
         lines = query.choice("lines", ("record", "value"), "record")
+        grant = grant_of(request)
+        require_read(grant, request.path_params["topic"])
         topic, view = self._find(request, query)
-        part = await self._read(query, media, topic, view, isolation, held_of(request.scope))
+        part = await self._read(query, media, topic, view, isolation, held_of(request.scope), grant)
         bounds = {"next_offset": part.next_offset, **(part.bounds._asdict() if part.bounds else {})}
         headers = {} if media == names.MEDIA_JSON else {_BOUND_HEADERS[name]: str(at) for name, at in bounds.items()}
 
@@ -224,6 +234,7 @@ class ReadsHttp:
         view: PartitionView,
         isolation: Isolation,
         held: Held | None,
+        grant: Grant,
     ) -> PartitionFetch:
         limits = self._limits
         defaults = _BY_MEDIA[media]
@@ -241,6 +252,7 @@ class ReadsHttp:
                 wait_ms=wait_ms,
                 isolation=isolation,
                 held=held,
+                grant=grant,
             )
             part = result.partitions[0]
             asked = query.text("offset", "earliest")
@@ -310,6 +322,7 @@ class ReadsHttp:
             isolation=body.isolation,
             values=body.values,
             held=held_of(request.scope),
+            grant=grant_of(request),
         )
 
         def rendered() -> Sequence[Piece]:

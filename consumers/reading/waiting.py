@@ -15,7 +15,7 @@ class Wait:
         self._waits = waits
         self._future: asyncio.Future[None] | None = None
         self._moved: set[int] = set()
-        self._watched: list[tuple[PartitionView, Callable[[], None]]] = []
+        self._watched: list[tuple[int, PartitionView, Callable[[], None]]] = []
         self.over = wait_ms <= 0
         """The time is up, or the server wants its polls back."""
         self._timer = None if self.over else self._loop.call_later(wait_ms / 1000, self.end)
@@ -27,7 +27,7 @@ class Wait:
         """
         callback = partial(self._wake, index, worth)
         view.subscribe(callback)
-        self._watched.append((view, callback))
+        self._watched.append((index, view, callback))
 
     async def moved(self) -> set[int]:
         """The indices that moved since the last call, as soon as there is one or the wait is over."""
@@ -44,10 +44,15 @@ class Wait:
         self.over = True
         self._complete()
 
+    def look(self) -> None:
+        """Has `moved()` return every index."""
+        self._moved.update(index for index, _, _ in self._watched)
+        self._complete()
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for view, callback in self._watched:
+        for _, view, callback in self._watched:
             view.unsubscribe(callback)
         self._watched.clear()
         if self._waits is not None:

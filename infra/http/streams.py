@@ -5,17 +5,22 @@ them, so an idle stream costs nothing between two beats.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.draining import Draining
+from siltlog.infra.security.grant import EVERYTHING, Grant
 
 BEAT_SECONDS = 15.0
 CROWDED_RETRY_SECONDS = 1.0
 """When there is no memory for what comes next, a stream asks again."""
 BEAT_GRAIN_SECONDS = 0.25
 """Streams whose beats are so close beat together."""
+
+LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.01, 3_600.0
+"""How soon, and how late, a grant that ends is looked at."""
 
 Kind = Literal["events", "topic_socket", "group_socket"]
 KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket")
@@ -33,6 +38,8 @@ class Stream:
         self.beat = False
         """Its time to show that it is alive."""
         self.due = 0.0
+        self.refusal: SiltlogError | None = None
+        """Why it may not go on."""
         self._streams = streams
         self._event = asyncio.Event()
 
@@ -41,6 +48,10 @@ class Stream:
 
     def end(self) -> None:
         self.ended = True
+        self._event.set()
+
+    def refuse(self, error: SiltlogError) -> None:
+        self.refusal = error
         self._event.set()
 
     def cut(self) -> None:
@@ -55,6 +66,39 @@ class Stream:
         """Until it is woken; a wake since the last sleep counts."""
         await self._event.wait()
         self._event.clear()
+
+
+@contextmanager
+def asked_again(stream: Stream, grant: Grant, ask: Callable[[], None]) -> Iterator[None]:
+    """Refuses the stream as soon as its grant has ended, or `ask()` raises SiltlogError after a change of access."""
+    if grant is EVERYTHING:
+        yield
+        return
+    timer: asyncio.TimerHandle | None = None
+
+    def look() -> None:
+        nonlocal timer
+        try:
+            grant.check()
+            ask()
+        except SiltlogError as error:
+            stream.refuse(error)
+        seconds = grant.seconds_left()
+        if timer is not None:
+            timer.cancel()
+        if seconds is not None and stream.refusal is None:
+            delay = min(max(seconds, LOOK_SECONDS_MIN), LOOK_SECONDS_MAX)
+            timer = asyncio.get_running_loop().call_later(delay, look)
+
+    forget = grant.when_changed(look)
+    # Access may have changed between the answer that opens it and now.
+    look()
+    try:
+        yield
+    finally:
+        forget()
+        if timer is not None:
+            timer.cancel()
 
 
 class Streams:

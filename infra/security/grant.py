@@ -1,12 +1,14 @@
 """The grant of a request: what its caller may do, asked of the policy that holds at that moment."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from siltlog.infra.clock import Clock
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.security.access import CLUSTER, Decision, Kind, Policy, Right, Subject
-from siltlog.infra.security.certificates import ClientCertificate
+
+if TYPE_CHECKING:
+    from siltlog.infra.security.certificates import ClientCertificate
 
 GRANT = "grant"
 """Where a request's state has its grant."""
@@ -27,7 +29,7 @@ class Caller(NamedTuple):
     origin: bytes | None = None
     address: str = ""
     local: bool = False
-    certificate: ClientCertificate | None = None
+    certificate: "ClientCertificate | None" = None
     authorization: bytes | None = None
     """The value of the header field."""
     query: bytes = b""
@@ -121,6 +123,12 @@ class Grant:
         at each change of access and when the identity ends."""
         if self._access is not None:
             self._access.check(self._identified())
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the credential ends; None where it does not."""
+        if self._access is None or self.identity is None or self.identity.until_us is None:
+            return None
+        return (self.identity.until_us - self._access.clock.now_us()) / MICROS_PER_SECOND
 
     def when_changed(self, hear: Callable[[], None]) -> Callable[[], None]:
         """Has `hear` called after each change of access, until what this returns is called."""

@@ -31,11 +31,12 @@ NAMES = (_KEY, _PRODUCER_ID, *_PRODUCERS_OWN, names.HEADER_PARTITION_COUNT.lower
 
 
 def publisher(
-    headers: Headers, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]
+    headers: Headers, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]], principal: str = ""
 ) -> Producer | IdempotencyKey | None:
     """Tells who publishes `body`, parsed from `content`; None where the headers do not say.
 
-    Gives the records the sequences that the headers say. Raises Refused.
+    Gives the records the sequences that the headers say. An idempotency key is `principal`'s, and another's of the same
+    text is another one. Raises Refused.
     """
     producer_id = headers.get(_PRODUCER_ID)
     key = headers.get(_KEY)
@@ -43,7 +44,7 @@ def publisher(
         for field, name in _PRODUCERS_OWN.items():
             if field in headers:
                 raise problem("invalid_request", f"{name} needs {names.HEADER_PRODUCER_ID}")
-        return None if key is None else _key(key, body, content, media, query)
+        return None if key is None else _key(key, principal, body, content, media, query)
     if key is not None:
         raise problem(
             "invalid_parameter",
@@ -101,7 +102,9 @@ def _integer(text: str, name: str, maximum: int) -> int:
     return number
 
 
-def _key(text: str, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]) -> IdempotencyKey:
+def _key(
+    text: str, principal: str, body: Body, content: bytes, media: str, query: Iterable[tuple[str, str]]
+) -> IdempotencyKey:
     # All that says what is to be stored; how long the answer may take is not part of it.
     said = [media]
     for name, value in query:
@@ -110,7 +113,7 @@ def _key(text: str, body: Body, content: bytes, media: str, query: Iterable[tupl
     if media == names.MEDIA_BYTES and body.rows is not None:
         for field, content_of in body.rows.headers[0] or ():
             said += (_RECORD_PREFIX + field, (content_of or b"").decode("latin-1"))
-    return idempotency_key(text, content, *(part.encode() for part in said))
+    return idempotency_key(text, content, *(part.encode() for part in said), principal=principal)
 
 
 def _give_sequences(body: Body, first: int) -> None:

@@ -35,8 +35,11 @@ class KeyedRequest(NamedTuple):
     keyless_partition: int
 
 
-def idempotency_key(text: str, *contents: bytes) -> IdempotencyKey:
-    """Makes the key of a request that says `contents`. Raises Refused `invalid_parameter`."""
+def idempotency_key(text: str, *contents: bytes, principal: str = "") -> IdempotencyKey:
+    """Makes the key of a request that says `contents`, for `principal` alone unless that is empty.
+
+    Raises Refused `invalid_parameter`.
+    """
     if not 1 <= len(text) <= KEY_CHARS_MAX or not text.isprintable():
         raise problem(
             "invalid_parameter",
@@ -44,6 +47,9 @@ def idempotency_key(text: str, *contents: bytes) -> IdempotencyKey:
             parameter=names.HEADER_IDEMPOTENCY_KEY,
         )
     key = text.encode("latin-1")
+    if principal:
+        # No key has a line end.
+        key = principal.encode() + b"\n" + key
     body = xxhash.xxh3_64()
     for content in contents:
         body.update(len(content).to_bytes(8, "little"))

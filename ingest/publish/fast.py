@@ -182,7 +182,13 @@ class FastPublishes:
         return media != names.MEDIA_ARROW or inflated_within(content, INFLATED_BYTES_MAX)
 
     def append(
-        self, topic: TopicLog, media: str, content: bytes, headers: Mapping[str, str], partition: str = ""
+        self,
+        topic: TopicLog,
+        media: str,
+        content: bytes,
+        headers: Mapping[str, str],
+        partition: str = "",
+        remembered: Remembered | None = None,
     ) -> Published:
         """`partition` is what the query says. Raises SiltlogError; then nothing was appended."""
         if media == names.MEDIA_JSON:
@@ -197,8 +203,9 @@ class FastPublishes:
             asked = (("partition", partition),)
         by = ANYBODY
         if headers:
+            principal = "" if remembered is None else remembered.identity.subject.principal
             by = Publisher(
-                publisher(headers, body, content, media, asked),
+                publisher(headers, body, content, media, asked, principal),
                 header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
             )
         return self.publishing.append_now(topic, body, by, "wal")
@@ -299,7 +306,10 @@ class Exchange:
             self.refuse(error)
             return
         try:
-            self._published = publishes.append(self.topic, self._media, content, self._headers, self._partition)
+            remembered = self._connection.remembered
+            self._published = publishes.append(
+                self.topic, self._media, content, self._headers, self._partition, remembered
+            )
         except Exception as error:
             self._refuse_once_told(error)
             return

@@ -27,9 +27,10 @@ from siltlog.infra.http.operations import (
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import BodyReader, JsonReply
 from siltlog.infra.limits import EPOCH_MAX, INTEGER_MAX, PARTITION_MAX
+from siltlog.infra.security.grant import grant_of
 from siltlog.ingest.producers.headers import are_stored, header_integer, publisher
 from siltlog.ingest.publish.answers import Published
-from siltlog.ingest.publish.publishing import ACKS, Acks, Publisher, Publishing
+from siltlog.ingest.publish.publishing import ACKS, Absent, Acks, Publisher, Publishing
 from siltlog.ingest.publish.reply import publish_reply
 from siltlog.ingest.records.body import fix_partition
 from siltlog.ingest.records.formats import PARAMETERS, BodyParser, checked_coding, checked_media
@@ -184,7 +185,10 @@ class Publish:
         query = Query(request, _QUERY_BY_MEDIA[media])
         asked = _acks(query)
         timeout_ms = query.integer("timeout_ms", TIMEOUT_MS, minimum=1, maximum=TIMEOUT_MS_MAX)
+        grant = grant_of(request)
         topic = self._publishing.topic(request.path_params["topic"])
+        if isinstance(topic, Absent):
+            grant.require("create", "topic", topic.name)
         held = held_of(request.scope)
         content = await self._bodies.read(request.receive, headers.get("content-length", ""), held)
         if coding:
@@ -194,7 +198,7 @@ class Publish:
             fix_partition(body, query.integer("partition", 0, maximum=PARTITION_MAX))
         body.stored = are_stored(headers)
         by = Publisher(
-            publisher(headers, body, content, media, query.items()),
+            publisher(headers, body, content, media, query.items(), grant.principal if grant.identity else ""),
             header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
         )
         published = await self._publishing.append(topic, body, by, asked, timeout_ms)

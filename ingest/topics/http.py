@@ -1,5 +1,6 @@
 """`/v1/topics`: create, list, describe, change, delete."""
 
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
+from siltlog.infra.security.grant import EVERYTHING, grant_of
 from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Setting
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
@@ -110,9 +112,12 @@ class TopicsHttp:
         query = Query(request, ("prefix", "after", "limit"))
         prefix, after = query.text("prefix"), query.text("after")
         limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
-        matching = [t for t in self._log.topics() if t.name.startswith(prefix) and t.name > after]
-        shown = matching[:limit]
-        rest = shown[-1].name if len(matching) > limit else None
+        grant = grant_of(request)
+        matching = (topic for topic in self._log.topics() if topic.name.startswith(prefix) and topic.name > after)
+        seen = (topic for topic in matching if grant is EVERYTHING or grant.may("describe", "topic", topic.name))
+        found = list(islice(seen, limit + 1))
+        shown = found[:limit]
+        rest = shown[-1].name if len(found) > limit else None
         return json_reply({"topics": [self._document(topic) for topic in shown], "next": rest})
 
     @operation(
@@ -131,6 +136,7 @@ class TopicsHttp:
     async def create(self, request: Request) -> Response:
         Query(request, ())
         wanted = decode(await self._body(request), _decode_create)
+        grant_of(request).require("create", "topic", wanted.name)
         topic = await self._topics.create(wanted.name, wanted.partitions, wanted.config)
         return json_reply(self._document(topic), 201, {"Location": f"/v1/topics/{topic.name}"})
 

@@ -194,11 +194,12 @@ class NodeHttp:
     )
     async def cluster(self, request: Request) -> Response:
         Query(request, ())
+        sees_nodes = grant_of(request).may("describe", "cluster")
         return json_reply(
             Cluster(
                 version=version("siltlog"),
                 cluster_id=self._node.cluster_id,
-                nodes=[Node(self._node.settings.node_id, self._url)],
+                nodes=[Node(self._node.settings.node_id, self._url)] if sees_nodes else [],
                 limits=Limits(
                     request_bytes=self._node.settings.request_bytes,
                     record_bytes=min(self._node.settings.record_bytes_max, self._node.settings.request_bytes),

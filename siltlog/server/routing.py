@@ -32,6 +32,7 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace) -> ASGIApp:
             topic = path[len("/v1/topics/") : -len("/records")]
             if "/" not in topic:
                 if scope["method"] != "POST":
+                    grant_of(scope).check()
                     raise HTTPException(405, headers={"Allow": "POST"})
                 scope["path_params"] = {"topic": topic}
                 require(publishing.access, grant_of(scope), scope["path_params"])
@@ -46,6 +47,8 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace) -> ASGIApp:
         try:
             await router(scope, receive, send)
         except HTTPException as error:
+            # What there is, and how it is called, is told to who says who he is.
+            grant_of(scope).check()
             if error.status_code != 405:
                 raise
             # The router names the methods of the first route of that path only.

@@ -13,7 +13,6 @@ import pytest
 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import MemberRequest, Membership, PartitionName
-from siltlog.consumers.groups.topics import Readable
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError, UnknownTopic
@@ -21,6 +20,7 @@ from siltlog.infra.records import Bounds
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection, Script
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.security.grant import Access
 from siltlog.infra.telemetry import logger
 
 SKEW_KEY = "test:skew"
@@ -147,11 +147,11 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(url: str, log: FakeLog, readable: Readable | None = None) -> AsyncIterator[Rig]:
+async def rig(url: str, log: FakeLog, access: Access | None = None) -> AsyncIterator[Rig]:
     """Groups without their own clockwork, on an emptied Redis."""
     redis = SkewedRedis(url)
     await redis.command("FLUSHALL")
-    groups = Groups(redis, log, SystemClock(), logger("error", "console"), readable=readable)
+    groups = Groups(redis, log, SystemClock(), logger("error", "console"), access=access)
     try:
         yield Rig(groups, redis, log)
     finally:

@@ -83,10 +83,12 @@ class WebSocket:
         handshake = ServerProtocol(select_subprotocol=_chosen)
         response = handshake.accept(self._request)
         if response.status_code != 101:
+            reason = str(handshake.handshake_exc)
+            if "Sec-WebSocket-Protocol" in reason:
+                # It quotes what was offered, and a token is never told back.
+                reason = "the header field Sec-WebSocket-Protocol is not a list of names"
             raise problem(
-                "invalid_parameter",
-                f"the handshake of the WebSocket is not valid: {handshake.handshake_exc}",
-                parameter="Upgrade",
+                "invalid_parameter", f"the handshake of the WebSocket is not valid: {reason}", parameter="Upgrade"
             )
         # The connection has the date of its own.
         fields = response.headers.raw_items()

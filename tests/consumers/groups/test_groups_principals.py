@@ -1,7 +1,6 @@
 """Whose a member is: only its principal speaks for it, and it gets what that principal may read."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 import pytest
 from groups_rig import FakeLog, Rig, held, refusal, rig, run
@@ -14,28 +13,26 @@ from siltlog.consumers.groups.messages import (
     MemberRequest,
     Membership,
 )
-from siltlog.infra.security.access import Subject
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.security.access import Entry, Policy, Subject
+from siltlog.infra.security.grant import Access
 
 ALICE = Actor(Subject("key:alice"), for_others=False)
 BOB = Actor(Subject("key:bob"), for_others=False)
 OPERATOR = Actor(Subject("key:operator"), for_others=True)
 
 
-@dataclass
-class Readers:
-    """Who may read which topics."""
-
-    topics: dict[str, set[str]] = field(default_factory=dict)
-    version: int = 0
-
-    def may_read(self, subject: Subject | None, topic: str) -> bool:
-        return subject is not None and any(
-            topic in self.topics.get(name, ()) for name in (subject.principal, *subject.groups)
-        )
+class Readers(Access):
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self._entries: dict[str, Entry] = {}
 
     def let(self, principal: str, *topics: str) -> None:
-        self.topics[principal] = set(topics)
-        self.version += 1
+        """Has a principal read these topics alone."""
+        kept = {name: entry for name, entry in self._entries.items() if entry.principal != principal}
+        new = {f"{principal} {topic}": Entry(principal, "topic", topic, ("read",)) for topic in topics}
+        self._entries = kept | new
+        self.change(Policy(self._entries, {}))
 
 
 async def join(rig: Rig, member: str, actor: Actor | None, *topics: str, **fields: object) -> Membership:
@@ -169,7 +166,7 @@ def test_who_lost_read_loses_the_partitions_and_who_gained_it_gets_them(
 def test_the_groups_of_a_token_count_and_are_those_of_the_last_call(valkey_url: str) -> None:
     async def scenario() -> None:
         readers = Readers()
-        readers.let("ops", "flights")
+        readers.let("group:ops", "flights")
         async with rig(valkey_url, FakeLog(flights=1), readers) as it:
             user = Actor(Subject("user:u", ("ops",)), for_others=False)
             told = await join(it, "u", user, topic_pattern=".*")

@@ -26,6 +26,7 @@ from siltlog.infra.columns import FETCH_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.requests import problem_reply
+from siltlog.infra.security.grant import EVERYTHING, GRANT
 from siltlog.infra.store.local import LocalStore
 
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class Server:
         router = Router(routes_of(ReadsHttp(self.log, Fetcher(self.log, self._row_groups), LIMITS)))
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            scope["state"] = {GRANT: EVERYTHING}
             try:
                 await router(scope, receive, send)
             except SiltlogError as error:

@@ -259,6 +259,7 @@ class FakeConnection:
         self.loop = asyncio.get_running_loop()
         self.scope: dict[str, Any] = {}
         self.url = b"/v1/topics/t/records"
+        self.remembered = None
         self.transport = FakeTransport()
         self.completed = 0
         self.server_state = SimpleNamespace(default_headers=[])
