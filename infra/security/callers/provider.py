@@ -11,6 +11,7 @@ from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.security.callers.https import FETCH_SECONDS, FetchFailed, checked_url
 from siltlog.infra.security.callers.tokens import (
+    USER_PREFIX,
     Expected,
     SigningKeys,
     TokenRefused,
@@ -35,6 +36,7 @@ KNOWN_MAX = 10_000
 WAITING_MAX = 64
 """Tokens that wait for the thread."""
 _DIGEST_BYTES = 32
+_DOTS = 2
 assert AGAIN_SECONDS > 2 * FETCH_SECONDS
 
 Fetch = Callable[[str], Awaitable[bytes]]
@@ -47,7 +49,9 @@ class _Discovered(msgspec.Struct):
 
 
 class Provider:
-    """Used on one event loop."""
+    """Verifies the tokens of one issuer. Used on one event loop."""
+
+    principals = USER_PREFIX
 
     def __init__(
         self, expected: Expected, fetch: Fetch, when_lost: Callable[[], None], clock: Clock, logger: Logger
@@ -87,25 +91,29 @@ class Provider:
         since = format_us(self._failing_since_us)
         return [f"the identity provider {self._expected.issuer} has not answered since {since}: {self._failure}"]
 
-    def counts(self, credential: str) -> bool:
-        """Says whether the key of a token that was verified before still counts."""
-        mark = mark_of(credential)
-        return mark is None or (self._keys is not None and mark in self._keys.marks)
+    def takes(self, token: str) -> bool:
+        return token.count(".") == _DOTS
 
     def known(self, token: str) -> Identity | None:
-        """Who has a token that was verified before, and has not ended."""
         identity = self._known.get(_digest(token))
         return None if identity is None or self._has_ended(identity) else identity
 
-    async def verify(self, token: str, *, aside: bool = False) -> Identity:
-        """Says who has a token.
+    def verify(self, token: str, *, aside: bool) -> Identity | Awaitable[Identity]:
+        """Says who has a token, at once where it was verified before.
 
-        Where many tokens of the same caller failed, its next are verified `aside`, on a thread, few at a time. Raises
-        Refused `unauthenticated`, and Unavailable `identity_unavailable`, `rate_limited`.
+        `aside` is on a thread, few at a time. Raises, once awaited, Refused `unauthenticated`, and Unavailable
+        `identity_unavailable` or `rate_limited`.
         """
-        identity = self.known(token)
-        if identity is not None:
-            return identity
+        return self.known(token) or self._identity(token, aside)
+
+    def check(self, identity: Identity) -> None:
+        if not self._counts(identity):
+            raise unauthenticated("unknown", "the key that signed the token was taken back; use another token")
+
+    def _counts(self, identity: Identity) -> bool:
+        return self._keys is not None and mark_of(identity.credential_id) in self._keys.marks
+
+    async def _identity(self, token: str, aside: bool) -> Identity:
         try:
             identity = await self._verify(token, aside)
         except TokenRefused as refused:
@@ -125,7 +133,7 @@ class Provider:
                 if self._keys is keys:
                     raise
             else:
-                if self.counts(identity.credential_id):
+                if self._counts(identity):
                     return identity
 
     async def _verify_here(self, token: str, keys: SigningKeys) -> Identity:

@@ -152,9 +152,9 @@ def verify(token: str, keys: SigningKeys, expected: Expected, now_us: int) -> Id
     return Identity(subject, f"{JWT_PREFIX}{signer.mark}:{_name_of(token, claims)}", until_us)
 
 
-def mark_of(credential: str) -> str | None:
-    """Gives the mark of the key that signed a token; None for a credential that is no token."""
-    return credential.split(":", 2)[1] if credential.startswith(JWT_PREFIX) else None
+def mark_of(credential: str) -> str:
+    """Gives the mark of the key that signed a token, by the credential that `verify` made of it."""
+    return credential.removeprefix(JWT_PREFIX).partition(":")[0]
 
 
 def _choice(header: Mapping[str, Any]) -> tuple[str, str | None]:
