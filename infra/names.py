@@ -459,6 +459,8 @@ ENV_RUN_ID = "SILT_RUN_ID"
 """Set by a schedule: the run that a job is."""
 ENV_S3_ENDPOINT = "SILT_S3_ENDPOINT"
 ENV_S3_REGION = "SILT_S3_REGION"
+ENV_S3_SSE = "SILT_S3_SSE"
+ENV_S3_KMS_KEY_ID = "SILT_S3_KMS_KEY_ID"
 ENV_TOKEN = "SILT_TOKEN"  # noqa: S105 (the name of a variable)
 ENV_TOKEN_FILE = "SILT_TOKEN_FILE"  # noqa: S105
 ENV_CA = "SILT_CA"
@@ -471,6 +473,8 @@ ENV_OF_CLIENTS = (
     ENV_CERT,
     ENV_S3_ENDPOINT,
     ENV_S3_REGION,
+    ENV_S3_SSE,
+    ENV_S3_KMS_KEY_ID,
     ENV_RUN_ID,
 )
 """The variables that a client reads; a server has one for each setting, and ENV_CONFIG."""

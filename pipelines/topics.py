@@ -15,7 +15,7 @@ from siltlog.infra.table.table import TopicTable, topic_names
 
 
 def store_of(settings: ServerSettings) -> ObjectStore:
-    return open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    return open_store(settings.root_uri, **settings.s3_options())
 
 
 def other_store(settings: ServerSettings, uri: str, *, make: bool) -> ObjectStore | None:
@@ -26,7 +26,7 @@ def other_store(settings: ServerSettings, uri: str, *, make: bool) -> ObjectStor
     place = urlsplit(uri)
     if place.scheme == "file" and not make and not Path(unquote(place.path)).is_dir():
         return None
-    return open_store(uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    return open_store(uri, **settings.s3_options())
 
 
 def chosen_topics(store: ObjectStore, topics: Sequence[str]) -> list[str]:

@@ -27,11 +27,18 @@ class S3Address(NamedTuple):
 
     endpoint: str = ""
     region: str = ""
+    sse: str = ""
+    kms_key_id: str = ""
+
+    def options(self) -> dict[str, str]:
+        """The keywords of `open_store`."""
+        return {f"s3_{name}": value for name, value in self._asdict().items() if value}
 
 
 def default_s3() -> S3Address:
-    """`SILT_S3_ENDPOINT` and `SILT_S3_REGION`, as the server has them."""
-    return S3Address(_variable(names.ENV_S3_ENDPOINT), _variable(names.ENV_S3_REGION))
+    """`SILT_S3_ENDPOINT`, `SILT_S3_REGION`, `SILT_S3_SSE` and `SILT_S3_KMS_KEY_ID`, as the server has them."""
+    variables = (names.ENV_S3_ENDPOINT, names.ENV_S3_REGION, names.ENV_S3_SSE, names.ENV_S3_KMS_KEY_ID)
+    return S3Address(*map(_variable, variables))
 
 
 def config_folder() -> Path | None:

@@ -170,6 +170,10 @@ class ServerSettings(BaseSettings):
     """The S3 server, where it is not Amazon's."""
     s3_region: str = ""
     """The region of the bucket."""
+    s3_sse: Literal["bucket", "s3", "kms"] = "bucket"
+    """How S3 encrypts what is written: as the bucket says, with S3's own keys, or with a key of KMS."""
+    s3_kms_key_id: str = ""
+    """The key of KMS, by its ARN, for s3_sse = kms. Unset: the account's own key for S3."""
 
     @field_validator("data_dir")
     @classmethod
@@ -210,6 +214,12 @@ class ServerSettings(BaseSettings):
 
                 RedisAccess(value).checked()
         return value
+
+    @model_validator(mode="after")
+    def _key_fits(self) -> "ServerSettings":
+        if self.s3_kms_key_id and self.s3_sse != "kms":
+            raise ValueError("SILT_S3_KMS_KEY_ID is set, and SILT_S3_SSE is not kms: it is for that")
+        return self
 
     @model_validator(mode="after")
     def _redis_fits(self) -> "ServerSettings":
@@ -277,6 +287,15 @@ class ServerSettings(BaseSettings):
             cert=self.redis_cert,
             key=self.redis_key,
         )
+
+    def s3_options(self) -> dict[str, str]:
+        """The keywords of `open_store`."""
+        return {
+            "s3_endpoint": self.s3_endpoint,
+            "s3_region": self.s3_region,
+            "s3_sse": self.s3_sse,
+            "s3_kms_key_id": self.s3_kms_key_id,
+        }
 
     def secret_values(self) -> list[str]:
         """What must never be told, in plain text, of every setting that has some."""

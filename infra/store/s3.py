@@ -32,6 +32,8 @@ _NOT_OFFERED = ("AccessDenied", "NotImplemented", "MethodNotAllowed", "501", "40
 _UPLOAD = "?uploadId="
 """Between the path of an object that is being uploaded and the id of the upload; no path of ours has it."""
 _EXISTS = ("PreconditionFailed", "412")
+SSE = {"bucket": "", "s3": "AES256", "kms": "aws:kms"}
+"""By setting, the encryption that S3 is asked for with each object; nothing asks for none, and the bucket decides."""
 
 
 @contextmanager
@@ -67,7 +69,26 @@ def error_code(error: ClientError) -> str:
 
 
 class S3Store:
-    def __init__(self, bucket: str, prefix: str, *, endpoint: str = "", region: str = "") -> None:
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        endpoint: str = "",
+        region: str = "",
+        sse: str = "bucket",
+        kms_key_id: str = "",
+    ) -> None:
+        """`sse` is one of SSE; `kms_key_id` goes with `kms`, and without it the account's own key for S3 is used."""
+        if sse not in SSE or (kms_key_id and sse != "kms"):
+            raise ConfigError(
+                f"SILT_S3_SSE={sse} is none of {', '.join(SSE)}"
+                if sse not in SSE
+                else "SILT_S3_KMS_KEY_ID is for SILT_S3_SSE=kms"
+            )
+        self._encryption: dict[str, Any] = {"ServerSideEncryption": SSE[sse]} if SSE[sse] else {}
+        if kms_key_id:
+            self._encryption["SSEKMSKeyId"] = kms_key_id
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self.root_uri = f"s3://{bucket}/{prefix}".rstrip("/")
@@ -103,6 +124,10 @@ class S3Store:
             options["AWS_ENDPOINT_URL"] = self._endpoint
             if self._endpoint.startswith("http:"):
                 options["AWS_ALLOW_HTTP"] = "true"
+        if self._encryption:
+            options["AWS_SERVER_SIDE_ENCRYPTION"] = self._encryption["ServerSideEncryption"]
+            if "SSEKMSKeyId" in self._encryption:
+                options["AWS_SSE_KMS_KEY_ID"] = self._encryption["SSEKMSKeyId"]
         credentials = self._session.get_credentials()
         # Credentials that expire are left to deltalake's own chain, which renews them.
         if credentials is not None and not isinstance(credentials, RefreshableCredentials):
@@ -120,17 +145,21 @@ class S3Store:
 
     def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
         with translated(path, self.uri(path)):
-            self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data))
+            self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data), **self._encryption)
 
     def put_from(self, path: str, source: ByteStream) -> None:
         with translated(path, self.uri(path)):
             stream: Any = source
-            self._client.upload_fileobj(stream, self._bucket, self._key(path), Config=_TRANSFER)
+            self._client.upload_fileobj(
+                stream, self._bucket, self._key(path), ExtraArgs=self._encryption, Config=_TRANSFER
+            )
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         with translated(path, self.uri(path)):
             try:
-                self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
+                self._client.put_object(
+                    Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*", **self._encryption
+                )
             except ClientError as error:
                 if error_code(error) not in _EXISTS:
                     raise

@@ -123,7 +123,9 @@ def delete_all(
                 progress(done, len(doomed))
 
 
-def open_store(root_uri: str, *, s3_endpoint: str = "", s3_region: str = "") -> ObjectStore:
+def open_store(
+    root_uri: str, *, s3_endpoint: str = "", s3_region: str = "", s3_sse: str = "bucket", s3_kms_key_id: str = ""
+) -> ObjectStore:
     """The store at `file:///path` or `s3://bucket/prefix`. Keys for S3 come by boto3's own chain.
 
     Raises ConfigError when `root_uri` is no such location or a local root cannot be made.
@@ -138,4 +140,6 @@ def open_store(root_uri: str, *, s3_endpoint: str = "", s3_region: str = "") -> 
         return LocalStore(path)
     from siltlog.infra.store.s3 import S3Store
 
-    return S3Store(bucket, path, endpoint=s3_endpoint, region=s3_region)
+    return S3Store(
+        bucket, path, endpoint=s3_endpoint, region=s3_region, sse=s3_sse or "bucket", kms_key_id=s3_kms_key_id
+    )

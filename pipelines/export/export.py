@@ -151,7 +151,7 @@ def export(
 
 def _target(settings: ServerSettings, to: str) -> ObjectStore:
     uri = to if urlsplit(to).scheme in ("file", "s3") else Path(to).absolute().as_uri()
-    return open_store(uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    return open_store(uri, **settings.s3_options())
 
 
 def _write(

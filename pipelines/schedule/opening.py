@@ -49,7 +49,7 @@ def scheduler(
     `live_files` counts the files of the tables; unless it is given, the server at `url` is asked. `holder_file` is of
     whoever alone runs the schedule now, and remembers the runner before, whose lease need not run out then.
     """
-    store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    store = open_store(settings.root_uri, **settings.s3_options())
     holder = str(uuid.uuid4())
     former = "" if holder_file is None else _succeed(holder_file, holder)
     lease = ScheduleLease(store, holder, settings.node_id, clock, lease_ms, former=former)
@@ -132,6 +132,8 @@ def _starting(
         "DATA_DIR": str(settings.data_dir),
         "S3_ENDPOINT": settings.s3_endpoint,
         "S3_REGION": settings.s3_region,
+        "S3_SSE": settings.s3_sse,
+        "S3_KMS_KEY_ID": settings.s3_kms_key_id,
     }
     common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
 

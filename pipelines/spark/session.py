@@ -140,6 +140,9 @@ def spark_settings(spark: "SparkSession", values: Mapping[str, str]) -> Iterator
                 spark.conf.set(name, value)
 
 
+_HADOOP_SSE = {"AES256": "AES256", "aws:kms": "SSE-KMS"}
+
+
 def s3a_settings(store: ObjectStore) -> dict[str, str]:
     """Hadoop's settings for the bucket of `store`; empty on a local root."""
     place = urlsplit(store.root_uri)
@@ -148,6 +151,11 @@ def s3a_settings(store: ObjectStore) -> dict[str, str]:
     options = store.storage_options()
     endpoint = options.get("AWS_ENDPOINT_URL", "")
     settings = {"endpoint.region": options.get("AWS_REGION", "")}
+    if "AWS_SERVER_SIDE_ENCRYPTION" in options:
+        settings |= {
+            "encryption.algorithm": _HADOOP_SSE[options["AWS_SERVER_SIDE_ENCRYPTION"]],
+            "encryption.key": options.get("AWS_SSE_KMS_KEY_ID", ""),
+        }
     if endpoint:
         settings |= {"endpoint": endpoint, "path.style.access": "true"}
     if "AWS_ACCESS_KEY_ID" in options:

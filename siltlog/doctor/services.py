@@ -73,7 +73,7 @@ def object_store(settings: ServerSettings, clock: Clock) -> Finding:
         if not os.access(nearest, os.W_OK | os.X_OK):
             return Finding("object store", "wrong", f"{place} cannot be made in {nearest}", "export SILT_ROOT=…")
         return Finding("object store", "ok", f"{settings.root_uri} (made by the first server)")
-    store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+    store = open_store(settings.root_uri, **settings.s3_options())
     refused, seconds = _put_twice(store, clock)
     if not refused:
         return Finding(

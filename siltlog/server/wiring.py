@@ -99,7 +99,7 @@ class _Server:
 
     async def _node(self) -> Node:
         settings = self._settings
-        store = open_store(settings.root_uri, s3_endpoint=settings.s3_endpoint, s3_region=settings.s3_region)
+        store = open_store(settings.root_uri, **settings.s3_options())
         return Node(
             settings=settings,
             cluster_id=await asyncio.to_thread(cluster_id, store),

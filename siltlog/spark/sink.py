@@ -54,7 +54,7 @@ class Sink:
         self._s3: S3Address = default_s3()
 
     def _staging(self, clock: Clock) -> Staging:
-        store = open_store(self._location, s3_endpoint=self._s3.endpoint, s3_region=self._s3.region)
+        store = open_store(self._location, **self._s3.options())
         return Staging(store, clock)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
@@ -100,7 +100,7 @@ class Sink:
         self._staging(SystemClock()).remove()
         if self._options.staging_location is None:
             lake, _, folder = self._location.rpartition("/")
-            open_store(lake, s3_endpoint=self._s3.endpoint, s3_region=self._s3.region).prune(folder)
+            open_store(lake, **self._s3.options()).prune(folder)
 
 
 class BatchSink(DataSourceArrowWriter):  # type: ignore[misc]

@@ -72,8 +72,7 @@ def _opened(topic: str, url: str | None, root: str | None) -> tuple[ObjectStore,
     chosen = settings.load().settings
     store = open_store(
         uri.removesuffix(f"/{names.topic_path(topic)}"),
-        s3_endpoint=chosen.s3_endpoint,
-        s3_region=chosen.s3_region,
+        **chosen.s3_options(),
     )
     snapshot = TopicTable.open(store, topic, SystemClock()).snapshot
     if snapshot.deleted:

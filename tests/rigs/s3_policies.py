@@ -144,6 +144,8 @@ class Policed:
     denied: list[Asked] = field(default_factory=list)
     denied_actions: set[str] = field(default_factory=set)
     """Refused whatever the policy says."""
+    written: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    """Objects that were begun, in parts or in one, each with the header fields of its request, in small letters."""
 
     def refuses(self, asked: Asked) -> bool:
         statement = None if asked.action in self.denied_actions else allows(self.policy, asked)
@@ -170,6 +172,10 @@ def policed(upstream: str, policy: Sequence[Statement]) -> Iterator[Policed]:
             if any(found.refuses(each) for each in asked):
                 self._deny()
                 return
+            query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+            if asked[0].action == "s3:PutObject" and not {"partNumber", "uploadId"} & query.keys():
+                fields = {name.lower(): value for name, value in self.headers.items()}
+                found.written.append((asked[0].resource.partition("/")[2], fields))
             connection = http.client.HTTPConnection(host, timeout=60)
             try:
                 connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)

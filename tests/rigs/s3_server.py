@@ -1,5 +1,6 @@
 """A real S3 server on loopback, for tests: SeaweedFS in one process."""
 
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,16 @@ GRPC_PORT_DISTANCE = 10_000
 START_S = 60
 PORTS_MAX = 65_535
 LOG_FILE = "weed.log"
+_WITH_KMS = {
+    "identities": [
+        {
+            "name": "tests",
+            "credentials": [{"accessKey": "silt-test", "secretKey": "silt-test-secret"}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+    ],
+    "kms": {"default_provider": "own", "providers": {"own": {"type": "local", "enableOnDemandCreate": True}}},
+}
 KEYS = {"AWS_ACCESS_KEY_ID": "silt-test", "AWS_SECRET_ACCESS_KEY": "silt-test-secret"}
 
 
@@ -58,8 +69,11 @@ class S3Server:
             self.process.wait()
 
 
-def start_s3_server(directory: Path) -> S3Server:
-    """Starts it with its data in `directory`; returns once its bucket can be listed."""
+def start_s3_server(directory: Path, *, kms: bool = False) -> S3Server:
+    """Starts it with its data in `directory`; returns once its bucket can be listed.
+
+    With `kms` it has keys of its own for `aws:kms`, and makes each when it is first named.
+    """
     s3, master, filer, volume = _free_ports(4)
     weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     assert weed, "the weed binary is missing: install the dev dependencies"
@@ -81,6 +95,9 @@ def start_s3_server(directory: Path) -> S3Server:
         "-s3.port.lance=0",
         "-bucket=silt",
     ]
+    if kms:
+        (directory / "s3.json").write_text(json.dumps(_WITH_KMS))
+        arguments.append(f"-s3.config={directory / 's3.json'}")
     server = S3Server(
         f"http://127.0.0.1:{s3}",
         KEYS["AWS_ACCESS_KEY_ID"],

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.client.address import default_s3, default_url
+from siltlog.infra.client.address import S3Address, default_s3, default_url
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.names import ENV_OF_CLIENTS
 from siltlog.infra.settings.environment import is_service_variable, misspelt
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.suggestion import did_you_mean, nearest
@@ -45,12 +46,12 @@ def test_the_nearest() -> None:
 
 
 def test_a_client_does_not_fall_back_on_a_default_where_a_variable_is_misspelt(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SILT_URL", "SILT_S3_ENDPOINT", "SILT_S3_REGION"):
+    for name in ENV_OF_CLIENTS:
         monkeypatch.delenv(name, raising=False)
-    for field in ServerSettings.model_fields.keys() - {"s3_endpoint", "s3_region"}:
-        monkeypatch.setenv(f"SILT_{field.upper()}", "a server's")
+    for name in {f"SILT_{field.upper()}" for field in ServerSettings.model_fields} - set(ENV_OF_CLIENTS):
+        monkeypatch.setenv(name, "a server's")
     monkeypatch.setenv("SILT_TOPIC", "a variable of somebody's own")
-    assert (default_url(), default_s3()) == ("http://127.0.0.1:7070", ("", ""))
+    assert (default_url(), default_s3()) == ("http://127.0.0.1:7070", S3Address())
     monkeypatch.setenv("SILT_ULR", "http://elsewhere:7070")
     monkeypatch.setenv("SILT_S3_ENDPIONT", "http://elsewhere:9000")
     with pytest.raises(ConfigError, match="SILT_ULR is not a variable of Siltlog, and SILT_URL is not set"):

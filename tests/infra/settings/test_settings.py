@@ -107,9 +107,12 @@ OTHER: dict[str, Any] = {
     "log_format": "json",
     "s3_endpoint": "http://127.0.0.1:9000",
     "s3_region": "eu-central-1",
+    "s3_sse": "kms",
+    "s3_kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/0a1b",
 }
 """For every setting a value that is not its default."""
 BESIDE = {
+    "s3_kms_key_id": {"s3_sse": "kms"},
     "redis_user": {"redis_url": "redis://h", "redis_password": "hunter22"},
     "redis_password": {"redis_url": "redis://h"},
     "redis_password_file": {"redis_url": "redis://h"},
@@ -368,6 +371,7 @@ def test_a_settings_file_with_a_secret_is_its_owners_alone(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"s3_kms_key_id": "0a1b"}, "SILT_S3_KMS_KEY_ID is set, and SILT_S3_SSE is not kms"),
         ({"redis_password": "hunter22"}, "SILT_REDIS_PASSWORD is set, and SILT_REDIS_URL is not"),
         ({"redis_url": "redis://h", "redis_user": "silt"}, "no password"),
         ({"redis_url": "redis://:other@h", "redis_password": "hunter22"}, "has a password too"),
