@@ -81,6 +81,22 @@ class Metrics:
         self.totals(
             names.METRIC_REFUSED, "Requests answered with a problem", "error_code", lambda: self.refused.items()
         )
+        self.denied: dict[str, int] = {}
+        """Requests that were refused for who sent them, by reason."""
+        self.rate_limited: dict[str, int] = {}
+        """Requests that were refused for a quota, by whose it is."""
+        self.audit_failures = 0
+        """Writes of the audit log that failed, and records that it had no room for."""
+        self.totals(names.METRIC_DENIED, "Requests refused for who sent them", "reason", lambda: self.denied.items())
+        self.totals(
+            names.METRIC_RATE_LIMITED, "Requests refused for a quota", "scope", lambda: self.rate_limited.items()
+        )
+        self.counts(
+            names.METRIC_AUDIT_FAILURES,
+            "Writes of the audit log that failed, and records that it had no room for",
+            (),
+            lambda: [((), self.audit_failures)],
+        )
         self.totals(names.METRIC_REQUESTS, "HTTP replies", "status", lambda: self.replies.items())
 
     def group(self, seconds: float) -> None:

@@ -16,7 +16,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Whole
 from siltlog.infra.http.media import chosen_media
-from siltlog.infra.http.operations import GROUP, IN_BODY, TOPIC, json_answer, json_body, operation
+from siltlog.infra.http.operations import GROUP, IN_BODY, TOPIC, begin_change, json_answer, json_body, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.security.grant import grant_of
@@ -126,6 +126,7 @@ class DeadLettersHttp:
         "of the dead letters; left out: every one.",
         access=IN_BODY,
         needs="`read` of `{topic}.dlq` and `write` of the topic",
+        changes="in_body",
         replies={200: json_answer("How many.", Replayed)},
         parameters=(TOPIC,),
         body=json_body(ReplayRequest, {"replay_id": "2026-11-21", "offsets": [{"partition": 0, "offset": 3}]}),
@@ -142,6 +143,7 @@ class DeadLettersHttp:
         grant.require("read", "topic", names.dead_letter_topic(topic))
         grant.require("write", "topic", topic)
         body = decode(await body_of(request, BODY_BYTES_MAX), _replay_decoder)
+        await begin_change(request, "topic", topic)
         done = await self._replay.replay(topic, body)
         return json_reply(Replayed(topic, body.replay_id, done.replayed, done.duplicates))
 

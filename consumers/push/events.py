@@ -76,6 +76,7 @@ class Tails:
         f"`Accept: {names.MEDIA_EVENTS}` what passes by itself (429, 503) is 200 with `retry:` and an end.",
         access=on_topic("read"),
         needs=DEAD_LETTERS_READ,
+        reads=True,
         replies={200: Reply("The stream.", {names.MEDIA_EVENTS: Content(TEXT, _EVENTS)})},
         parameters=(
             *(TOPIC, *TAIL_PARAMETERS),
@@ -134,7 +135,7 @@ class _Events(Response):
                     raise stream.refusal
                 if stream.beat:
                     tail.grow()
-                found = await tail.feed.read(READ_RECORDS_MAX) if tail.feed.ready else []
+                found = await tail.feed.read(READ_RECORDS_MAX) if tail.feed.ready and not stream.resting else []
                 text = await self._events(found, tail)
             except SiltlogError as error:
                 if error.error_code == "overloaded":
@@ -153,7 +154,7 @@ class _Events(Response):
                 stream.sent(sum(part.records for part in found))
             if held is not None:
                 held.release()
-            if tail.feed.ready:
+            if tail.feed.ready and not stream.resting:
                 # Looking for some among many must not keep others waiting.
                 await asyncio.sleep(0)
             else:

@@ -68,7 +68,7 @@ class Session(abc.ABC):
             await self.step()
             if self._holds and self.socket.takes:
                 self._let_go()
-            if self.credit and self.socket.takes and self.feed.ready:
+            if self.credit and self.socket.takes and self.feed.ready and not self.stream.resting:
                 await self._send()
                 # What is written goes out with the loop's next turn; others have theirs, too.
                 await asyncio.sleep(0)
@@ -100,7 +100,9 @@ class Session(abc.ABC):
             self._let_go()
             return
         self._holds = True
-        self.socket.send(await self._message(found))
+        message = await self._message(found)
+        self.socket.send(message)
+        self.stream.paid(len(message))
         records = sum(part.records for part in found)
         self.credit -= records
         self.stream.sent(records)

@@ -48,6 +48,7 @@ from siltlog.infra.http.operations import (
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams, asked_again
 from siltlog.infra.security.grant import grant_of
+from siltlog.infra.security.guard import METERED
 from siltlog.infra.telemetry import Logger
 
 ATTEMPTS_MAX = 5
@@ -123,6 +124,7 @@ class Sockets:
         "cursor), 1008 refused, 1009 too large, 1013 too slow.",
         access=on_topic("read"),
         needs=DEAD_LETTERS_READ,
+        reads=True,
         replies={101: _SOCKET},
         parameters=(TOPIC, *TAIL_PARAMETERS),
         errors=TAIL_ERRORS,
@@ -152,6 +154,7 @@ class Sockets:
         "`records`, `committed` and `problem`.",
         access=IN_BODY,
         needs=f"group `read` and `read` of each topic; {OTHERS_MEMBER}",
+        reads=True,
         replies={101: _SOCKET},
         parameters=(
             GROUP,
@@ -258,6 +261,7 @@ class _Opening(Response):
             asked_again(stream, grant_of(scope), self._ask),
         ):
             scope["state"][STREAM] = stream
+            stream.meter = scope["state"].get(METERED)
             socket.begin(scope["state"].get("request_id", ""), stream.wake)
             await send({"type": "http.response.start", "status": 101, "headers": self.raw_headers})
             socket.open()

@@ -165,6 +165,7 @@ class ReadsHttp:
         "has at least one whole record if there is one. An empty wait is 200 without records.",
         access=on_topic("read"),
         needs=DEAD_LETTERS_READ,
+        reads=True,
         replies={
             200: Reply(
                 "The records; in NDJSON and Arrow the bounds are headers.",
@@ -295,6 +296,7 @@ class ReadsHttp:
         f"in the schema's metadata under `{names.ARROW_METADATA_KEY}`.",
         access=IN_BODY,
         needs=EACH_READ,
+        reads=True,
         replies={
             200: Reply(
                 "What was found.",

@@ -17,6 +17,7 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.peer import Peers
 from siltlog.infra.http.requests import BodyReader
+from siltlog.infra.security.guard import Guard
 from siltlog.infra.telemetry import Logger, Metrics
 
 ANSWERS_SECONDS_MAX = 1.0
@@ -50,6 +51,7 @@ def assemble(
     logger: Logger,
     metrics: Metrics,
     identification: Identification | None = None,
+    guard: Guard | None = None,
 ) -> Edge:
     """`fast_path(door)` makes what is offered each request before `app` is; without `identification` everybody may do
     everything."""
@@ -66,6 +68,7 @@ def assemble(
         logger=logger,
         metrics=metrics,
         identification=identification,
+        guard=guard,
     )
     fast = fast_path(door)
     connections = Connections(

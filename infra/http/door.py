@@ -4,7 +4,7 @@ import ipaddress
 import itertools
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -18,7 +18,9 @@ from siltlog.infra.http.header_fields import told_apart
 from siltlog.infra.http.memory import HELD, InFlight
 from siltlog.infra.http.peer import PEER, Peer
 from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
+from siltlog.infra.http.streams import STREAM
 from siltlog.infra.security.grant import EVERYTHING, GRANT, Access, Caller, Grant, Identity
+from siltlog.infra.security.guard import ADDRESS, METERED, Guard, Meter
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.telemetry import Logger, Metrics
 
@@ -77,10 +79,12 @@ class Door:
         logger: Logger,
         metrics: Metrics,
         identification: Identification | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
         those hear that are too many. Without `identification` everybody may do everything."""
         self.identification = identification
+        self.guard = guard
         self.requests = 0
         """How many are under way."""
         self._app = app
@@ -133,9 +137,11 @@ class Door:
                 status = message["status"]
                 replies[status] = replies.get(status, 0) + 1
             await send(message)
+            if self.guard is not None:
+                _count(scope["state"], message)
 
         held = self._in_flight.hold()
-        scope["state"] = {"request_id": request_id, BODIES: self._bodies, HELD: held}
+        scope["state"] = {"request_id": request_id, BODIES: self._bodies, HELD: held, ADDRESS: caller.address}
         # Starlette then raises for an unknown method rather than reply in its own words.
         scope["app"] = self
         self.requests += 1
@@ -293,6 +299,15 @@ class Door:
             return problem("not_found", f"there is nothing at {path[:200]}; /docs lists what there is")
         self._logger.error("request failed", path=path, request_id=request_id, exc_info=error)
         return problem("internal", "the server failed; its log has the request id", request_id=request_id)
+
+
+def _count(state: dict[str, Any], message: Message) -> None:
+    """Takes what was sent of the quotas that the answer is under; a stream rests until it may send more."""
+    meter: Meter | None = state.get(METERED)
+    if meter is not None and (sent := len(message.get("body", b""))):
+        pause = meter.read(sent)
+        if pause and STREAM in state:
+            state[STREAM].rest(pause)
 
 
 def _is_event_source(scope: Scope, headers: dict[bytes, bytes]) -> bool:

@@ -13,9 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.infra.security.access import CLUSTER, Kind, Right
+from siltlog.infra.security.audit.trail import CHANGE, Change, Changes
 from siltlog.infra.security.grant import Grant, grant_of
+from siltlog.infra.security.guard import METERED, Guard
 
 Schema = Mapping[str, Any]
 Shape = type | Schema
@@ -98,7 +101,8 @@ class Reply:
 class Operation:
     """`errors` are codes of `infra/errors.py` beside those that every operation has.
 
-    `needs` tells in words what the handler asks for beside `access`.
+    `needs` tells in words what the handler asks for beside `access`. What `changes` something is recorded. What `reads`
+    answers with records, whose bytes count for quotas.
     """
 
     method: Method
@@ -114,6 +118,8 @@ class Operation:
     body_required: bool = True
     errors: Sequence[str] = ()
     needs: str = ""
+    changes: Changes = "nothing"
+    reads: bool = False
 
     @property
     def needed(self) -> str:
@@ -151,6 +157,8 @@ def operation(
     body_required: bool = True,
     errors: Sequence[str] = (),
     needs: str = "",
+    changes: Changes = "nothing",
+    reads: bool = False,
 ) -> Callable[[Handler], Handler]:
     """States above a handler which operation it is."""
     stated = Operation(
@@ -167,6 +175,8 @@ def operation(
         body_required,
         errors,
         needs,
+        changes,
+        reads,
     )
 
     def state(handler: Handler) -> Handler:
@@ -181,10 +191,13 @@ def operations_of(*parts: type) -> list[Operation]:
     return [stated for part in parts for _, stated in _stated(part)]
 
 
-def routes_of(*parts: object) -> list[Route]:
-    """The routes of some objects whose methods are handlers; each asks for the access that its operation states."""
+def routes_of(*parts: object, guard: Guard | None = None) -> list[Route]:
+    """The routes of some objects whose methods are handlers; each asks for the access that its operation states.
+
+    `guard` records what they change, and holds their callers to quotas; None where nobody is asked who he is.
+    """
     return [
-        Route(stated.path, _guarded(stated.access, getattr(part, name)), methods=[stated.method])
+        Route(stated.path, _guarded(stated, getattr(part, name), guard), methods=[stated.method])
         for part in parts
         for name, stated in _stated(type(part))
     ]
@@ -200,17 +213,62 @@ def require(access: Access, grant: Grant, path: Mapping[str, str]) -> None:
         grant.check()
 
 
-def _guarded(access: Access, handler: Callable[[Request], Awaitable[Response]]) -> Callable[..., Any]:
+def _guarded(
+    stated: Operation, handler: Callable[[Request], Awaitable[Response]], guard: Guard | None
+) -> Callable[..., Any]:
+    access = stated.access
+    act = handler if guard is None else _watched(stated, handler, guard)
+
     @wraps(handler)
     async def guarded(request: Request) -> Response:
         grant = grant_of(request)
-        require(access, grant, request.path_params)
-        response = await handler(request)
+        try:
+            require(access, grant, request.path_params)
+            response = await act(request)
+        except SiltlogError as error:
+            if guard is not None:
+                guard.denied(stated.operation_id, request.scope, grant, error)
+            raise
         if access in (FILTERED, IN_BODY) and response.status_code < _REFUSED and not grant.asked:
             raise RuntimeError(f"{request.method} {request.url.path} was answered, and nobody asked whether it may be")
         return response
 
     return guarded
+
+
+def _watched(
+    stated: Operation, handler: Callable[[Request], Awaitable[Response]], guard: Guard
+) -> Callable[[Request], Awaitable[Response]]:
+    async def recorded(request: Request) -> Response:
+        change = guard.change(stated.operation_id, stated.changes, request.scope, grant_of(request))
+        request.scope["state"][CHANGE] = change
+        try:
+            if stated.changes != "in_body":
+                await change.begin()
+            response = await handler(request)
+        except Exception as error:
+            await change.fail(error)
+            raise
+        if not change.begun and response.status_code < _REFUSED:
+            raise RuntimeError(f"{request.method} {request.url.path} was answered, and its change was not recorded")
+        await change.end(response.status_code)
+        return response
+
+    act = handler if stated.changes == "nothing" else recorded
+
+    async def metered(request: Request) -> Response:
+        topic = request.path_params.get("topic")
+        request.scope["state"][METERED] = guard.charge(grant_of(request), topic, reads=stated.reads)
+        return await act(request)
+
+    return metered
+
+
+async def begin_change(request: Request, kind: Kind, name: str) -> None:
+    """Says what a request is about to change that its path does not name. Raises Unavailable `audit_unavailable`."""
+    change: Change | None = request.scope["state"].get(CHANGE)
+    if change is not None:
+        await change.begin(f"{kind}/{name}")
 
 
 def _stated(part: type) -> Iterator[tuple[str, Operation]]:

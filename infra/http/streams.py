@@ -12,6 +12,7 @@ from typing import Literal
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.security.grant import EVERYTHING, Grant
+from siltlog.infra.security.guard import Meter
 
 BEAT_SECONDS = 15.0
 CROWDED_RETRY_SECONDS = 1.0
@@ -37,6 +38,10 @@ class Stream:
         self.ended = False
         self.beat = False
         """Its time to show that it is alive."""
+        self.meter: Meter | None = None
+        """Counts for quotas what is not part of an HTTP reply."""
+        self.resting = False
+        """More than a quota allows was sent; it sends no records until that is made up for."""
         self.due = 0.0
         self.refusal: SiltlogError | None = None
         """Why it may not go on."""
@@ -58,6 +63,20 @@ class Stream:
         """Its client did not take what was sent for too long."""
         self._streams.too_slow[self.kind] += 1
         self.end()
+
+    def paid(self, nbytes: int) -> None:
+        """Takes bytes that were sent of the quotas that it is under, and rests where that was too much."""
+        if self.meter is not None and (pause := self.meter.read(nbytes)):
+            self.rest(pause)
+
+    def rest(self, seconds: float) -> None:
+        if not self.resting:
+            self.resting = True
+            asyncio.get_running_loop().call_later(seconds, self._rested)
+
+    def _rested(self) -> None:
+        self.resting = False
+        self.wake()
 
     def sent(self, records: int) -> None:
         self._streams.records[self.kind] += records

@@ -130,6 +130,11 @@ class Limits:
         if self.publish is not None:
             self.publish.refund(nbytes)
 
+    def was_published(self, nbytes: int, now: float) -> None:
+        """Takes bytes of a body whose length was not known before they came."""
+        if self.publish is not None:
+            self.publish.owe(nbytes, now)
+
     def asking(self, now: float, *, reads: bool) -> Exceeded | None:
         """Takes a request that publishes nothing; or nothing, and says why. One that reads has to wait for its debt."""
         requests, read = self.requests, self.read
@@ -138,6 +143,11 @@ class Limits:
         if requests is not None and (wait := requests.charge(1.0, now)):
             return self._exceeded("requests_per_s", requests, wait)
         return None
+
+    def not_asked(self) -> None:
+        """Puts back what `asking` took."""
+        if self.requests is not None:
+            self.requests.refund(1.0)
 
     def was_read(self, nbytes: int, now: float) -> float:
         """Counts bytes of an answer, and gives the seconds that a stream now pauses."""
@@ -181,6 +191,7 @@ class Quotas:
         if limits is None and (quota := self._quota(scope, name)) is not None:
             if len(self._limits) >= PRINCIPALS_MAX:
                 self._limits = {key: one for key, one in self._limits.items() if not one.is_idle(now)}
+                self.version += 1
             limits = self._limits[scope, name] = Limits(scope, name, quota)
         return limits
 

@@ -17,12 +17,14 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.infra.limits import PARTITION_MAX
 from siltlog.infra.security.grant import Caller, Identity
+from siltlog.infra.security.quotas import Limits
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.headers import NAMES as PRODUCER_HEADERS
 from siltlog.ingest.producers.headers import header_integer, publisher
@@ -69,13 +71,16 @@ class Remembered:
     A proxy sends many callers' requests over one connection, so it counts for the same credential only.
     """
 
-    __slots__ = ("authorization", "identity", "topics", "version")
+    __slots__ = ("authorization", "identity", "limits", "quotas_version", "topics", "version")
 
     def __init__(self, authorization: bytes | None, identity: Identity, version: int) -> None:
         self.authorization = authorization
         self.identity = identity
         self.version = version
         self.topics: dict[str, bool] = {}
+        self.limits: dict[str, tuple[Limits, ...]] = {}
+        """What bounds it in each topic, under one version of the quotas."""
+        self.quotas_version = -1
 
     def is_of(self, authorization: bytes | None) -> bool:
         if authorization is None or self.authorization is None:
@@ -176,6 +181,20 @@ class FastPublishes:
                 remembered.topics.clear()
             allowed = remembered.topics[topic] = access.allows(remembered.identity.subject, "write", "topic", topic)
         return allowed
+
+    def refusal(self, remembered: Remembered, topic: str, nbytes: int) -> SiltlogError | None:
+        """Takes a publish of its caller's quotas; or nothing, and gives what it is told. There are quotas."""
+        guard = self.door.guard
+        assert guard is not None
+        if remembered.quotas_version != guard.quotas.version or len(remembered.limits) >= TOPICS_REMEMBERED_MAX:
+            remembered.limits.clear()
+            remembered.quotas_version = guard.quotas.version
+        all_limits = remembered.limits.get(topic)
+        if all_limits is None:
+            found = guard.quotas.both(remembered.identity.subject.principal, topic, guard.now())
+            all_limits = remembered.limits[topic] = found
+        exceeded = guard.exceeded(all_limits, nbytes) if all_limits else None
+        return None if exceeded is None else guard.limited(exceeded)
 
     def suits(self, media: str, content: bytes) -> bool:
         """Whether so few bytes stay few once they are inflated."""
@@ -300,6 +319,12 @@ class Exchange:
         self._request_id = publishes.door.next_request_id()
         self._held = publishes.in_flight.hold()
         publishes.begun(self)
+        guard = publishes.door.guard
+        if guard is not None and guard.quotas.any:
+            refusal = publishes.refusal(self._connection.remembered, self.topic.name, len(content))
+            if refusal is not None:
+                self.refuse(refusal)
+                return
         try:
             self._held.take(len(content))
         except Exception as error:

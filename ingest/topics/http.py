@@ -18,6 +18,7 @@ from siltlog.infra.http.operations import (
     NO_CONTENT,
     TOPIC,
     Schema,
+    begin_change,
     json_answer,
     json_body,
     on_topic,
@@ -129,6 +130,7 @@ class TopicsHttp:
         "Commits its table, so an empty topic is a table already.",
         access=IN_BODY,
         needs="topic `create`",
+        changes="in_body",
         replies={201: json_answer("Created.", answers.Topic, "Location")},
         body=json_body(_body(("name",)), {"name": "flights", **_SAMPLE}),
         errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
@@ -137,6 +139,7 @@ class TopicsHttp:
         Query(request, ())
         wanted = decode(await self._body(request), _decode_create)
         grant_of(request).require("create", "topic", wanted.name)
+        await begin_change(request, "topic", wanted.name)
         topic = await self._topics.create(wanted.name, wanted.partitions, wanted.config)
         return json_reply(self._document(topic), 201, {"Location": f"/v1/topics/{topic.name}"})
 
@@ -148,6 +151,7 @@ class TopicsHttp:
         "Create a topic, or find the same",
         "Refused when it is there and is not as asked for.",
         access=on_topic("create", "alter"),
+        changes="in_path",
         replies={200: json_answer("It was there.", answers.Topic), 201: json_answer("Created.", answers.Topic)},
         parameters=(TOPIC,),
         body=json_body(_body(), _SAMPLE),
@@ -187,6 +191,7 @@ class TopicsHttp:
         "Change a topic",
         "A JSON merge patch: null puts a setting back. Partitions only grow. Publishing goes on meanwhile.",
         access=on_topic("alter"),
+        changes="in_path",
         replies={200: json_answer("As it is now.", answers.Topic)},
         parameters=(TOPIC,),
         body=json_body(_body(nullable=True, named=False), {"partitions": 8, "config": {"retention.ms": None}}),
@@ -213,6 +218,7 @@ class TopicsHttp:
         "Delete a topic",
         "With all its records and its dead letters. Its name may be used again, for a topic with another id.",
         access=on_topic("delete"),
+        changes="in_path",
         replies=NO_CONTENT,
         parameters=(TOPIC,),
         errors=("unknown_topic", "forbidden", *_WRITE_ERRORS),

@@ -43,6 +43,8 @@ EVERYWHERE = (
 """Error codes that any operation may answer, whatever it does."""
 OF_CALLERS = ("unauthenticated", "forbidden")
 """Error codes of every operation that is not for anybody."""
+OF_CHANGES = ("audit_unavailable",)
+"""Error codes of every operation that changes something that is recorded."""
 OF_PATHS = ("not_found",)
 """Error codes that any operation with a name in its path may answer too."""
 RETRYING = (429, 503, 507)
@@ -169,7 +171,8 @@ def _operation(operation: Operation, schemas: _Schemas, errors: _Errors) -> dict
 
 def _by_status(operation: Operation) -> dict[int, list[str]]:
     of_callers = () if operation.access == ANYBODY else OF_CALLERS
-    wanted = {*EVERYWHERE, *of_callers, *operation.errors, *(OF_PATHS if "{" in operation.path else ())}
+    of_changes = () if operation.changes == "nothing" else OF_CHANGES
+    wanted = {*EVERYWHERE, *of_callers, *of_changes, *operation.errors, *(OF_PATHS if "{" in operation.path else ())}
     found: dict[int, list[str]] = {}
     for code, kind in KINDS.items():
         if code in wanted:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import secrets
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import NewRecord
-from siltlog.infra.security.audit_chain import Anchor, Audited, opened, read_anchor, sealed, start_of
-from siltlog.infra.security.denials import Denials
+from siltlog.infra.security.audit.chain import Anchor, Audited, opened, read_anchor, sealed, start_of
+from siltlog.infra.security.audit.denials import Denials
 from siltlog.infra.security.private_file import replace_private
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.telemetry import Logger, Metrics
@@ -78,6 +77,7 @@ class AuditLog:
         seen_file: Path,
         clock: Clock,
         logger: Logger,
+        metrics: Metrics,
     ) -> None:
         """`key` seals the records; `seen_file` keeps the last of them, so that the chain goes on after a restart."""
         self._log = log
@@ -95,26 +95,13 @@ class AuditLog:
         self._batch: _Batch | None = None
         self._queue: list[_Waiting] = []
         self._denials = Denials()
-        self._denied: Counter[str] = Counter()
-        self._failures = 0
+        self._metrics = metrics
         self._failing = ""
         """Why the last write failed; empty once one has not."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._tasks: list[asyncio.Task[None]] = []
-
-    def show(self, metrics: Metrics) -> None:
-        """Registers what metrics show of it."""
-        metrics.totals(
-            names.METRIC_DENIED, "Requests that were refused for who sent them", "reason", lambda: self._denied.items()
-        )
-        metrics.counts(
-            names.METRIC_AUDIT_FAILURES,
-            "Writes of the audit log that failed, and records that it has no room for",
-            (),
-            lambda: [((), self._failures)],
-        )
 
     def start(self) -> None:
         self._tasks = [
@@ -155,7 +142,7 @@ class AuditLog:
         try:
             await asyncio.wait_for(asyncio.shield(waiting.written), BEGIN_SECONDS_MAX)
         except TimeoutError:
-            self._failures += 1
+            self._metrics.audit_failures += 1
             waiting.written.cancel()
             if waiting in self._queue:
                 self._queue.remove(waiting)
@@ -171,12 +158,12 @@ class AuditLog:
 
     def denied(self, denied: Audited, reason: str) -> None:
         """Counts what was refused for who sent it, or a login; the log gets one record for many."""
-        self._denied[reason] += 1
+        self._metrics.denied[reason] = self._metrics.denied.get(reason, 0) + 1
         self._denials.count(denied)
 
     def _put(self, audited: Audited) -> _Waiting | None:
         if len(self._queue) >= QUEUE_RECORDS_MAX:
-            self._failures += 1
+            self._metrics.audit_failures += 1
             return None
         waiting = _Waiting(audited, self._clock.now_us(), asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
@@ -248,7 +235,7 @@ class AuditLog:
 
     def _failed(self, error: Exception) -> None:
         """Refuses the changes that wait. What has happened already is written later."""
-        self._failures += 1
+        self._metrics.audit_failures += 1
         if str(error) != self._failing:
             self._failing = str(error)
             self._logger.error("the audit log cannot be written; changes are refused", reason=self._failing)
@@ -287,7 +274,7 @@ class AuditLog:
     async def _followed(self, seen: Anchor) -> Anchor:
         found = await self._of_chain(seen)
         if seen.seq and found.get(seen.seq) != seen.mac:
-            self._failures += 1
+            self._metrics.audit_failures += 1
             self._logger.error(
                 "the audit log lacks what this node wrote, or has other records in its place: see "
                 "`silt access log --verify`",

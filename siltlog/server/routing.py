@@ -8,15 +8,20 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.operations import operations_of, require
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.security.grant import grant_of
+from siltlog.infra.security.guard import Guard
 from siltlog.ingest.publish.http import Publish
 
 
-def routing(publish: Publish, routes: Sequence[Route], pace: Pace) -> ASGIApp:
+def routing(publish: Publish, routes: Sequence[Route], pace: Pace, guard: Guard | None = None) -> ASGIApp:
     """Sends publishes, and what has a path without parameters, past the router: matching, and what a framework wraps
-    around a function, would be a good part of their time."""
+    around a function, would be a good part of their time.
+
+    `guard` holds who publishes to quotas; None where nobody is asked who he is.
+    """
     (publishing,) = operations_of(Publish)
     router = Router(routes, redirect_slashes=False, default=_not_found)
     endpoints = {
@@ -35,8 +40,16 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace) -> ASGIApp:
                     grant_of(scope).check()
                     raise HTTPException(405, headers={"Allow": "POST"})
                 scope["path_params"] = {"topic": topic}
-                require(publishing.access, grant_of(scope), scope["path_params"])
-                await publish(scope, receive, send)
+                grant = grant_of(scope)
+                try:
+                    require(publishing.access, grant, scope["path_params"])
+                    if guard is not None:
+                        receive = guard.charge_publish(grant, topic, scope["headers"], receive)
+                    await publish(scope, receive, send)
+                except SiltlogError as error:
+                    if guard is not None:
+                        guard.denied(publishing.operation_id, scope, grant, error)
+                    raise
                 return
         pace.give(scope)
         endpoint = endpoints.get((scope["method"], path))

@@ -16,8 +16,8 @@ from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.records import NewRecord
-from siltlog.infra.security import denials
-from siltlog.infra.security.audit_chain import Anchor, Audited, AuditRecord, Verifier, opened
+from siltlog.infra.security.audit import denials
+from siltlog.infra.security.audit.chain import Anchor, Audited, AuditRecord, Verifier, opened
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
@@ -71,6 +71,7 @@ class Node:
         self.fetcher = Fetcher(log, RowGroups(log.store))
         self.system = System(log, topics)
         self.said = KeptLog()
+        self.metrics = Metrics()
         self.seen_file = folder / names.AUDIT_SEEN_FILE
         self.audit = AuditLog(
             log,
@@ -81,6 +82,7 @@ class Node:
             seen_file=self.seen_file,
             clock=CLOCK,
             logger=self.said,
+            metrics=self.metrics,
         )
 
     async def values(self) -> list[bytes]:
@@ -97,9 +99,7 @@ class Node:
         return [finding.fault for finding in (*findings, *verifier.end())]
 
     async def metric(self, name: str) -> list[str]:
-        metrics = Metrics()
-        self.audit.show(metrics)
-        return [line for line in (await metrics.text()).decode().splitlines() if line.startswith(name)]
+        return [line for line in (await self.metrics.text()).decode().splitlines() if line.startswith(name)]
 
 
 @asynccontextmanager
@@ -205,10 +205,10 @@ async def test_an_intent_of_which_nobody_knows_whether_it_is_there_is_refused_an
 async def test_a_change_waits_for_a_sync_that_hangs_no_longer_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_log, "BEGIN_SECONDS_MAX", 0.2)
     disk = GatedDisk()
     async with running(tmp_path, disk) as node:
         await node.audit.begin(event(number=1))
+        monkeypatch.setattr(audit_log, "BEGIN_SECONDS_MAX", 0.2)
         disk.gate.clear()
         results = await asyncio.gather(
             node.audit.begin(event(number=2)), node.audit.begin(event(number=3)), return_exceptions=True

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from siltlog.infra.security.audit_chain import Audited
+from siltlog.infra.security.audit.chain import Audited
 
 CALLERS_MAX = 100
 """So many of (caller, operation, code) are told apart before they are recorded."""

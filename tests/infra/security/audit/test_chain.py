@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.security.audit_chain import (
+from siltlog.infra.security.audit.chain import (
     Anchor,
     Audited,
     Finding,

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.security.audit_chain import Audited
-from siltlog.infra.security.denials import CALLERS_MAX, Denials
+from siltlog.infra.security.audit.chain import Audited
+from siltlog.infra.security.audit.denials import CALLERS_MAX, Denials
 
 
 def denied(caller: int, code: str = "forbidden", number: int = 0) -> Audited:
