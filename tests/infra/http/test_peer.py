@@ -57,6 +57,7 @@ def create(http: Http, **headers: str) -> Reply:
     return http.json("POST", "/v1/topics", {"name": "t", "partitions": 1}, **headers)
 
 
+@pytest.mark.rule("A24")
 def test_what_came_to_the_proxy_in_clear_text_is_refused(proxied: Http) -> None:
     for headers in ({}, {"X_Forwarded_Proto": "http"}, {"X_Forwarded_Proto": "https, http"}):
         assert proxied.get("/v1/topics", **headers).error_code == "tls_required"
@@ -96,6 +97,7 @@ def test_who_waived_tls_is_not_refused_for_the_lack_of_it() -> None:
         assert Http(server.url).get("/v1/topics").status == 200
 
 
+@pytest.mark.rule("A23")
 def test_what_strangers_say_counts_for_nothing(http: Http) -> None:
     own = http.url.replace("http", "https")
     assert http.get("/v1/topics", Origin=own, X_Forwarded_Proto="https").error_code == "origin_not_allowed"

@@ -38,6 +38,7 @@ def test_the_scheme_is_what_the_last_proxy_saw(said: bytes, scheme: str) -> None
     assert PROXIES.forwarded("10.1.2.3", "http", {b"x-forwarded-proto": said}).scheme == scheme
 
 
+@pytest.mark.rule("A23")
 @given(st.lists(st.ip_addresses(v=4).map(str), max_size=5), st.ip_addresses(v=4).map(str))
 def test_nobody_chooses_an_address(claimed: list[str], caller: str) -> None:
     """Whatever a caller claims in front of what the proxy appends, the proxy's own word counts."""

@@ -1,7 +1,11 @@
 """Where a real server listens: what it refuses to open to others, and the socket for its own user."""
 
+import os
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ PROXIES = {"trusted_proxies": "10.0.0.0/8"}
 
 
 # --- what others may reach --------------------------------------------------------------------------------
+@pytest.mark.rule("A19")
 @pytest.mark.parametrize(
     ("given", "lacking"),
     [
@@ -46,6 +51,7 @@ def test_every_row_of_what_a_server_may_be(given: dict[str, str], lacking: list[
                     check_reach(settings)
 
 
+@pytest.mark.rule("A19")
 def test_it_does_not_start_where_others_reach_it_unless_that_was_waived() -> None:
     open_to_all: dict[str, Any] = {"host": "0.0.0.0", "redis_url": NO_REDIS}
     with pytest.raises(ConfigError, match=r"exit status 1.*without TLS and without authentication"):
@@ -79,6 +85,7 @@ def ask(server: ServerProcess, head: str) -> bytes:
         return exchange(connection, head)
 
 
+@pytest.mark.rule("A25")
 def test_the_socket_answers_whatever_it_is_called(tmp_path: Path) -> None:
     with running_server(redis_url=NO_REDIS, data_dir=tmp_path / "data") as server:
         path = server.data_dir / names.SOCKET_FILE
@@ -114,3 +121,34 @@ def test_the_socket_is_there_with_tls_too_and_speaks_none(tmp_path: Path) -> Non
     given = {"tls_cert": made.files.certificate, "tls_key": made.files.key}
     with running_server(redis_url=NO_REDIS, **given) as server:
         assert b" 200 " in ask(server, "GET /v1/topics HTTP/1.1\nHost: localhost")
+
+
+ASK = """
+import os, socket, sys
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.settimeout(20)
+    connection.connect(sys.argv[1])
+    connection.sendall(b"GET /v1/topics HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+    print(connection.recv(65536).decode())
+"""
+
+
+@pytest.mark.rule("A25")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
+def test_another_user_is_refused_also_where_the_mode_lets_him_in() -> None:
+    nobody = 65_534
+    with tempfile.TemporaryDirectory() as scratch:
+        Path(scratch).chmod(0o755)
+        with running_server(redis_url=NO_REDIS, data_dir=Path(scratch) / "data") as server:
+            path = server.data_dir / names.SOCKET_FILE
+
+            def said() -> str:
+                command = [sys.executable, "-c", ASK, str(path), str(nobody)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                return done.stdout + done.stderr
+
+            assert "Permission denied" in said()
+            path.chmod(0o666)
+            assert '"error_code":"forbidden"' in said()

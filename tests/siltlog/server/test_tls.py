@@ -1,18 +1,23 @@
 """TLS of a real server: its certificates, and those of its clients, while they change."""
 
+import http.client as http_client
+import json
 import os
 import signal
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
 import urllib3
 from http_rig import NO_REDIS, Http, exchange
 from tls_rig import Made, client_of, serial_of
+from websockets.sync.client import connect
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
@@ -97,6 +102,27 @@ def test_a_reply_to_what_was_refused_half_way_is_read_whole(made: Made, server: 
     assert "Traceback" not in server.log_path.read_text()
 
 
+def test_streams_and_web_sockets(made: Made, server: ServerProcess) -> None:
+    context = client_of(made)
+    http = Http(server.url, context)
+    http.create("t")
+    parts = urlsplit(server.url)
+    connection = http_client.HTTPSConnection(str(parts.hostname), parts.port, context=context, timeout=20)
+    socket_url = server.url.replace("https", "wss")
+    with closing(connection), connect(f"{socket_url}/v1/topics/t/ws?offset=earliest", ssl=context) as web_socket:
+        connection.request("GET", "/v1/topics/t/tail?offset=earliest", headers={"Accept": names.MEDIA_EVENTS})
+        stream = connection.getresponse()
+        web_socket.send(json.dumps({"type": "credit", "records": 1_000}))
+        for number in range(100):
+            assert http.publish("t", {"value": f"value {number}"}).status == 200
+        told: list[str] = []
+        while len(told) < 100:
+            told += [record["value"] for record in json.loads(web_socket.recv(20)).get("records", [])]
+        assert told == [f"value {number}" for number in range(100)]
+        while b"value 99" not in stream.readline():
+            pass
+
+
 def test_clear_text_is_not_answered(server: ServerProcess) -> None:
     with pytest.raises(urllib3.exceptions.ProtocolError):
         Http(server.url.replace("https", "http")).get("/healthz")
@@ -119,6 +145,7 @@ def test_it_stops_as_without(made: Made, server: ServerProcess) -> None:
 
 
 # --- certificates that change -----------------------------------------------------------------------------
+@pytest.mark.rule("A20")
 @pytest.mark.timeout(120)
 def test_certificates_are_replaced_under_load_and_no_request_fails(made: Made, server: ServerProcess) -> None:
     Http(server.url, client_of(made)).create("t")
@@ -165,6 +192,7 @@ def test_what_changed_is_seen_without_being_told(made: Made, server: ServerProce
     eventually(lambda: serial_served(http) != first, LOOK_SECONDS + 5)
 
 
+@pytest.mark.rule("A20")
 def test_a_pair_that_does_not_fit_leaves_the_old_one(made: Made, server: ServerProcess) -> None:
     http = Http(server.url, client_of(made))
     first = serial_served(http)
@@ -231,6 +259,7 @@ def test_who_needs_a_certificate(made: Made, mode: str) -> None:
         assert not comes_in(Http(server.url, stranger))
 
 
+@pytest.mark.rule("A22")
 def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> None:
     issued, other = made.authority.issue_cert("jobs"), client_of(made, "other")
     client = client_of(made)
@@ -249,6 +278,7 @@ def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> 
 
 
 # --- handshakes -------------------------------------------------------------------------------------------
+@pytest.mark.rule("A21")
 @pytest.mark.timeout(120)
 def test_two_thousand_half_made_handshakes_keep_nobody_out(made: Made, server: ServerProcess) -> None:
     http = Http(server.url, client_of(made))
@@ -271,6 +301,7 @@ def descriptors(server: ServerProcess) -> int:
     return sum(1 for _ in Path(f"/proc/{server.pid}/fd").iterdir())
 
 
+@pytest.mark.rule("A21")
 def test_a_handshake_that_stands_still_is_ended(made: Made, server: ServerProcess) -> None:
     with Http(server.url).connect() as half:
         half.sendall(b"\x16\x03\x01\x02\x00\x01")

@@ -1,0 +1,82 @@
+"""Real proxies in front of a server, with the configuration that the page of security gives."""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tls_rig import Made
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+START_SECONDS_MAX = 20.0
+DENIED = "/v1/topics/denied"
+"""What the proxies let nobody through to."""
+
+
+def has_proxy(name: str) -> bool:
+    return shutil.which(name) is not None
+
+
+@contextmanager
+def proxy(name: str, made: Made, server_url: str) -> Iterator[str]:
+    """Starts `nginx` or `haproxy` with a certificate of `made` before a server; yields its address."""
+    port = _free_port()
+    configuration = made.folder / f"{name}.conf"
+    pair = made.folder / "pair.pem"
+    pair.write_bytes(made.files.certificate.read_bytes() + made.files.key.read_bytes())
+    given = _on_the_page(name).replace("127.0.0.1:7070", server_url.removeprefix("http://"))
+    for named, path in (("tls.crt", made.files.certificate), ("tls.key", made.files.key), ("tls.pem", pair)):
+        given = given.replace(f"/etc/siltlog/{named}", str(path))
+    if name == "nginx":
+        given = given.replace("listen 443", f"listen 127.0.0.1:{port}")
+        given = given.replace("location / {", f"location {DENIED} {{ return 403; }}\nlocation / {{", 1)
+        places = "".join(f"{kind}_temp_path {made.folder}/{kind};" for kind in ("client_body", "proxy"))
+        given = (
+            f"error_log stderr;pid {made.folder}/nginx.pid;daemon off;events{{}}http{{access_log off;{places}{given}}}"
+        )
+        command = [name, "-e", "stderr", "-p", str(made.folder), "-c", str(configuration)]
+    else:
+        given = given.replace("bind :443", f"bind 127.0.0.1:{port}")
+        given = given.replace(
+            "frontend silt\n", f"frontend silt\n    http-request deny if {{ path_beg {DENIED} }}\n", 1
+        )
+        command = [name, "-db", "-f", str(configuration)]
+    configuration.write_text(given)
+    log = made.folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        _await(process, port, log)
+        yield f"https://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _on_the_page(name: str) -> str:
+    found = re.search(rf"^```{name}\n(.+?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert found, f"the page of security has no configuration of {name}"
+    return found[1]
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _await(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while True:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
