@@ -128,6 +128,8 @@ STRANDED_FOLDER = "stranded"
 SECRET_FILE = "secret"  # noqa: S105 (the name of a file)
 ACCESS_SEEN_FILE = "access-seen"
 """The newest version of the access document that was seen from this data directory."""
+ACCESS_HELD_FILE = "access-held"
+"""The keys that were revoked here and are still in the access document, because it could not be written."""
 AUDIT_SEEN_FILE = "audit-seen"
 """The last record of the audit log that was written from this data directory."""
 SOCKET_FILE = "silt.sock"
@@ -372,6 +374,8 @@ MEDIA_PROBLEM = "application/problem+json"
 MEDIA_EVENTS = "text/event-stream"
 SUBPROTOCOL = "silt.v1"
 """The protocol spoken over a WebSocket."""
+TOKEN_SUBPROTOCOL = "silt.bearer."  # noqa: S105 (how a subprotocol begins)
+"""Begins the subprotocol that is no protocol, but the token of a page, which cannot set header fields."""
 ARROW_METADATA_KEY = "silt"
 """Schema metadata of an Arrow reply to POST /v1/fetch: JSON of its `partitions`."""
 

@@ -264,7 +264,7 @@ def _watched(
     return metered
 
 
-async def begin_change(request: Request, kind: Kind, name: str) -> None:
+async def begin_change(request: Request, kind: Kind | Literal["key"], name: str) -> None:
     """Says what a request is about to change that its path does not name. Raises Unavailable `audit_unavailable`."""
     change: Change | None = request.scope["state"].get(CHANGE)
     if change is not None:

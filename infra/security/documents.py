@@ -78,12 +78,13 @@ class AccessDocuments:
             )
         if found is not None:
             self._take(found)
+        self.looked_s = self._clock.monotonic()
         return self.current
 
-    def follow(self) -> Sealed:
-        """Looks for newer versions. Raises Unavailable; what is known stays."""
+    def follow(self, *, thoroughly: bool = False) -> Sealed:
+        """Looks for newer versions, `thoroughly` through all there are. Raises Unavailable; what is known stays."""
         now = self._clock.monotonic()
-        if now - self._listed_s >= LIST_SECONDS:
+        if thoroughly or now - self._listed_s >= LIST_SECONDS:
             found = self._newest()
             if found is not None and found.document.number > self.current.document.number:
                 self._take(found)
@@ -99,8 +100,7 @@ class AccessDocuments:
         With `expected` only of that version: raises Refused `access_changed` when there is another. Raises Unavailable.
         """
         for _ in range(ATTEMPTS_MAX):
-            self._listed_s = -LIST_SECONDS
-            self.follow()
+            self.follow(thoroughly=True)
             current = self.current
             if expected is not None and current.document.number != expected:
                 break

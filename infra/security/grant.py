@@ -68,6 +68,10 @@ class Access:
     def change(self, policy: Policy) -> None:
         """Has `policy` hold from now on, and every identity looked at anew."""
         self._policy = policy
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Has every identity looked at anew: what verified one may not count any more."""
         self.version += 1
         self._decided.clear()
         for hear in tuple(self._hear.values()):

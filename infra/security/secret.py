@@ -17,6 +17,10 @@ _KEY_BYTES = 32
 _OTHERS = 0o077
 
 
+PURPOSE_KEYS = "keys"
+PURPOSE_ACCESS = "access"
+
+
 class Secret:
     """The bytes of one line of the secret file. Nothing prints them."""
 

@@ -145,6 +145,14 @@ class ServerSettings(BaseSettings):
     """Origins of web pages that may call it, separated by commas."""
     hosts: str = ""
     """Names it may be called by, besides loopback and the address it listens on, separated by commas."""
+    auth: Literal["off", "on"] = "off"
+    """Whether callers must say who they are, and may do only what they were granted."""
+    secret_file: str = ""
+    """The file of the cluster's secret, of 32 bytes or more: it seals the access document, and keys are hashed with it.
+    Unset: the file `secret` of the data directory, made at the first start."""
+    access_stale_ms: Millis = Field(3_600_000, ge=10_000)
+    """How long the object store may be away before nobody but the machine's own user is let in: a key that was revoked
+    elsewhere would count for ever."""
     tls_cert: str = ""
     """The file of its certificate and those between it and an authority, in PEM: it then speaks https."""
     tls_key: str = ""
@@ -245,7 +253,7 @@ class ServerSettings(BaseSettings):
             region_name(value)
         return value
 
-    @field_validator("tls_cert", "tls_key", "tls_client_ca", "tls_crl")
+    @field_validator("secret_file", "tls_cert", "tls_key", "tls_client_ca", "tls_crl")
     @classmethod
     def _file(cls, value: str) -> str:
         return str(Path(value).expanduser().absolute()) if value else ""

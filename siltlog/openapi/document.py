@@ -18,6 +18,7 @@ TAGS = {
     "Topics": "Each is a Delta table.",
     "Groups": "The server assigns partitions; heartbeats carry the assignment.",
     "Jobs": "What compaction, retention and the others did, and when they run next.",
+    "Access": "Who may do what: API keys, roles, entries and quotas.",
     "Node": "Health, metrics, limits.",
 }
 TEXT = """\
@@ -31,8 +32,7 @@ integer milliseconds, and go out as RFC 3339 in UTC with microseconds. `HEAD` is
 _SCHEME_TEXT = "An API key. Asked for where the server has authentication on; elsewhere everybody may do everything."
 EVERYWHERE = (
     "invalid_parameter",
-    "unauthenticated",
-    "forbidden",
+    "credential_in_url",
     "origin_not_allowed",
     "tls_required",
     "unknown_host",
@@ -41,7 +41,7 @@ EVERYWHERE = (
     "overloaded",
 )
 """Error codes that any operation may answer, whatever it does."""
-OF_CALLERS = ("unauthenticated", "forbidden")
+OF_CALLERS = ("unauthenticated", "forbidden", "access_unavailable", "identity_unavailable")
 """Error codes of every operation that is not for anybody."""
 OF_CHANGES = ("audit_unavailable",)
 """Error codes of every operation that changes something that is recorded."""

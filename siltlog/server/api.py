@@ -17,6 +17,7 @@ from siltlog.ingest.publish.producers_http import ProducersHttp
 from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.openapi.document import document, encoded
+from siltlog.server.access.http import AccessHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
@@ -33,6 +34,7 @@ HANDLERS = (
     GroupsHttp,
     DeadLettersHttp,
     JobsHttp,
+    AccessHttp,
     NodeHttp,
     DocumentHttp,
 )

@@ -8,6 +8,8 @@ from siltlog.infra.http.part import Part
 from siltlog.infra.node import Node
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.ingest.assembly import Ingest
+from siltlog.server.access.book import Security
+from siltlog.server.access.http import AccessHttp
 from siltlog.server.api import OPERATIONS
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.job_log import JobLog
@@ -16,11 +18,20 @@ from siltlog.server.node_http import NodeHttp
 
 
 def assemble(
-    node: Node, url: str, ingest: Ingest, consumers: Consumers, listener_warnings: Callable[[], Sequence[str]]
+    node: Node,
+    url: str,
+    ingest: Ingest,
+    consumers: Consumers,
+    security: Security | None,
+    listener_warnings: Callable[[], Sequence[str]],
 ) -> Part:
     """`url` is where the server is called, unless it is advertised by another."""
     store_watch = StoreWatch(node.store, node.clock)
     jobs = JobLog(ingest.log, consumers.fetcher, ingest.system, node.cluster_id, node.logger)
+
+    def warnings() -> list[str]:
+        return [*listener_warnings(), *store_watch.warnings(), *(security.book.warnings() if security else ())]
+
     restoring: list[asyncio.Task[None]] = []
 
     def start() -> None:
@@ -37,7 +48,8 @@ def assemble(
     return Part(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
-            NodeHttp(node, url, ingest.log, consumers, store_watch, listener_warnings),
+            NodeHttp(node, url, ingest.log, consumers, warnings),
+            AccessHttp(security, node.clock),
             DocumentHttp(OPERATIONS),
         ),
         gauges=jobs.show,

@@ -206,7 +206,7 @@ def check_reach(settings: ServerSettings) -> list[str]:
     Raises ConfigError where its owner did not say that it does without them.
     """
     tls = bool(settings.tls_cert or settings.trusted_proxies)
-    lacking = missing(settings.host, tls=tls, auth=False)
+    lacking = missing(settings.host, tls=tls, auth=settings.auth == "on")
     check_exposure(settings.host, lacking, insecure_words(settings.insecure))
     if not lacking:
         return []

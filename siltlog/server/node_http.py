@@ -1,6 +1,6 @@
 """Answers about a node itself: health, readiness, metrics, the cluster."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Literal
 
@@ -16,7 +16,6 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
 from siltlog.infra.node import Node as ThisNode
 from siltlog.infra.security.grant import grant_of
-from siltlog.infra.store.watch import StoreWatch
 from siltlog.ingest.log.log import Log
 from siltlog.server.document_http import DOCS_PATH, OPENAPI_PATH
 
@@ -98,20 +97,14 @@ class Cluster(msgspec.Struct):
 
 class NodeHttp:
     def __init__(
-        self,
-        node: ThisNode,
-        url: str,
-        log: Log,
-        consumers: Consumers,
-        store_watch: StoreWatch,
-        listener_warnings: Callable[[], Sequence[str]],
+        self, node: ThisNode, url: str, log: Log, consumers: Consumers, warnings: Callable[[], list[str]]
     ) -> None:
+        """`warnings()` are sentences about what this node does not look at itself."""
         self._node = node
         self._url = node.settings.advertise_url or url
         self._log = log
         self._consumers = consumers
-        self._store_watch = store_watch
-        self._listener_warnings = listener_warnings
+        self._warnings = warnings
 
     @operation(
         "GET",
@@ -158,7 +151,7 @@ class NodeHttp:
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
         reasons = self._log.admission.not_ready()
-        warnings = [*self._listener_warnings(), *self._store_watch.warnings(), *self._log.admission.degraded()]
+        warnings = [*self._warnings(), *self._log.admission.degraded()]
         if not await self._consumers.groups_answer():
             warnings.append("groups: Redis does not answer")
         else:

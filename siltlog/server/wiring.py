@@ -30,6 +30,7 @@ from siltlog.ingest.assembly import Ingest
 from siltlog.ingest.data_dir import DataDir
 from siltlog.pipelines import assembly as pipelines_assembly
 from siltlog.server import assembly as server_assembly
+from siltlog.server.access.book import Security, open_security
 from siltlog.server.api import HANDLERS
 from siltlog.server.drain import Drain
 from siltlog.server.listener import (
@@ -78,6 +79,7 @@ class _Server:
             if local is not None:
                 listening = replace(listening, sockets=[*listening.sockets, local])
             node = await self._node()
+            security = await open_security(node, self._logger.warning)
             ingest = await ingest_assembly.assemble(
                 node,
                 data_dir,
@@ -90,7 +92,7 @@ class _Server:
             consumers = await consumers_assembly.assemble(node, ingest.log, ingest.system, limits)
             ended = True
             try:
-                ended = await self._serve(node, listening, data_dir, ingest, consumers, signals)
+                ended = await self._serve(node, listening, data_dir, ingest, consumers, security, signals)
             finally:
                 ended = await consumers.part.close(ended) and ended
         if not ended:
@@ -118,15 +120,16 @@ class _Server:
         data_dir: DataDir,
         ingest: Ingest,
         consumers: Consumers,
+        security: Security | None,
         signals: Signals,
     ) -> bool:
         """Serves until a signal, then drains; whether all threads have ended."""
         url = listening.url
         pipelines = pipelines_assembly.assemble(node, url, ingest.log.topic_logs.live_files)
-        about_node = server_assembly.assemble(node, url, ingest, consumers, listening.warnings)
+        about_node = server_assembly.assemble(node, url, ingest, consumers, security, listening.warnings)
         rooms = (ingest.part, consumers.part, pipelines.part, about_node)
-        edge = self._edge(node, ingest, [handler for part in rooms for handler in part.handlers])
-        parts = (*rooms, edge.part, listening.part(edge.connections.withdraw))
+        edge = self._edge(node, ingest, [handler for part in rooms for handler in part.handlers], security)
+        parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
         if (tls := listening.tls) is not None:
             signals.on_hangup(tls.look_now)
@@ -157,9 +160,11 @@ class _Server:
         server.end()
         await serving
         await about_node.close(drained)
+        if security is not None:
+            drained = await security.part.close(drained) and drained
         return await ingest.part.close(drained) and drained
 
-    def _edge(self, node: Node, ingest: Ingest, handlers: Sequence[object]) -> Edge:
+    def _edge(self, node: Node, ingest: Ingest, handlers: Sequence[object], security: Security | None) -> Edge:
         settings = self._settings
         assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
         return edge_assembly.assemble(
@@ -177,6 +182,7 @@ class _Server:
             clock=self._clock,
             logger=self._logger,
             metrics=node.metrics,
+            identification=security.identification if security else None,
         )
 
     def _committed(self, metrics: Metrics, seconds: float) -> None:

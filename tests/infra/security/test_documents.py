@@ -94,6 +94,7 @@ def test_a_change_of_a_version_that_is_not_the_newest_is_refused(world: World) -
     assert other.write(binding("y"), expected=1).document.number == 2
 
 
+@pytest.mark.rule("A33")
 def test_who_writes_the_bucket_grants_himself_nothing(world: World) -> None:
     node = world.node()
     node.write(binding("x"))
@@ -127,6 +128,7 @@ def test_a_document_of_another_cluster_or_number(world: World) -> None:
             unseal(content, KEY, cluster_id, number)
 
 
+@pytest.mark.rule("A33")
 def test_an_older_document_that_was_put_back_is_no_start(world: World) -> None:
     node = world.node()
     node.write(binding("x"))

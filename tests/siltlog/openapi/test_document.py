@@ -105,13 +105,12 @@ def test_the_described_record_is_the_one_that_is_read(given: type[msgspec.Struct
 
 def test_every_error_has_a_place(served: dict[str, Any]) -> None:
     named = {code for name in served["components"]["responses"] for code in name.split(".")}
-    # Nothing changes access yet.
-    assert set(KINDS) - named == {"access_changed", "method_not_allowed"}
+    assert set(KINDS) - named == {"method_not_allowed"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.operation_id)
 def test_the_query_parameters_are_those_that_the_server_takes(http: Http, operation: Any) -> None:
-    path = operation.path.format(topic="t", partition=0, group="g", member="m", producer="p")
+    path = operation.path.format(topic="t", partition=0, group="g", member="m", producer="p", id="i")
     known: set[str] = set()
     for media in operation.body or {"": None}:
         headers = {"Content_Type": media} if media else {}

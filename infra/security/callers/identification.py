@@ -1,0 +1,223 @@
+"""Tells who a caller is, by the one credential that a request may have.
+
+What looks like a token in the target of a request is refused whoever sends it: it is in the log of every proxy by now.
+"""
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+from urllib.parse import unquote_to_bytes
+
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.security.access import LOCAL, Subject
+from siltlog.infra.security.certificates import ClientCertificate
+from siltlog.infra.security.grant import Access, Caller, Identity, missing, unauthenticated
+
+FAILURES_MAX = 10
+"""So many credentials of an address may be wrong in FAILURES_SECONDS; what is wrong beyond that is 429."""
+FAILURES_SECONDS = 60.0
+ADDRESSES_MAX = 10_000
+TOKEN_BYTES_MAX = 16 * 1024
+_SCHEME = b"bearer "
+_BASIC = b"basic "
+_TOKEN = re.compile(rb"silt_[0-9A-Za-z]{12}_[0-9A-Za-z]{8}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.")
+"""An API key, or a JSON Web Token, wherever it stands."""
+_V6_PREFIX = 64
+
+
+class Verifier(Protocol):
+    """Verifies tokens of one kind."""
+
+    @property
+    def principals(self) -> str:
+        """Begins the principals of all whom it verifies."""
+
+    def takes(self, token: str) -> bool:
+        """Whether the token looks like one of this kind."""
+
+    def known(self, token: str) -> Identity | None:
+        """The identity, where it can be told at once that the token is good."""
+
+    def verify(self, token: str, *, aside: bool) -> Identity | Awaitable[Identity]:
+        """Raises SiltlogError, also once awaited. `aside`: from where many wrong ones came; not on the event loop where
+        that costs more than little."""
+
+    def check(self, identity: Identity) -> None:
+        """Raises Refused `unauthenticated` when an identity that it gave does not count any more."""
+
+
+Certificates = Callable[[ClientCertificate], Identity | None]
+"""Gives whom a certificate stands for; None: nobody."""
+
+
+class Failures:
+    """How many credentials of each address were wrong lately. A network of IPv6 is one address: its owner has all."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def count(self, address: str) -> int:
+        """Counts one more, and gives how many there are now."""
+        network, now = _network(address), self._clock.monotonic()
+        begun, count = self._windows.pop(network, (now, 0))
+        if now - begun >= FAILURES_SECONDS:
+            begun, count = now, 0
+        if len(self._windows) >= ADDRESSES_MAX:
+            self._windows.popitem(last=False)
+        self._windows[network] = (begun, count + 1)
+        return count + 1
+
+    def are_many(self, address: str) -> bool:
+        begun, count = self._windows.get(_network(address), (0.0, 0))
+        return count > FAILURES_MAX and self._clock.monotonic() - begun < FAILURES_SECONDS
+
+    def wait_ms(self, address: str) -> int:
+        """How long until what is wrong is counted from nothing again."""
+        begun, _ = self._windows[_network(address)]
+        return max(int((begun + FAILURES_SECONDS - self._clock.monotonic()) * 1000), 1)
+
+
+class Identification:
+    """Used on one event loop."""
+
+    def __init__(
+        self,
+        access: Access,
+        verifiers: Sequence[Verifier],
+        clock: Clock,
+        *,
+        certificates: Certificates = lambda _: None,
+        stale: Callable[[], SiltlogError | None] = lambda: None,
+    ) -> None:
+        """`stale()` is the refusal while nobody knows any more who may do what; it does not hold for the machine's own
+        user."""
+        self.access = access
+        self._verifiers = tuple(verifiers)
+        self._certificates = certificates
+        self._stale = stale
+        self._failures = Failures(clock)
+
+    def identify(self, caller: Caller) -> Identity | Awaitable[Identity]:
+        """Raises Refused `unauthenticated`, `credential_in_url` or `invalid_parameter`, Unavailable `rate_limited`."""
+        _check_target(caller)
+        token = self._token(caller)
+        if token is None and caller.local:
+            return Identity(Subject(LOCAL))
+        stale = self._stale()
+        if stale is not None:
+            raise stale
+        if token is None:
+            return self._of_certificate(caller)
+        aside = self._failures.are_many(caller.address)
+        try:
+            found = self._verifier(token).verify(token, aside=aside)
+        except SiltlogError as error:
+            raise self._failed(caller, error) from None
+        return found._replace(address=caller.address) if isinstance(found, Identity) else self._later(found, caller)
+
+    def known(self, caller: Caller) -> Identity | None:
+        authorization = caller.authorization
+        if caller.query or caller.protocols is not None:
+            return None
+        if authorization is None:
+            return Identity(Subject(LOCAL)) if caller.local else None
+        token = _bearer(authorization)
+        if token is None or self._stale() is not None:
+            return None
+        for verifier in self._verifiers:
+            if verifier.takes(token):
+                identity = verifier.known(token)
+                return None if identity is None else identity._replace(address=caller.address)
+        return None
+
+    async def _later(self, found: Awaitable[Identity], caller: Caller) -> Identity:
+        try:
+            return (await found)._replace(address=caller.address)
+        except SiltlogError as error:
+            raise self._failed(caller, error) from None
+
+    def _token(self, caller: Caller) -> str | None:
+        """The token of a request; None where it has none. Raises SiltlogError for what is none, and for two."""
+        offered = _offered(caller.protocols)
+        if len(offered) + (caller.authorization is not None) > 1:
+            raise problem("invalid_parameter", "the request has two credentials; send one", parameter="Authorization")
+        if offered:
+            return offered[0]
+        if caller.authorization is None:
+            return None
+        token = _bearer(caller.authorization)
+        if token is None:
+            raise self._failed(
+                caller, unauthenticated("malformed", "the header field Authorization must be: Bearer TOKEN")
+            )
+        return token
+
+    def _verifier(self, token: str) -> Verifier:
+        for verifier in self._verifiers:
+            if verifier.takes(token):
+                return verifier
+        raise unauthenticated("malformed", "the token is of no kind that this server takes")
+
+    def _of_certificate(self, caller: Caller) -> Identity:
+        identity = None if caller.certificate is None else self._certificates(caller.certificate)
+        if identity is None:
+            raise missing()
+        return identity._replace(address=caller.address)
+
+    def _failed(self, caller: Caller, error: SiltlogError) -> SiltlogError:
+        if error.error_code != "unauthenticated" or self._failures.count(caller.address) <= FAILURES_MAX:
+            return error
+        return problem(
+            "rate_limited",
+            "too many wrong credentials came from your address; a right one is taken at any time",
+            retry_after_ms=self._failures.wait_ms(caller.address),
+            scope="failures",
+            limit=FAILURES_MAX,
+        )
+
+
+def _bearer(authorization: bytes) -> str | None:
+    if len(authorization) > TOKEN_BYTES_MAX or authorization[: len(_SCHEME)].lower() != _SCHEME:
+        return None
+    token = authorization[len(_SCHEME) :].strip()
+    return token.decode() if token and token.isascii() and b" " not in token else None
+
+
+def _offered(protocols: bytes | None) -> list[str]:
+    if protocols is None:
+        return []
+    found = [one.strip() for one in protocols.decode("latin-1").split(",")]
+    return [one.removeprefix(names.TOKEN_SUBPROTOCOL) for one in found if one.startswith(names.TOKEN_SUBPROTOCOL)]
+
+
+def _check_target(caller: Caller) -> None:
+    """Refuses a token in the query, or before the host of the URL, which clients make HTTP Basic of."""
+    shown = caller.query and _TOKEN.search(unquote_to_bytes(caller.query))
+    authorization = caller.authorization
+    if not shown and authorization is not None and authorization[: len(_BASIC)].lower() == _BASIC:
+        try:
+            shown = _TOKEN.search(base64.b64decode(authorization[len(_BASIC) :]))
+        except binascii.Error:
+            shown = None
+    if shown:
+        raise problem(
+            "credential_in_url",
+            "a token was sent in the URL, where logs keep it: revoke it, and send the next in the header Authorization",
+        )
+
+
+def _network(address: str) -> str:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    return str(ipaddress.ip_network((found, _V6_PREFIX), strict=False))

@@ -1,0 +1,1 @@
+"""Who may do what, as the server keeps, follows and changes it."""

@@ -1,0 +1,98 @@
+"""What is sent to and answered by `/v1/access`. A key is in an answer once, its hash in none."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from siltlog.infra.http.answers import Time, Whole
+from siltlog.infra.security.access import Binding, Entry, Role
+from siltlog.infra.security.quotas import Quota
+
+Id = Annotated[str, Meta(description="The key's id; its token begins with `silt_` and this")]
+
+
+class Key(msgspec.Struct):
+    """An API key. Its principal is `key:` and its name, which it shares with those it was rotated from."""
+
+    id: Id
+    name: str
+    made_at: Time
+    expires_at: Time | None
+
+
+class MadeKey(msgspec.Struct):
+    """`key` is the token: it is told this once."""
+
+    id: Id
+    name: str
+    key: str
+    expires_at: Time | None
+    version: Whole
+
+    def __repr__(self) -> str:
+        return f"MadeKey(id={self.id!r})"
+
+
+class AccessDocument(msgspec.Struct):
+    """Who may do what: keys without what is kept of their secrets, and the rest by ids."""
+
+    version: Whole
+    keys: list[Key]
+    bindings: dict[str, Binding]
+    acls: dict[str, Entry]
+    quotas: dict[str, Quota]
+
+
+class Version(msgspec.Struct):
+    version: Annotated[int, Meta(ge=0, description="Of the access document that has it")]
+
+
+class Held(msgspec.Struct):
+    """The key counts no more on this node; on others once the object store answers."""
+
+    id: Id
+
+
+class GrantedRole(msgspec.Struct):
+    role: Role
+    prefix: str
+    principal: Annotated[str, Meta(description="Whom the role is given to: the caller, a group of his, or everybody")]
+
+
+class Whoami(msgspec.Struct):
+    """The caller. Where authentication is off everybody is `anonymous`, and may do everything."""
+
+    principal: str
+    groups: list[str]
+    credential: Annotated[str, Meta(description="The id of the credential; empty where there is none")]
+    expires_at: Time | None
+    roles: list[GrantedRole]
+    auth: Literal["on", "off"]
+
+
+class Checked(msgspec.Struct):
+    allowed: bool
+    because: Annotated[str, Meta(description="The entry or binding that decided; empty where nothing allows it")]
+
+
+class WantedRole(msgspec.Struct, forbid_unknown_fields=True):
+    role: Role
+    prefix: str = ""
+
+
+class CreateKey(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    bindings: list[WantedRole] = []
+    expires_at: str | int | None = None
+
+
+class RotateKey(msgspec.Struct, forbid_unknown_fields=True):
+    overlap_ms: Annotated[int, Meta(ge=0, le=366 * 86_400_000)] = 86_400_000
+
+
+class Check(msgspec.Struct, forbid_unknown_fields=True):
+    principal: str
+    operation: str
+    resource: str
+    groups: list[str] = []

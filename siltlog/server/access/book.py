@@ -1,0 +1,300 @@
+"""Follows the access document, changes it, and says what of it counts on this node.
+
+What is read of it holds while the object store is away, for a while: then nobody is let in but the machine's own user,
+because a key that was revoked elsewhere would count for ever.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from siltlog.infra import names
+from siltlog.infra.clock import MICROS_PER_SECOND, Clock
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.part import Part
+from siltlog.infra.node import Node
+from siltlog.infra.security.access import LOCAL
+from siltlog.infra.security.callers.api_keys import ApiKeys
+from siltlog.infra.security.callers.identification import Identification, Verifier
+from siltlog.infra.security.document import AccessDocument
+from siltlog.infra.security.documents import AccessDocuments, Change
+from siltlog.infra.security.grant import Access, Identity
+from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS, Secret, make_secret, read_secret
+from siltlog.infra.telemetry import Logger
+from siltlog.server.access.held import HeldRevocations
+
+T = TypeVar("T")
+
+FOLLOW_SECONDS = 2.0
+PAUSE_SECONDS = 10.0
+"""Who has not looked for so long, by any clock, looks through all versions: the next of them may be gone by now."""
+AWAY_SECONDS = 10.0
+"""Without an answer for so long the object store is told to be away."""
+TURN_SECONDS_MAX = 5.0
+"""How long a change waits for the store to answer what was asked before it."""
+CHANGE_SECONDS_MAX = 10.0
+REVOKE_SECONDS_MAX = 2.0
+CLOSE_SECONDS_MAX = 2.0
+
+
+class AccessBook:
+    """Used on one event loop; the store is asked on threads, one at a time."""
+
+    def __init__(
+        self,
+        documents: AccessDocuments,
+        held: HeldRevocations,
+        keys: ApiKeys,
+        verifiers: Sequence[Verifier],
+        *,
+        clock: Clock,
+        logger: Logger,
+        stale_ms: int,
+    ) -> None:
+        """`documents` are open. `verifiers` are all there are, `keys` among them."""
+        self._documents = documents
+        self._held = held
+        self._keys = keys
+        self._verifiers = tuple(verifiers)
+        self._clock = clock
+        self._logger = logger
+        self._stale_seconds = stale_ms / 1000
+        self._turn = asyncio.Lock()
+        """Whose it is may ask the store."""
+        self._holding = asyncio.Lock()
+        self._failure = ""
+        self._was_stale = False
+        self._looked_us = clock.now_us()
+        self._changing: set[asyncio.Task[None]] = set()
+        self._following: list[asyncio.Task[None]] = []
+        self.document = documents.current.document
+        """The newest, without the keys that were revoked here."""
+        self.access = Access(clock, check=self._check)
+        self._take()
+
+    def start(self) -> None:
+        self._following.append(asyncio.create_task(self._follow()))
+
+    def stop(self) -> None:
+        for task in self._following:
+            task.cancel()
+
+    async def close(self, patient: bool) -> bool:
+        """Says whether no thread of it hangs."""
+        if patient and self._turn.locked():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._turn.acquire(), CLOSE_SECONDS_MAX)
+                return True
+        return not self._turn.locked()
+
+    def stale(self) -> SiltlogError | None:
+        """The refusal for everybody but the machine's own user, once the store has been away for too long."""
+        if self._away_seconds() < self._stale_seconds:
+            return None
+        return problem(
+            "access_unavailable",
+            "the object store has not answered for so long that who may do what is not known any more; callers on the "
+            "server's own machine are let in",
+        )
+
+    def warnings(self) -> list[str]:
+        """Sentences about what is wrong, for who looks whether the server is well."""
+        told = []
+        away_seconds = self._away_seconds()
+        if away_seconds >= AWAY_SECONDS:
+            reason = f": {self._failure}" if self._failure else ""
+            told.append(f"access: the object store has not answered for {int(away_seconds)} s{reason}")
+        if self._held.ids:
+            told.append(f"access: {len(self._held.ids)} revoked keys are revoked on this node only, until it answers")
+        return told
+
+    async def change(self, change: Change, expected: int | None = None) -> AccessDocument:
+        """Makes a new version, durable and in force here on return; with `expected` of that version only.
+
+        Raises Refused `access_changed`, what `change` raises, Unavailable `access_unavailable`: nothing was changed;
+        OutcomeUnknown `ack_timeout`.
+        """
+        try:
+            await asyncio.wait_for(self._turn.acquire(), TURN_SECONDS_MAX)
+        except TimeoutError:
+            raise _unavailable("the object store does not answer") from None
+        writing = asyncio.create_task(self._write(change, expected))
+        self._changing.add(writing)
+        writing.add_done_callback(self._changing.discard)
+        done, _ = await asyncio.wait((writing,), timeout=CHANGE_SECONDS_MAX)
+        if not done:
+            writing.add_done_callback(_looked_at)
+            raise problem(
+                "ack_timeout", "the object store has not answered; whether the change was made is seen at /v1/access"
+            )
+        writing.result()
+        return self.document
+
+    async def revoke(self, key_id: str) -> bool:
+        """Has a key count no more, here at once; whether that is in the document, and so holds on every node."""
+        async with self._holding:
+            await asyncio.to_thread(self._held.hold, key_id)
+        self._take()
+        writing = asyncio.create_task(self._write_held())
+        self._changing.add(writing)
+        writing.add_done_callback(self._changing.discard)
+        writing.add_done_callback(_looked_at)
+        await asyncio.wait((writing,), timeout=REVOKE_SECONDS_MAX)
+        return key_id not in self._held.ids
+
+    def _check(self, identity: Identity) -> None:
+        if identity.subject.principal == LOCAL:
+            return
+        stale = self.stale()
+        if stale is not None:
+            raise stale
+        for verifier in self._verifiers:
+            if identity.subject.principal.startswith(verifier.principals):
+                verifier.check(identity)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            paused = self._clock.now_us() - self._looked_us > PAUSE_SECONDS * MICROS_PER_SECOND
+            try:
+                async with self._turn:
+                    await asyncio.to_thread(self._documents.follow, thoroughly=paused)
+                    await self._took()
+                if self._held.ids:
+                    await self._write_held()
+            except SiltlogError as error:
+                self._told_away(error.detail)
+            except Exception:
+                # Whatever it was, the next look must come.
+                self._logger.exception("following the access document failed")
+            if self._was_stale != (self.stale() is not None):
+                self._was_stale = not self._was_stale
+                self.access.look_again()
+
+    async def _write(self, change: Change, expected: int | None) -> None:
+        """Has its turn, and ends it."""
+        try:
+            await asyncio.to_thread(self._documents.write, change, expected)
+            await self._took()
+        except SiltlogError as error:
+            if error.retryable != "no" or error.error_code == "store_denied":
+                self._told_away(error.detail)
+                raise _unavailable(error.detail) from None
+            raise
+        finally:
+            self._turn.release()
+
+    async def _write_held(self) -> None:
+        held = self._held.ids
+        if held & set(self._documents.current.document.keys):
+            await self.change(lambda document: without_keys(document, held))
+        else:
+            await self._release_held()
+
+    async def _took(self) -> None:
+        """The documents were looked at: what is new of them holds from now on."""
+        self._looked_us = self._clock.now_us()
+        if self._failure:
+            self._failure = ""
+            self._logger.info("the access document is followed again")
+        self._take()
+        await self._release_held()
+
+    async def _release_held(self) -> None:
+        async with self._holding:
+            written = self._held.ids.difference(self._documents.current.document.keys)
+            await asyncio.to_thread(self._held.release, written)
+
+    def _take(self) -> None:
+        document = without_keys(self._documents.current.document, self._held.ids)
+        if document != self.document or not self.access.version:
+            self.document = document
+            self._keys.keep(document.keys)
+            self.access.change(document.policy())
+
+    def _told_away(self, reason: str) -> None:
+        if not self._failure:
+            self._logger.warning("the access document cannot be looked at; the last one holds", reason=reason)
+        self._failure = reason
+
+    def _away_seconds(self) -> float:
+        return self._clock.monotonic() - self._documents.looked_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """What a node has where authentication is on."""
+
+    secret: Secret
+    book: AccessBook
+    identification: Identification
+    part: Part
+
+
+async def open_security(node: Node, warn: Callable[[str], None]) -> Security | None:
+    """Opens the secret and the access document; None where authentication is off. Raises ConfigError, Unavailable."""
+    settings = node.settings
+    if settings.auth == "off":
+        return None
+    secret = open_secret(settings.data_dir, settings.secret_file, is_remote=bool(settings.root), warn=warn)
+    documents = AccessDocuments(
+        node.store,
+        node.cluster_id,
+        secret.key(PURPOSE_ACCESS),
+        settings.data_dir / names.ACCESS_SEEN_FILE,
+        node.clock,
+        node.logger,
+    )
+    await asyncio.to_thread(documents.open)
+    keys = ApiKeys(secret.key(PURPOSE_KEYS), node.clock)
+    verifiers: tuple[Verifier, ...] = (keys,)
+    book = AccessBook(
+        documents,
+        HeldRevocations(settings.data_dir / names.ACCESS_HELD_FILE),
+        keys,
+        verifiers,
+        clock=node.clock,
+        logger=node.logger,
+        stale_ms=settings.access_stale_ms,
+    )
+    identification = Identification(book.access, verifiers, node.clock, stale=book.stale)
+    return Security(
+        secret=secret,
+        book=book,
+        identification=identification,
+        part=Part(start=book.start, drain=book.stop, close=book.close),
+    )
+
+
+def open_secret(data_dir: Path, secret_file: str, *, is_remote: bool, warn: Callable[[str], None]) -> Secret:
+    """Reads the cluster's secret, which is made where no file was named and there is none. Raises ConfigError."""
+    if secret_file:
+        return read_secret(Path(secret_file))
+    path = data_dir / names.SECRET_FILE
+    if make_secret(path) and is_remote:
+        warn(
+            f"the secret of this cluster was made: {path}. Keep a copy of it: without it no key and no grant in the "
+            "root counts, and every other node needs it (SILT_SECRET_FILE)"
+        )
+    return read_secret(path)
+
+
+def without_keys(document: AccessDocument, key_ids: Collection[str]) -> AccessDocument:
+    if not key_ids:
+        return document
+    kept = {key_id: key for key_id, key in document.keys.items() if key_id not in key_ids}
+    return msgspec.structs.replace(document, keys=kept)
+
+
+def _unavailable(reason: str) -> SiltlogError:
+    return problem("access_unavailable", f"who may do what cannot be changed now: {reason}; nothing was changed")
+
+
+def _looked_at(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,222 @@
+"""The access document on a node: followed, changed, and held on to while the object store is away."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import ConfigError, SiltlogError, Unauthenticated, problem
+from siltlog.infra.security.access import LOCAL, Binding, Subject
+from siltlog.infra.security.callers.api_keys import ApiKeys
+from siltlog.infra.security.document import KeptKey
+from siltlog.infra.security.documents import AccessDocuments
+from siltlog.infra.security.grant import Grant, Identity
+from siltlog.infra.security.keys import ApiKey, hash_of, make_key
+from siltlog.infra.store.local import LocalStore
+from siltlog.infra.telemetry import logger
+from siltlog.server.access import book as book_module
+from siltlog.server.access.book import AWAY_SECONDS, AccessBook, open_secret
+from siltlog.server.access.changes import with_key, with_part
+from siltlog.server.access.held import HeldRevocations
+
+HASH_KEY, MAC_KEY = bytes(range(32)), bytes(range(1, 33))
+STALE_MS = 60_000
+
+
+class SteppedClock(SystemClock):
+    seconds = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Away(LocalStore):
+    """A store that can be away."""
+
+    away = False
+
+    def _answers(self) -> None:
+        if self.away:
+            raise problem("topic_unavailable", "the store does not answer")
+
+    def get(self, path: str) -> bytes:
+        self._answers()
+        return super().get(path)
+
+    def list(self, *arguments: Any, **more: Any) -> Any:
+        self._answers()
+        return super().list(*arguments, **more)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        self._answers()
+        return super().put_if_absent(path, data)
+
+
+class Node:
+    def __init__(self, folder: Path, name: str, store: LocalStore) -> None:
+        self.clock = SteppedClock()
+        log = logger("critical", "json")
+        documents = AccessDocuments(store, "c1", MAC_KEY, folder / f"seen-{name}", self.clock, log)
+        documents.open()
+        self.keys = ApiKeys(HASH_KEY, self.clock)
+        self.held_file = folder / f"held-{name}"
+        self.book = AccessBook(
+            documents,
+            HeldRevocations(self.held_file),
+            self.keys,
+            (self.keys,),
+            clock=self.clock,
+            logger=log,
+            stale_ms=STALE_MS,
+        )
+
+    async def make(self, name: str) -> ApiKey:
+        key = make_key(secrets.token_bytes)
+        kept = KeptKey(name, hash_of(key, HASH_KEY), self.clock.now_us())
+        await self.book.change(with_key(key.key_id, kept, [("admin", "")], 0))
+        return key
+
+    def counts(self, key: ApiKey) -> bool:
+        return self.keys.known(key.text()) is not None
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Node]:
+    monkeypatch.setattr(book_module, "FOLLOW_SECONDS", 0.01)
+    (tmp_path / "root").mkdir()
+    store = Away(str(tmp_path / "root"))
+
+    def node(name: str) -> Node:
+        made = Node(tmp_path, name, store)
+        made.store = store  # type: ignore[attr-defined]
+        return made
+
+    return node
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never held")
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(body(), 30))  # type: ignore[arg-type]
+
+
+def test_what_one_node_changes_holds_on_another(world: Callable[[str], Node]) -> None:
+    async def body() -> None:
+        here, there = world("here"), world("there")
+        there.book.start()
+        versions = []
+        there.book.access.when_changed(lambda: versions.append(there.book.document.number))
+        key = await here.make("ana")
+        assert here.counts(key)
+        await until(lambda: there.counts(key))
+        identity = there.keys.known(key.text())
+        assert identity is not None
+        grant = Grant(there.book.access, identity)
+        grant.require("admin", "cluster")
+        assert await here.book.revoke(key.key_id)
+        assert not here.counts(key)
+        await until(lambda: not there.counts(key))
+        with pytest.raises(Unauthenticated):
+            grant.require("admin", "cluster")
+        assert versions == [1, 2]
+        assert not here.held_file.exists() or here.held_file.read_bytes() == b"[]"
+        there.book.stop()
+
+    run(body)
+
+
+@pytest.mark.rule("A30")
+def test_a_revocation_holds_here_while_the_store_is_away_also_after_a_restart(world: Callable[[str], Node]) -> None:
+    async def body() -> None:
+        here = world("here")
+        key, other = await here.make("ana"), await here.make("bob")
+        store: Any = here.store  # type: ignore[attr-defined]
+        store.away = True
+        with pytest.raises(SiltlogError) as told:
+            await here.book.change(with_part("bindings", "b", Binding("key:ana", "viewer"), 0))
+        assert (told.value.error_code, told.value.status) == ("access_unavailable", 503)
+        assert not await here.book.revoke(key.key_id)
+        assert [here.counts(key), here.counts(other)] == [False, True]
+        assert any("1 revoked keys" in warning for warning in here.book.warnings())
+        store.away = False
+        again = world("here")
+        assert [again.counts(key), again.counts(other)] == [False, True]
+        assert key.key_id in world("there").book.document.keys, "it is not written yet"
+        again.book.start()
+        await until(lambda: key.key_id not in world("there").book.document.keys)
+        await until(lambda: again.held_file.read_bytes() == b"[]")
+        assert again.book.warnings() == []
+        again.book.stop()
+
+    run(body)
+
+
+@pytest.mark.rule("A31")
+def test_without_a_look_for_long_nobody_is_let_in_but_the_machines_own_user(world: Callable[[str], Node]) -> None:
+    async def body() -> None:
+        here = world("here")
+        key = await here.make("ana")
+        identity = here.keys.known(key.text())
+        assert identity is not None
+        grant, local = Grant(here.book.access, identity), Grant(here.book.access, Identity(Subject(LOCAL)))
+        store: Any = here.store  # type: ignore[attr-defined]
+        store.away = True
+        here.book.start()
+        here.clock.seconds += AWAY_SECONDS
+        assert any("has not answered" in warning for warning in here.book.warnings())
+        assert here.book.stale() is None
+        grant.require("admin", "cluster")
+        before = here.book.access.version
+        here.clock.seconds += STALE_MS / 1000
+        await until(lambda: here.book.access.version > before)
+        with pytest.raises(SiltlogError) as told:
+            grant.require("admin", "cluster")
+        assert (told.value.error_code, told.value.status) == ("access_unavailable", 503)
+        local.require("admin", "cluster")
+        store.away = False
+        await until(lambda: here.book.stale() is None)
+        await until(lambda: here.book.access.version > before + 1)
+        grant.require("admin", "cluster")
+        assert here.book.warnings() == []
+        here.book.stop()
+
+    run(body)
+
+
+def test_two_changes_at_once_both_count(world: Callable[[str], Node]) -> None:
+    async def body() -> None:
+        here, there = world("here"), world("there")
+        made = await asyncio.gather(*(node.make(f"k{n}") for n in range(5) for node in (here,)), there.make("other"))
+        assert len(world("third").book.document.keys) == len(made) == 6
+
+    run(body)
+
+
+def test_what_was_held_and_cannot_be_read_is_no_start(tmp_path: Path) -> None:
+    (tmp_path / "held").write_bytes(b"{")
+    with pytest.raises(ConfigError, match="held"):
+        HeldRevocations(tmp_path / "held")
+
+
+def test_a_secret_is_made_once_and_told_where_the_root_is_elsewhere(tmp_path: Path) -> None:
+    told: list[str] = []
+    made = open_secret(tmp_path, "", is_remote=True, warn=told.append)
+    again = open_secret(tmp_path, "", is_remote=True, warn=told.append)
+    assert made.key("x") == again.key("x")
+    assert len(told) == 1
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    assert open_secret(tmp_path / "else", str(tmp_path / "secret"), is_remote=True, warn=told.append).key(
+        "x"
+    ) == made.key("x")
+    with pytest.raises(ConfigError, match="absent"):
+        open_secret(tmp_path, str(tmp_path / "absent"), is_remote=False, warn=told.append)
