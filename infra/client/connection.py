@@ -149,6 +149,12 @@ class Connection:
         """Whether the server has closed it, or says something that nobody asked for."""
         return bool(self._quiet.poll(0))
 
+    @property
+    def certificate_ends(self) -> float | None:
+        """When the server's certificate does, in seconds since 1970; None without TLS."""
+        shown = self._socket.getpeercert() if isinstance(self._socket, ssl.SSLSocket) else None
+        return ssl.cert_time_to_seconds(str(shown["notAfter"])) if shown else None
+
     def close(self) -> None:
         self._socket.close()
 

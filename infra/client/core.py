@@ -176,7 +176,9 @@ class Endpoints:
 
     def __init__(self, url: str | Sequence[str]) -> None:
         """Raises ConfigError for anything that is not an http or https URL, or `unix:` and the path of a socket."""
-        given = url.split(",") if isinstance(url, str) else list(url)
+        # A path may have a comma in it.
+        alone = isinstance(url, str) and url.startswith(UNIX)
+        given = url.split(",") if isinstance(url, str) and not alone else [url] if alone else list(url)
         self.urls = tuple(_checked_url(one) for one in given if str(one).strip())
         if not self.urls:
             raise ConfigError(f"a server's URL is needed, such as {names.DEFAULT_URL}")

@@ -13,8 +13,10 @@ from uuid import uuid4
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.arrow_body import compression_for
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.rate import Pace
-from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
@@ -83,6 +85,7 @@ def replay(
     begun: Callable[[str], None] | None = None,
     advance: Advance | None = None,
     clock: Clock | None = None,
+    credentials: Credentials | None = None,
 ) -> ReplayReport:
     """Runs to the end, or goes on where an earlier process stopped. `begun` is told the run before it publishes.
 
@@ -93,7 +96,7 @@ def replay(
     started = clock.monotonic()
     store = store_of(settings)
     run = checked_run(asked.run or uuid4().hex)
-    with closing(HttpTransport()) as transport:
+    with closing(open_transport(Endpoints(url), clock, credentials)) as transport:
         admin = Admin(url, clock=clock, transport=transport)
         made = read_plan(store, run) if asked.run else None
         resumed = made is not None

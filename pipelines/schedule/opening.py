@@ -4,7 +4,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,9 +13,12 @@ import msgspec
 from siltlog.infra import names
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.credentials.choice import environment_of
+from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import ConfigError, Refused, SiltlogError
+from siltlog.infra.errors import ConfigError, Forbidden, Refused, SiltlogError, Unauthenticated
 from siltlog.infra.settings.settings import ServerSettings, environment_with
 from siltlog.infra.store.store import open_store
 from siltlog.infra.telemetry import Logger
@@ -43,12 +46,14 @@ def scheduler(
     lease_ms: int = LEASE_MS,
     settle_seconds: float = SETTLE_SECONDS,
     holder_file: Path | None = None,
+    credentials: Credentials | None = None,
 ) -> Scheduler:
-    """A runner of the jobs that `settings` name. `url` is where they tell of their runs.
+    """A runner of the jobs that `settings` name. `url` is where they tell of their runs, by `credentials`.
 
     `live_files` counts the files of the tables; unless it is given, the server at `url` is asked. `holder_file` is of
     whoever alone runs the schedule now, and remembers the runner before, whose lease need not run out then.
     """
+    given = credentials or Credentials()
     store = open_store(settings.root_uri, **settings.s3_options())
     holder = str(uuid.uuid4())
     former = "" if holder_file is None else _succeed(holder_file, holder)
@@ -56,13 +61,13 @@ def scheduler(
     return Scheduler(
         settings.crons(),
         lease,
-        _starting(settings, url, logger),
+        _starting(settings, url, logger, given),
         clock,
         logger,
         new_run_id=lambda: str(uuid.uuid4()),
         unavailable=_unavailable,
-        record=lambda run: _tell(run, url, clock, logger),
-        live_files=live_files or LiveFilesOfServer(url, clock),
+        record=lambda run: _tell(run, url, given, clock, logger),
+        live_files=live_files or LiveFilesOfServer(url, clock, given),
         settle_seconds=settle_seconds,
     )
 
@@ -102,8 +107,9 @@ class ScheduleThread:
 class LiveFilesOfServer:
     """Asks seldom, and says that there are none where no server answers."""
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Clock, credentials: Credentials | None = None) -> None:
         self._url = url
+        self._credentials = credentials
         self._clock = clock
         self._asked_at: float | None = None
         self._found: LiveFiles = {}
@@ -112,19 +118,18 @@ class LiveFilesOfServer:
         now = self._clock.monotonic()
         if self._asked_at is None or now - self._asked_at >= ASK_SECONDS:
             self._asked_at = now
-            transport = HttpTransport()
-            caller = Caller(Endpoints(self._url), transport, self._clock, retry_timeout_ms=0)
+            endpoints = Endpoints(self._url)
             try:
-                self._found = {topic["name"]: topic["files"] for topic in caller.run(calls.topics(None))}
+                with closing(open_transport(endpoints, self._clock, self._credentials)) as transport:
+                    caller = Caller(endpoints, transport, self._clock, retry_timeout_ms=0)
+                    self._found = {topic["name"]: topic["files"] for topic in caller.run(calls.topics(None))}
             except SiltlogError:
                 self._found = {}
-            finally:
-                transport.close()
         return self._found
 
 
 def _starting(
-    settings: ServerSettings, url: str, logger: Logger
+    settings: ServerSettings, url: str, logger: Logger, credentials: Credentials
 ) -> Callable[[str, str, int, Callable[[], None]], JobProcess]:
     """Jobs see the settings of whoever runs the schedule, flags included."""
     given = {
@@ -136,6 +141,7 @@ def _starting(
         "S3_KMS_KEY_ID": settings.s3_kms_key_id,
     }
     common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
+    common |= environment_of(credentials)
 
     def start(job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
         environment = environment_with({**common, names.ENV_RUN_ID: run_id})
@@ -160,15 +166,14 @@ def _unavailable(job: str) -> str | None:
     return None
 
 
-def _tell(run: JobRunRequest, url: str, clock: Clock, logger: Logger) -> bool:
+def _tell(run: JobRunRequest, url: str, credentials: Credentials, clock: Clock, logger: Logger) -> bool:
     """Tells the server of a run, unless the job told of itself before. False where it may be told later."""
-    transport = HttpTransport()
-    caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=TELL_MS)
+    endpoints = Endpoints(url)
     try:
-        caller.run(calls.record_job(msgspec.to_builtins(run)))
+        with closing(open_transport(endpoints, clock, credentials)) as transport:
+            caller = Caller(endpoints, transport, clock, retry_timeout_ms=TELL_MS)
+            caller.run(calls.record_job(msgspec.to_builtins(run)))
     except SiltlogError as error:
         logger.warning("a run is not in _jobs", job=run.job, run_id=run.run_id, reason=error.detail)
-        return isinstance(error, Refused)
-    finally:
-        transport.close()
+        return isinstance(error, Refused) and not isinstance(error, Unauthenticated | Forbidden)
     return True

@@ -11,7 +11,7 @@ from siltlog.infra import names
 from siltlog.infra.client import calls
 from siltlog.infra.client.address import scheduled_run
 from siltlog.infra.client.core import Endpoints
-from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.redaction import redacted
@@ -111,14 +111,16 @@ def _tell(session: Session, settings: "ServerSettings | None", run: dict[str, An
         _not_kept(f"no server has served {settings.root_uri} yet")
         return
     waited_ms = 0 if session.url == names.DEFAULT_URL or run["outcome"] == "interrupted" else TELL_MS
-    transport = HttpTransport()
+    transport = None
     try:
+        transport = session.transport()
         Caller(Endpoints(session.url), transport, clock, retry_timeout_ms=waited_ms).run(calls.record_job(run))
     except SiltlogError as error:
         why = f"no server answers at {session.url}" if error.error_code == UNREACHABLE else error.detail
         _not_kept(f"{why}; --url or {names.ENV_URL} says where the server of these tables is")
     finally:
-        transport.close()
+        if transport is not None:
+            transport.close()
 
 
 def _not_kept(why: str) -> None:

@@ -15,7 +15,7 @@ import click
 
 from siltlog.cli.session import EXIT_FAILED, EXIT_INTERRUPTED, FORMATS, OutputFormat, Session, output_option
 from siltlog.infra import names
-from siltlog.infra.errors import SiltlogError, UnknownTopic, problem_document
+from siltlog.infra.errors import SiltlogError, Unauthenticated, UnknownTopic, problem_document
 from siltlog.infra.redaction import HidingFormatter, Redaction, hide_in_tracebacks, redacted
 
 if TYPE_CHECKING:
@@ -88,6 +88,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.jobs.pipelines:query",
         "Run SQL over the topics: each is a table of its name, as its last commit left it.",
     ),
+    "login": (
+        "commands.contexts.login:login",
+        "Keep a server's address and a token for it, so that the other commands need to be told neither.",
+    ),
+    "context": ("commands.contexts.context:context", "The servers that were logged in to, and which of them is meant."),
     "config": (
         "commands.node.config:config",
         "The settings of a server started here: show them, check them, begin a file of them.",
@@ -254,6 +259,8 @@ def _failed(error: Exception, session: Session) -> int:
     ):
         meant = _topic_meant(topic, session)
         error.detail = f"there is no topic {topic!r}{meant or ';'} create it with `silt topic create {topic}`"
+    elif isinstance(error, Unauthenticated):
+        error.detail = f"{error.detail}; `silt login` keeps a token, SILT_TOKEN_FILE and --token name one"
     _print_problem(error, session)
     return EXIT_FAILED
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from siltlog.cli.output import Output
     from siltlog.consumers.library.consumer import Consumer
     from siltlog.infra.client.admin import Admin
+    from siltlog.infra.client.credentials.credentials import Credentials, Token
+    from siltlog.infra.client.transport import Transport
     from siltlog.ingest.library.producer import Producer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,6 +28,7 @@ EXIT_FOUND_WRONG = 3
 EXIT_INTERRUPTED = 130
 RETRY_MS = 1_000
 """A person waits: no longer than this for a server that is away for a moment."""
+TOKEN_CHARS_MAX = 64 * 1024
 _OWN_PACKAGE = "siltlog"
 
 
@@ -34,17 +37,39 @@ class Session:
 
     def __init__(self) -> None:
         self.given_url: str | None = None
+        self.given_token: Token | None = None
+        self.given_ca: str | None = None
+        self.given_cert: str | None = None
         self.format: OutputFormat = "table"
         self.debug = False
 
     @property
     def url(self) -> str:
-        """Raises ConfigError where a misspelt variable stands for `SILT_URL`."""
-        if self.given_url is None:
-            from siltlog.infra.client.address import default_url
+        """What was said, else the current context's, else the server that was started here by the command's defaults.
 
-            self.given_url = default_url()
+        Raises ConfigError where a misspelt variable stands for `SILT_URL`.
+        """
+        if self.given_url is None:
+            from siltlog.cli.place import unsaid_url
+
+            self.given_url = unsaid_url(alone=self.given_token is None)
         return self.given_url
+
+    @property
+    def credentials(self) -> "Credentials":
+        """Those of the command line; a client looks for others by itself."""
+        from siltlog.infra.client.credentials.choice import pair_of
+        from siltlog.infra.client.credentials.credentials import Credentials
+
+        cert = None if self.given_cert is None else pair_of(self.given_cert)
+        return Credentials(self.given_token, self.given_ca, cert)
+
+    def transport(self) -> "Transport":
+        from siltlog.infra.client.core import Endpoints
+        from siltlog.infra.client.credentials.authorized import open_transport
+        from siltlog.infra.clock import SystemClock
+
+        return open_transport(Endpoints(self.url), SystemClock(), self.credentials)
 
     @property
     def output(self) -> "Output":
@@ -55,17 +80,17 @@ class Session:
     def admin(self, retry_timeout_ms: int = RETRY_MS) -> "Admin":
         from siltlog.infra.client.admin import Admin
 
-        return Admin(self.url, retry_timeout_ms=retry_timeout_ms)
+        return Admin(self.url, retry_timeout_ms=retry_timeout_ms, **self.credentials.keywords)
 
     def producer(self) -> "Producer":
         from siltlog.ingest.library.producer import Producer
 
-        return Producer(self.url)
+        return Producer(self.url, **self.credentials.keywords)
 
     def consumer(self, **arguments: Any) -> "Consumer":
         from siltlog.consumers.library.consumer import Consumer
 
-        return Consumer(self.url, **arguments)
+        return Consumer(self.url, **self.credentials.keywords, **arguments)
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)
@@ -92,27 +117,68 @@ def output_option(command: F) -> F:
     )(command)
 
 
-def _refuse_token(_: click.Context, __: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        raise click.BadParameter("it is reserved: servers of this version know no credentials; leave it out")
+def _remember_token(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    """`-` is the first line of standard input, `@path` a file that may change; what is read is never shown."""
+    if value is None or ctx.resilient_parsing:
+        return
+    from siltlog.infra.client.credentials.choice import checked_token_file
+    from siltlog.infra.client.credentials.credentials import Token, check_token
+
+    try:
+        token: Token
+        if value.startswith("@"):
+            token = checked_token_file(value[1:], "--token")
+        elif value == "-":
+            # Not a byte more: what follows may be the records.
+            token = check_token(sys.stdin.buffer.readline(TOKEN_CHARS_MAX).decode("utf-8", "replace").strip())
+        else:
+            raise ConfigError(
+                "every user of this machine sees the arguments of a command: give - and the token on standard input, "
+                f"or @ and a file, or set {names.ENV_TOKEN_FILE}"
+            )
+    except ConfigError as error:
+        raise click.BadParameter(error.detail) from None
+    ctx.ensure_object(Session).given_token = token
 
 
 def url_option(command: F) -> F:
-    """`--url`: where the server is."""
+    """`--url`: where the server is; `--token`, `--ca`, `--cert`: who asks, and which server is believed."""
+    for name, metavar, callback, said in (
+        (
+            "--cert",
+            "FILE[,KEY]",
+            _remember("given_cert"),
+            "This client's certificate and its key, in one file or two. Default: SILT_CERT",
+        ),
+        (
+            "--ca",
+            "FILE",
+            _remember("given_ca"),
+            "The authorities that the server's certificate may be of. Default: SILT_CA, else the system's",
+        ),
+        (
+            "--token",
+            "-|@FILE",
+            _remember_token,
+            "Who asks: - reads a line of standard input, @FILE a file. Default: SILT_TOKEN_FILE, SILT_TOKEN, or the "
+            "context of `silt login`",
+        ),
+    ):
+        command = click.option(name, metavar=metavar, callback=callback, expose_value=False, help=said)(command)
     return click.option(
         "--url",
         envvar=names.ENV_URL,
         show_envvar=True,
         expose_value=False,
         callback=_remember("given_url"),
-        help=f"Where the server is; several are separated by commas. Default: {names.DEFAULT_URL}",
+        help="Where the server is; several are separated by commas. Default: the context of `silt login`, else "
+        f"{names.DEFAULT_URL}",
     )(command)
 
 
 def client_options(command: F) -> F:
-    """`--url`, `--output` and the reserved `--token`: the options of every command that talks to a server."""
-    token = click.option("--token", hidden=True, expose_value=False, callback=_refuse_token)
-    return url_option(output_option(token(command)))
+    """`--url`, what goes with it, and `--output`: the options of every command that talks to a server."""
+    return url_option(output_option(command))
 
 
 def command_said() -> str:

@@ -6,12 +6,13 @@ Everything that is published is read back and counted: a figure of a log that lo
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from siltlog.consumers.library.consumer import Consumer
+from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock, stopwatch
 from siltlog.infra.errors import problem
@@ -41,6 +42,7 @@ class Trial:
     """A trial of the server at `url`, on `topic`, which is empty and has `partitions`."""
 
     url: str
+    credentials: Credentials
     topic: str
     partitions: int
     records: int
@@ -57,15 +59,21 @@ class Trial:
         yield self._single(values)
         yield self._tailed()
 
+    def _producer(self, **options: Any) -> Producer:
+        return Producer(self.url, **self.credentials.keywords, **options)
+
+    def _consumer(self, **options: Any) -> Consumer:
+        return Consumer(self.url, **self.credentials.keywords, **options)
+
     def _one_by_one(self, values: Sequence[bytes]) -> Measured:
-        with stopwatch(self.clock) as seconds, Producer(self.url, acks=self.acks) as producer:
+        with stopwatch(self.clock) as seconds, self._producer(acks=self.acks) as producer:
             for number in range(self.records):
                 producer.send(self.topic, values[number % len(values)])
         return self._rate("publish, a send() a record", self.records, seconds[0])
 
     def _in_batches(self, values: Sequence[bytes]) -> Measured:
         batch = pa.table({"value": pa.array(values, pa.binary())})
-        with stopwatch(self.clock) as seconds, Producer(self.url, acks=self.acks) as producer:
+        with stopwatch(self.clock) as seconds, self._producer(acks=self.acks) as producer:
             for start in range(0, self.records, batch.num_rows):
                 producer.send_batch(self.topic, batch.slice(0, min(batch.num_rows, self.records - start)))
         return self._rate("publish, send_batch() of Arrow tables", self.records, seconds[0])
@@ -73,7 +81,7 @@ class Trial:
     def _read(self) -> Measured:
         everything = [TopicPartition(self.topic, partition) for partition in range(self.partitions)]
         wanted, found = 2 * self.records, 0
-        with Consumer(self.url, assign=everything) as consumer, stopwatch(self.clock) as seconds:
+        with self._consumer(assign=everything) as consumer, stopwatch(self.clock) as seconds:
             last = self.clock.monotonic()
             while found < wanted and self.clock.monotonic() - last < SILENT_SECONDS_MAX:
                 had = consumer.poll_arrow(timeout_ms=POLL_MS).num_rows
@@ -85,7 +93,7 @@ class Trial:
 
     def _single(self, values: Sequence[bytes]) -> Measured:
         taken = []
-        with stopwatch(self.clock) as seconds, Producer(self.url, acks=self.acks, linger_ms=0) as producer:
+        with stopwatch(self.clock) as seconds, self._producer(acks=self.acks, linger_ms=0) as producer:
             for number in range(SINGLE_RECORDS):
                 with stopwatch(self.clock) as spent:
                     producer.send(self.topic, values[number % len(values)]).result()
@@ -99,7 +107,7 @@ class Trial:
 
         def tail() -> None:
             everything = [TopicPartition(self.topic, partition) for partition in range(self.partitions)]
-            with Consumer(self.url, assign=everything, auto_offset_reset="latest") as consumer:
+            with self._consumer(assign=everything, auto_offset_reset="latest") as consumer:
                 consumer.poll(timeout_ms=1)
                 ready.set()
                 while len(taken) < TAILED_RECORDS and not ended.is_set():
@@ -111,7 +119,7 @@ class Trial:
         tailing.start()
         ready.wait(SILENT_SECONDS_MAX)
         try:
-            with stopwatch(self.clock) as seconds, Producer(self.url, acks=self.acks, linger_ms=0) as producer:
+            with stopwatch(self.clock) as seconds, self._producer(acks=self.acks, linger_ms=0) as producer:
                 for _ in range(TAILED_RECORDS):
                     producer.send(self.topic, b"%0*d" % (self.record_bytes, self.clock.now_us()))
                     self.clock.sleep(1 / TAILED_PER_SECOND)

@@ -6,9 +6,11 @@ Each check looks at the real thing: it writes, syncs, asks. It leaves nothing be
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from siltlog.doctor.credentials import check_own_certificate, check_secrets
 from siltlog.doctor.finding import Finding
 from siltlog.doctor.machine import data_dir, open_files, program
 from siltlog.doctor.server import check_server
+from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 
@@ -20,7 +22,9 @@ CLIENT_ONLY = Finding(
 )
 
 
-def examine(settings: "ServerSettings | None", url: str, clock: Clock) -> Iterator[Finding]:
+def examine(
+    settings: "ServerSettings | None", url: str, clock: Clock, credentials: Credentials | None = None
+) -> Iterator[Finding]:
     """Every check in turn, for a server started here with `settings` and for the one at `url`.
 
     Without settings, where no server is installed, only the latter.
@@ -30,7 +34,9 @@ def examine(settings: "ServerSettings | None", url: str, clock: Clock) -> Iterat
         yield CLIENT_ONLY
     else:
         yield from _own_server(settings, clock)
-    yield from check_server(settings, url, clock)
+    given = credentials or Credentials()
+    yield from check_secrets(settings, url, given)
+    yield from check_server(settings, url, clock, given)
 
 
 def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
@@ -39,6 +45,7 @@ def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
 
     yield from data_dir(settings, clock)
     yield open_files(settings)
+    yield from check_own_certificate(settings, clock)
     yield _guarded("redis", lambda: coordinator(settings, clock))
     yield _guarded("object store", lambda: object_store(settings, clock))
     yield _guarded("spark", lambda: check_spark(settings))

@@ -13,6 +13,8 @@ class Readiness(NamedTuple):
     reasons: list[str]
     """Why it is not."""
     warnings: list[str]
+    date: str
+    """Its time as it says it (RFC 9110 section 6.6.1), to the second; empty where it says none."""
 
 
 def readiness(transport: Transport, url: str) -> Readiness:
@@ -21,4 +23,6 @@ def readiness(transport: Transport, url: str) -> Readiness:
     if reply.status not in _ANSWERS and (error := error_of(reply)) is not None:
         raise error
     told = reply.json()
-    return Readiness(reply.status == 200, told.get("reasons", []), told.get("warnings", []))
+    return Readiness(
+        reply.status == 200, told.get("reasons", []), told.get("warnings", []), reply.headers.get("date", "")
+    )

@@ -1,15 +1,19 @@
 """The server that runs, and who runs the jobs."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from siltlog.doctor.credentials import check_certificate, seconds_ahead
 from siltlog.doctor.finding import Finding
 from siltlog.doctor.readiness import readiness
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import ConnectionFailed, Endpoints
-from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, parse_us, stopwatch
-from siltlog.infra.errors import SiltlogError
+from siltlog.infra.errors import Forbidden, SiltlogError, Unauthenticated
 from siltlog.ingest.data_dir import holder_of
 
 if TYPE_CHECKING:
@@ -17,25 +21,40 @@ if TYPE_CHECKING:
 
 UPKEEP = ("compact", "retain", "vacuum", "audit", "backup")
 NEEDED = ("compact", "retain")
+CLOCKS_SECONDS_MAX = 30.0
+"""So far apart are clocks by which tokens are still judged as they were meant."""
 BY_HAND_US = 24 * 3_600 * 1_000_000
 """Without a schedule jobs that ran so recently are somebody's: cron's."""
 RUNS_LOOKED_AT = 10
 
 
-def check_server(settings: "ServerSettings | None", url: str, clock: Clock) -> Iterator[Finding]:
+def check_server(
+    settings: "ServerSettings | None", url: str, clock: Clock, credentials: Credentials | None = None
+) -> Iterator[Finding]:
     """The one at `url`; where none answers, whoever holds the data dir."""
-    transport = HttpTransport()
+    endpoints = Endpoints(url)
     try:
-        with stopwatch(clock) as seconds:
-            _, reasons, warnings = readiness(transport, Endpoints(url).current)
-        caller = Caller(Endpoints(url), transport, clock, retry_timeout_ms=0)
-        schedule = caller.run(calls.schedule())
-        latest = _latest(caller)
-    except (ConnectionFailed, SiltlogError, ValueError) as error:
-        yield _away(settings, url, error)
+        with closing(open_transport(endpoints, clock, credentials)) as transport:
+            with stopwatch(clock) as seconds:
+                _, reasons, warnings, date = readiness(transport, endpoints.current)
+            apart = seconds_ahead(date, clock.now_us())
+            yield from check_certificate(endpoints, credentials, clock)
+            caller = Caller(endpoints, transport, clock, retry_timeout_ms=0)
+            schedule = caller.run(calls.schedule())
+            latest = _latest(caller)
+    except Unauthenticated as error:
+        yield Finding("server", "wrong", f"{url}: {error.detail}", "silt login, or export SILT_TOKEN_FILE=…")
         return
-    finally:
-        transport.close()
+    except Forbidden as error:
+        yield Finding("server", "warning", f"{url}: {error.detail}", "ask for the right to describe the cluster")
+        return
+    except (ConnectionFailed, SiltlogError, ValueError) as error:
+        if isinstance(error, ConnectionFailed) and error.error_code is not None:
+            yield Finding("server", "wrong", f"{url}: {error}", "silt health")
+        else:
+            yield _away(settings, url, error)
+        return
+    yield _clocks(apart, url)
     yield from (Finding("server", "wrong", f"{url}: {reason}", "silt health") for reason in reasons)
     yield from (Finding("server", "warning", f"{url}: {warning}", "silt health") for warning in warnings)
     if not reasons and not warnings:
@@ -44,6 +63,15 @@ def check_server(settings: "ServerSettings | None", url: str, clock: Clock) -> I
         yield Finding("jobs", "wrong", f"what they did cannot be told: {latest}", "silt jobs")
         latest = {}
     yield from _schedule(schedule, latest, clock.now_us())
+
+
+def _clocks(ahead: float | None, url: str) -> Finding:
+    if ahead is None:
+        return Finding("clock", "ok", f"{url} does not say its time")
+    said = f"that of {url} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} ours"
+    if abs(ahead) > CLOCKS_SECONDS_MAX:
+        return Finding("clock", "warning", f"{said}: tokens seem expired, or not valid yet", "timedatectl set-ntp true")
+    return Finding("clock", "ok", said)
 
 
 def _away(settings: "ServerSettings | None", url: str, error: Exception) -> Finding:

@@ -16,21 +16,21 @@ class TokenFile:
     """Gives the token that is in a file now: it may be another later."""
 
     def __init__(self, path: Path, said_by: str) -> None:
-        self._path = path
+        self.path = path
         self._said_by = said_by
 
     def __call__(self) -> str:
         """Raises ConfigError where it cannot be read."""
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 content = file.read(TOKEN_BYTES_MAX + 1)
             text = content.decode("ascii").strip()
         except OSError as error:
-            raise ConfigError(f"{self._said_by}: {self._path}: {error.strerror}") from None
+            raise ConfigError(f"{self._said_by}: {self.path}: {error.strerror}") from None
         except UnicodeDecodeError:
             text = ""
         if not text or len(content) > TOKEN_BYTES_MAX:
-            raise ConfigError(f"{self._said_by}: {self._path} has no token in it")
+            raise ConfigError(f"{self._said_by}: {self.path} has no token in it")
         return text
 
 
@@ -66,6 +66,21 @@ def chosen(endpoints: Endpoints, given: Credentials, *, found: bool) -> Credenti
         ca=given.ca or variable(names.ENV_CA) or (None if context is None else context.ca),
         cert=pair_of(cert) if isinstance(cert, str) else cert,
     )
+
+
+def environment_of(credentials: Credentials) -> dict[str, str]:
+    """The variables by which a child process has the same."""
+    token, cert = credentials.token, credentials.cert
+    pair = cert if isinstance(cert, tuple) else (cert,)
+    given = {
+        names.ENV_TOKEN: token if isinstance(token, str) else "",
+        names.ENV_TOKEN_FILE: str(token.path.absolute()) if isinstance(token, TokenFile) else "",
+        names.ENV_CA: "" if credentials.ca is None else str(Path(credentials.ca).absolute()),
+        names.ENV_CERT: ",".join(str(Path(path).absolute()) for path in pair if path is not None),
+    }
+    if given[names.ENV_TOKEN] or given[names.ENV_TOKEN_FILE]:
+        return given  # of the two one is empty, whatever this process has in it
+    return {name: value for name, value in given.items() if value}
 
 
 def pair_of(text: str) -> str | tuple[str, str]:

@@ -5,6 +5,7 @@ import ipaddress
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from siltlog.infra.client.core import UNIX
@@ -35,6 +36,11 @@ class Credentials:
             paths = given if name == "cert" and isinstance(given, tuple) and len(given) == len("ck") else (given,)
             if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):
                 raise ConfigError(f"{name}= is the path of a file{', or two: certificate and key' * (name == 'cert')}")
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """As a client's constructor takes them."""
+        return {"token": self.token, "ca": self.ca, "cert": self.cert}
 
 
 def check_token(token: object) -> str:

@@ -37,7 +37,8 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
         )
     hide = Redaction(settings.secret_values())
     hide_in_others(hide)
-    runner = scheduler(settings, session.url, SystemClock(), logger(settings.log_level, settings.log_format, hide))
+    log = logger(settings.log_level, settings.log_format, hide)
+    runner = scheduler(settings, session.url, SystemClock(), log, credentials=session.credentials)
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: told.append(received))

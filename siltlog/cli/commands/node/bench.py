@@ -34,7 +34,9 @@ def bench(session: Session, records: int, record_bytes: int, partitions: int, ac
     with session.admin() as admin:
         admin.create_topic(name, partitions=partitions)
         try:
-            trial = Trial(session.url, name, partitions, records, record_bytes, acks, SystemClock())
+            trial = Trial(
+                session.url, session.credentials, name, partitions, records, record_bytes, acks, SystemClock()
+            )
             with waiting("measuring"):
                 rows = [asdict(measured) for measured in trial.run()]
         finally:

@@ -36,7 +36,7 @@ def doctor(session: Session, root: str | None, data_dir: Path | None) -> int:
     with waiting("looking"):
         found = [
             {"check": one.check, "state": one.state, "detail": one.detail, "mend": one.mend}
-            for one in examine(settings, session.url, SystemClock())
+            for one in examine(settings, session.url, SystemClock(), session.credentials)
         ]
     wrong = [one for one in found if one["state"] == "wrong"]
     session.output.document(

@@ -13,12 +13,11 @@ def health(session: Session) -> int:
     """Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot."""
     from siltlog.doctor.readiness import readiness
     from siltlog.infra.client.core import ConnectionFailed, Endpoints, connection_error
-    from siltlog.infra.client.transport import HttpTransport
 
     url = Endpoints(session.url).current
-    transport = HttpTransport()
+    transport = session.transport()
     try:
-        ready, reasons, warnings = readiness(transport, url)
+        ready, reasons, warnings, _ = readiness(transport, url)
     except ConnectionFailed as failed:
         raise connection_error(failed, url) from None
     finally:

@@ -187,7 +187,7 @@ def publication_of(
     from siltlog.infra.client import resumable
     from siltlog.infra.client.arrow_body import compression_for
     from siltlog.infra.client.core import Endpoints
-    from siltlog.infra.client.transport import Caller, HttpTransport
+    from siltlog.infra.client.transport import Caller
 
     # No server: say so now, rather than when the time for retries is over.
     with session.admin(resumable.RETRY_MS if begun else RETRY_MS) as admin:
@@ -200,7 +200,7 @@ def publication_of(
         records_max=pace.records_max,
         stored=stored,
     )
-    with closing(HttpTransport()) as transport:
+    with closing(session.transport()) as transport:
         yield resumable.Publication(
             Caller(endpoints, transport, SystemClock(), retry_timeout_ms=resumable.RETRY_MS),
             topic,

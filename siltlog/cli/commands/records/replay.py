@@ -135,6 +135,7 @@ def replay(
             begun=lambda name: session.output.note(
                 f"if this is cut short, go on with: silt replay --run {name}{tables}"
             ),
+            credentials=session.credentials,
             advance=lambda done, planned: bar.update(task, completed=done, total=planned),
         )
         topics[:] = [report.topic]

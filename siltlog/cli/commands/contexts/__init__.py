@@ -1,0 +1,1 @@
+"""The commands of the servers that a person logged in to."""
