@@ -29,7 +29,7 @@ Replies, enums and error codes may grow within `/v1`: clients ignore what they d
 are refused with 400, unknown members of a request with 422. Times come in as RFC 3339 with an offset or as
 integer milliseconds, and go out as RFC 3339 in UTC with microseconds. `HEAD` is there where `GET` is."""
 
-_SCHEME_TEXT = "An API key. Asked for where the server has authentication on; elsewhere everybody may do everything."
+_SCHEME_TEXT = "An API key. Asked for where the server has `SILT_AUTH=on`; elsewhere everybody may do everything."
 EVERYWHERE = (
     "invalid_parameter",
     "credential_in_url",

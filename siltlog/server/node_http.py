@@ -146,6 +146,7 @@ class NodeHttp:
         "503 with each reason when it cannot, `draining` among them. What is wrong besides is among the warnings; that "
         "the object store has stopped is told within ten seconds. Who may not describe the cluster is told no reasons.",
         access=ANYBODY,
+        needs="for `reasons` and `warnings` cluster `describe`",
         replies={200: json_answer("It can.", Readiness), 503: json_answer("It cannot.", Readiness)},
     )
     async def ready(self, request: Request) -> Response:

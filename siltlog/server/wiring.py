@@ -89,7 +89,9 @@ class _Server:
                 on_fatal=self._fatal,
             )
             limits = ReadLimits(request_bytes=min(self._settings.request_bytes, FETCH_BODY_BYTES_MAX))
-            consumers = await consumers_assembly.assemble(node, ingest.log, ingest.system, limits)
+            consumers = await consumers_assembly.assemble(
+                node, ingest.log, ingest.system, limits, security.book.access if security else None
+            )
             ended = True
             try:
                 ended = await self._serve(node, listening, data_dir, ingest, consumers, security, signals)

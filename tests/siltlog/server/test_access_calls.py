@@ -1,0 +1,371 @@
+"""What only shows over time or between two callers: streams that are asked again, members and keys of others, pages."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from callers_rig import Answer, Caller, Keys, asking_server, entry, role
+from push_rig import EventStream, Socket
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from siltlog.infra import names
+from siltlog.infra.security.access import Entry
+from siltlog.server_process import ServerProcess
+
+ORIGIN = "https://app.example"
+TIMEOUT_S = 20.0
+WAIT_MS = 30_000
+READER = (role("consumer", "own-"),)
+JOIN = {"generation": 0, "topics": ["own-t"]}
+
+
+class World:
+    def __init__(self, server: ServerProcess, keys: Keys) -> None:
+        self.server, self.keys = server, keys
+        self.root = Caller(server, keys.tokens["root"])
+
+    def caller(self, name: str, *grants: Any, seconds: float | None = None) -> Caller:
+        """A caller whose key the server knows."""
+        if seconds is not None or any(isinstance(one, Entry) for one in grants):
+            self.keys.add(name, *grants, seconds=seconds)
+            self.keys.held_by(self.root)
+        else:
+            # At once, where it is made on the server itself.
+            roles = [{"role": one.role, "prefix": one.prefix} for one in grants]
+            made = self.root.call("POST", "/v1/access/keys", {"name": name, "bindings": roles})
+            assert made.status == 201, made
+            self.keys.tokens[name], self.keys.ids[name] = made.json["key"], made.json["id"]
+        return Caller(self.server, self.keys.tokens[name])
+
+    def grant(self, name: str, *grants: Any) -> None:
+        self.keys.grant(name, *grants)
+
+    def when(self, there: Callable[[], bool]) -> None:
+        until = time.monotonic() + TIMEOUT_S
+        while not there():
+            assert time.monotonic() < until, "it never is"
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, valkey_url: str) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("calls")
+    with asking_server(folder, redis_url=valkey_url, auto_create_partitions=0, cors_origins=ORIGIN) as (server, keys):
+        it = World(server, keys)
+        for topic in ("own-t", "own-u", "other-t"):
+            assert it.root.call("PUT", f"/v1/topics/{topic}", {}).status == 201
+        yield it
+
+
+@contextmanager
+def tailing(caller: Caller, topic: str = "own-t") -> Iterator[EventStream]:
+    connection = caller.connection()
+    connection.request("GET", f"/v1/topics/{topic}/tail", headers={**caller.headers, "Accept": names.MEDIA_EVENTS})
+    reply = connection.getresponse()
+    assert reply.status == 200, reply.read()
+    try:
+        stream = EventStream(reply)
+        stream.next()
+        yield stream
+    finally:
+        reply.close()
+        connection.close()
+
+
+@contextmanager
+def talking(world: World, path: str, token: str, *, in_protocol: bool = False, also: str = "") -> Iterator[Socket]:
+    protocols: list[Any] = [names.SUBPROTOCOL]
+    headers = {"Authorization": f"Bearer {token}"}
+    if in_protocol:
+        protocols.append(f"silt.bearer.{token}")
+        headers = {}
+    url = world.server.url.replace("http", "ws", 1) + path
+    with connect(url, subprotocols=protocols, additional_headers=headers, open_timeout=TIMEOUT_S) as connection:
+        yield Socket(connection)
+
+
+def ended(stream: EventStream) -> dict[str, Any]:
+    """The problem that a stream ends with."""
+    while True:
+        event = stream.next()
+        assert event is not None, "it ended without a word"
+        if event.kind == "problem":
+            assert stream.next() is None
+            problem: dict[str, Any] = event.data
+            return problem
+
+
+Change = Callable[[World, str], None]
+CHANGES: dict[str, tuple[Change, str]] = {
+    "revoked": (lambda world, name: world.keys.revoke(name), "unauthenticated"),
+    "ungranted": (lambda world, name: world.grant(name, role("consumer", "else-")), "forbidden"),
+    "denied": (
+        lambda world, name: world.grant(name, *READER, entry("topic", "own-t", "read", effect="deny")),
+        "forbidden",
+    ),
+}
+CHANGED = pytest.mark.parametrize("change", CHANGES)
+
+
+@CHANGED
+@pytest.mark.rule("A35")
+def test_an_event_stream_ends_once_it_may_not_go_on(world: World, change: str) -> None:
+    name = f"sse-{change}"
+    caller = world.caller(name, *READER)
+    with tailing(caller) as stream:
+        act, code = CHANGES[change]
+        act(world, name)
+        assert ended(stream)["error_code"] == code
+
+
+@CHANGED
+@pytest.mark.rule("A35")
+@pytest.mark.parametrize("path", ["/v1/topics/own-t/ws", "/v1/groups/own-ws/ws?topics=own-t"])
+def test_a_websocket_is_closed_once_it_may_not_go_on(world: World, change: str, path: str) -> None:
+    name = f"ws-{change}-{path.count('groups')}"
+    world.caller(name, *READER)
+    with talking(world, path, world.keys.tokens[name]) as socket:
+        socket.say("credit", records=10)
+        act, code = CHANGES[change]
+        act(world, name)
+        closed, said = socket.closed()
+        assert (closed, said[-1]["type"], said[-1]["error_code"]) == (1008, "problem", code)
+
+
+@pytest.mark.rule("A35")
+@pytest.mark.parametrize("how", ["events", "topic", "group"])
+def test_a_stream_ends_with_its_credential(world: World, how: str) -> None:
+    name = f"expiring-{how}"
+    caller = world.caller(name, *READER, seconds=5.0)
+    if how == "events":
+        with tailing(caller) as stream:
+            told = ended(stream)
+    else:
+        path = "/v1/topics/own-t/ws" if how == "topic" else "/v1/groups/own-x/ws?topics=own-t"
+        with talking(world, path, world.keys.tokens[name]) as socket:
+            closed, said = socket.closed()
+            assert closed == 1008
+            told = said[-1]
+    assert (told["error_code"], told["reason"]) == ("unauthenticated", "expired")
+
+
+def waiting(call: Callable[[], Answer]) -> Callable[[], Answer]:
+    """Begins a call; what is returned waits for its answer."""
+    found: list[Answer] = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+
+    def answer() -> Answer:
+        thread.join(TIMEOUT_S)
+        assert found, "it goes on"
+        return found[0]
+
+    return answer
+
+
+@CHANGED
+@pytest.mark.rule("A35")
+@pytest.mark.parametrize("how", ["fetch", "read", "files", "heartbeat", "poll"])
+def test_a_long_poll_ends_once_it_may_not_go_on(world: World, change: str, how: str) -> None:
+    name = f"poll-{how}-{change}"
+    caller = world.caller(name, *READER)
+    group = f"own-{how}-{change}"
+    end = caller.call("GET", "/v1/topics/own-t/offsets").json["partitions"][0]["high_watermark"]
+    position = {"partitions": [{"topic": "own-t", "partition": 0, "offset": end}], "wait_ms": WAIT_MS}
+    generation = 0
+    if how in ("heartbeat", "poll"):
+        joined = caller.call("PUT", f"/v1/groups/{group}/members/m", {**JOIN, "auto_offset_reset": "latest"})
+        generation = joined.json["generation"]
+    calls: dict[str, tuple[str, str, Any]] = {
+        "fetch": ("POST", "/v1/fetch", position),
+        "read": ("GET", f"/v1/topics/own-t/partitions/0/records?offset={end}&wait_ms={WAIT_MS}", None),
+        "files": ("POST", "/v1/files", position),
+        "heartbeat": ("PUT", f"/v1/groups/{group}/members/m", {"generation": generation, "wait_ms": WAIT_MS}),
+        "poll": ("POST", f"/v1/groups/{group}/members/m/poll", {"generation": generation, "wait_ms": WAIT_MS}),
+    }
+    answer = waiting(lambda: caller.call(*calls[how]))
+    act, code = CHANGES[change]
+    act(world, name)
+    got = answer()
+    if change == "denied" and how == "heartbeat":
+        assert got.status == 200, "it may still be a member, without the topic"
+    elif change != "revoked" and how in ("fetch", "files"):
+        assert [part["error"]["error_code"] for part in got.json["partitions"]] == [code]
+    elif change == "denied" and how == "poll":
+        # Or the partition was taken before it was read.
+        assert [part["error"]["error_code"] for part in got.json["partitions"]] in ([code], [])
+    else:
+        assert got.json["error_code"] == code, got
+
+
+@pytest.mark.rule("A36")
+def test_a_websocket_takes_its_token_as_a_subprotocol_and_never_says_it(world: World) -> None:
+    world.caller("page", *READER)
+    token = world.keys.tokens["page"]
+    with talking(world, "/v1/topics/own-t/ws", token, in_protocol=True) as socket:
+        assert socket.connection.subprotocol == names.SUBPROTOCOL
+        assert socket.connection.response is not None
+        assert token not in str(socket.connection.response.headers)
+    for wrong in (token[:-1] + "0", "x"):
+        with pytest.raises(InvalidStatus) as refused, talking(world, "/v1/topics/own-t/ws", wrong, in_protocol=True):
+            pass
+        assert refused.value.response.status_code == 401
+        assert wrong.encode() not in refused.value.response.body
+
+
+@pytest.mark.rule("A36")
+@pytest.mark.parametrize(
+    "offered", ["silt.v1, silt.bearer.{}, (", "silt.bearer.{}", "silt.v1 silt.bearer.{}", ",,silt.bearer.{}"]
+)
+def test_what_is_refused_of_a_handshake_is_not_quoted(world: World, offered: str) -> None:
+    token = world.caller(f"quoted-{len(offered)}", *READER).headers["Authorization"].split()[1]
+    caller = Caller(world.server, None)
+    answer = caller.begun(
+        "/v1/topics/own-t/ws",
+        Upgrade="websocket",
+        Connection="Upgrade",
+        Sec_WebSocket_Version="13",
+        Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ==",
+        Sec_WebSocket_Protocol=offered.format(token),
+    )
+    assert answer.status in (400, 401), answer
+    assert token.encode() not in answer.body
+    assert token not in str(answer.headers)
+
+
+@pytest.mark.rule("A2")
+def test_the_member_of_another_principal_is_left_alone_over_every_door(world: World) -> None:
+    alice, bob = world.caller("alice", *READER), world.caller("bob", *READER)
+    joined = alice.call("PUT", "/v1/groups/own-pair/members/m", {**JOIN, "instance_id": "i"})
+    generation = joined.json["generation"]
+    own = {"member_id": "m", "generation": generation}
+    record = {"topic": "own-t", "partition": 0, "offset": 0}
+    calls: list[tuple[str, str, Any]] = [
+        ("DELETE", "members/m", None),
+        ("PUT", "members/m", {"generation": generation}),
+        ("PUT", "members/n", {**JOIN, "instance_id": "i"}),
+        ("POST", "members/m/poll", {"generation": generation}),
+        ("PUT", "offsets", {**own, "offsets": [record]}),
+    ]
+    for method, path, body in calls:
+        answer = bob.call(method, f"/v1/groups/own-pair/{path}", body)
+        assert (answer.status, answer.json["error_code"]) == (403, "forbidden"), (path, answer)
+    members = world.root.call("GET", "/v1/groups/own-pair").json["members"]
+    assert [member["member_id"] for member in members] == ["m"]
+    alice.call("PUT", "/v1/groups/own-pair/members/m", {"generation": generation}).json["generation"]
+    with talking(world, "/v1/groups/own-pair/ws?topics=own-t&member=m", world.keys.tokens["bob"]) as socket:
+        closed, said = socket.closed()
+        assert (closed, said[-1]["error_code"]) == (1008, "forbidden")
+    assert alice.call("PUT", "/v1/groups/own-pair/members/m", {"generation": generation}).status == 200
+    assert world.root.call("DELETE", "/v1/groups/own-pair/members/m").status == 204, "who may alter the group may"
+
+
+@pytest.mark.rule("A2")
+def test_the_connection_of_another_principals_member_stays(world: World) -> None:
+    world.caller("carol", *READER)
+    world.caller("dan", *READER)
+    path = "/v1/groups/own-sockets/ws?topics=own-t&member=m"
+    with talking(world, path, world.keys.tokens["carol"]) as first:
+        first.until("assigned")
+        with talking(world, path, world.keys.tokens["dan"]) as other:
+            assert other.closed()[0] == 1008
+        first.say("credit", records=1)
+        world.root.call("POST", "/v1/topics/own-t/records", {"records": [{"value": "x"}]})
+        assert first.records(1)
+
+
+@pytest.mark.rule("A3")
+def test_a_pattern_matches_what_the_member_may_read_and_follows_it(world: World) -> None:
+    caller = world.caller("pattern", *READER, entry("topic", "own-u", "read", effect="deny"))
+    path = "/v1/groups/own-pattern/members/m"
+    told = caller.call("PUT", path, {"generation": 0, "topic_pattern": ".*"}).json
+    assert [at["topic"] for at in told["assignment"]] == ["own-t"]
+    generation = told["generation"]
+    world.grant("pattern", *READER)
+
+    def has(*topics: str) -> bool:
+        nonlocal generation
+        told = caller.call("PUT", path, {"generation": generation}).json
+        if told["assignment"] is None:
+            return False
+        generation = told["generation"]
+        return {at["topic"] for at in told["assignment"]} == set(topics)
+
+    world.when(lambda: has("own-t", "own-u"))
+    world.grant("pattern", *READER, entry("topic", "own-t", "read", effect="deny"))
+    world.when(lambda: has("own-u"))
+
+
+@pytest.mark.rule("A37")
+@pytest.mark.parametrize("headers", [{}, {"Long": "1"}])
+def test_an_idempotency_key_is_its_principals(world: World, headers: dict[str, str]) -> None:
+    name = f"keyed-{len(headers)}"
+    callers = [world.caller(f"{name}-{number}", role("producer", "own-")) for number in range(2)]
+
+    def publish(caller: Caller, value: str) -> Answer:
+        body = {"records": [{"value": value}]}
+        return caller.call("POST", "/v1/topics/own-t/records", body, Idempotency_Key=name, **headers)
+
+    first, other = publish(callers[0], "mine"), publish(callers[1], "another's")
+    assert (first.status, other.status) == (200, 200)
+    assert first.json["partitions"][0]["first_offset"] < other.json["partitions"][0]["first_offset"]
+    for caller, value in ((callers[0], "mine"), (callers[1], "another's")):
+        assert publish(caller, value).json["partitions"][0]["duplicate"] is True
+
+
+@pytest.mark.rule("A40")
+def test_unknown_paths_and_methods_are_told_to_who_says_who_he_is(world: World) -> None:
+    nobody, somebody = Caller(world.server, None), world.caller("somebody")
+    for method, path, status in (
+        ("GET", "/v1/nothing", 404),
+        ("DELETE", "/v1/topics", 405),
+        ("GET", "/v1/topics/own-t/records", 405),
+        ("GET", "/nothing", 404),
+    ):
+        assert nobody.call(method, path).status == 401, path
+        assert somebody.call(method, path).status == status, path
+
+
+def test_a_preflight_and_what_is_refused_can_be_read_by_the_page(world: World) -> None:
+    nobody = Caller(world.server, None)
+    asked = nobody.call("OPTIONS", "/v1/topics", Origin=ORIGIN, Access_Control_Request_Method="GET")
+    assert (asked.status, asked.headers["access-control-allow-origin"]) == (204, ORIGIN)
+    refused = nobody.call("GET", "/v1/topics", Origin=ORIGIN)
+    assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, ORIGIN)
+
+
+@pytest.mark.rule("A38")
+def test_rows_of_a_group_and_nodes_are_left_out_for_who_may_not_see_them(world: World) -> None:
+    offsets = [{"topic": topic, "partition": 0, "offset": 0} for topic in ("own-t", "other-t")]
+    assert world.root.call("PUT", "/v1/groups/own-rows/offsets", {"offsets": offsets}).status == 204
+    viewer = world.caller("own-viewer", role("viewer", "own-"))
+    for caller, topics in ((world.root, ["other-t", "own-t"]), (viewer, ["own-t"])):
+        group = caller.call("GET", "/v1/groups/own-rows").json
+        assert [row["topic"] for row in group["partitions"]] == topics
+        kept = caller.call("GET", "/v1/groups/own-rows/offsets").json["offsets"]
+        assert [row["topic"] for row in kept] == topics
+    joined = {"generation": 0, "topics": ["own-t", "other-t"]}
+    assert world.root.call("PUT", "/v1/groups/own-rows/members/m", joined).status == 200
+    [member] = viewer.call("GET", "/v1/groups/own-rows").json["members"]
+    assert (member["topics"], member["assignment"]) == (["own-t"], [{"topic": "own-t", "partition": 0}])
+    assert (
+        len(world.root.call("GET", "/v1/cluster").json["nodes"]),
+        viewer.call("GET", "/v1/cluster").json["nodes"],
+    ) == (
+        1,
+        [],
+    )
+
+
+@pytest.mark.rule("A38")
+def test_a_reset_tells_nothing_of_topics_that_may_not_be_seen(world: World) -> None:
+    offsets = [{"topic": "own-t", "partition": 0, "offset": 0}]
+    assert world.root.call("PUT", "/v1/groups/own-reset/offsets", {"offsets": offsets}).status == 204
+    operator = world.caller("resetting", entry("group", "own-reset", "alter"), entry("topic", "own-t", "describe"))
+    for topic, status in (("own-t", 200), ("other-t", 403), ("own-missing", 403)):
+        body = {"topics": [topic], "to": "earliest"}
+        assert operator.call("POST", "/v1/groups/own-reset/offsets/reset", body).status == status, topic
