@@ -18,6 +18,7 @@ from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.openapi.document import document, encoded
 from siltlog.server.access.http import AccessHttp
+from siltlog.server.audit_http import AuditHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
@@ -35,6 +36,7 @@ HANDLERS = (
     DeadLettersHttp,
     JobsHttp,
     AccessHttp,
+    AuditHttp,
     NodeHttp,
     DocumentHttp,
 )

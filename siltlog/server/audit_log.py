@@ -156,6 +156,10 @@ class AuditLog:
         if waiting is not None:
             await asyncio.wait([waiting.written], timeout=END_SECONDS_MAX)
 
+    def note(self, audited: Audited) -> None:
+        """Records what nobody waits for."""
+        self._put(audited)
+
     def denied(self, denied: Audited, reason: str) -> None:
         """Counts what was refused for who sent it, or a login; the log gets one record for many."""
         self._metrics.denied[reason] = self._metrics.denied.get(reason, 0) + 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from siltlog.infra.errors import problem
@@ -32,11 +32,12 @@ class Drain:
         requests: Callable[[], int],
         refused: Mapping[str, int],
         stop_jobs: Callable[[], None] | None,
+        last_words: Callable[[], Awaitable[None]] | None = None,
         logger: Logger,
     ) -> None:
         """`publishes` reads what would be appended, `drains` end the calls that wait; `requests()` counts those under
         way, `refused` those that were, by error code. `stop_jobs` ends the jobs of the schedule and blocks until they
-        have said so; None where none runs."""
+        have said so; None where none runs. `last_words` writes what the requests have left to say to the log."""
         self._draining = draining
         self._log = log
         self._flusher = flusher
@@ -45,6 +46,7 @@ class Drain:
         self._requests = requests
         self._refused_by_code = refused
         self._stop_jobs = stop_jobs
+        self._last_words = last_words
         self._logger = logger
 
     async def run(self, seconds_max: float, hurry: asyncio.Event) -> bool:
@@ -99,6 +101,9 @@ class Drain:
             await self._flush()
         while self._requests():  # noqa: ASYNC110 (a count on the hot path; an event would cost each request)
             await asyncio.sleep(POLL_SECONDS)
+        if self._last_words is not None:
+            await self._last_words()
+            await self._flush()
         await asyncio.gather(*(self._flusher.release(topic) for topic in self._log.topics()))
 
     async def _flush(self) -> None:

@@ -21,6 +21,7 @@ from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.node import Node
 from siltlog.infra.redaction import Redaction, hide_in_others
+from siltlog.infra.security.guard import Guard
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import open_store
@@ -43,6 +44,7 @@ from siltlog.server.listener import (
     origins,
     peers,
 )
+from siltlog.server.oversight import oversee
 from siltlog.server.process import Signals, settle, switch_soon
 from siltlog.server.routing import routing
 
@@ -129,8 +131,11 @@ class _Server:
         url = listening.url
         pipelines = pipelines_assembly.assemble(node, url, ingest.log.topic_logs.live_files)
         about_node = server_assembly.assemble(node, url, ingest, consumers, security, listening.warnings)
-        rooms = (ingest.part, consumers.part, pipelines.part, about_node)
-        edge = self._edge(node, ingest, [handler for part in rooms for handler in part.handlers], security)
+        watching = oversee(node, ingest, consumers, security)
+        rooms = (ingest.part, consumers.part, pipelines.part, about_node, watching.part)
+        edge = self._edge(
+            node, ingest, [handler for part in rooms for handler in part.handlers], security, watching.guard
+        )
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
         if (tls := listening.tls) is not None:
@@ -154,6 +159,7 @@ class _Server:
             requests=edge.requests,
             refused=node.metrics.refused,
             stop_jobs=pipelines.stop,
+            last_words=None if watching.audit is None else watching.audit.finish,
             logger=self._logger,
         )
         drained = await drain.run(self._settings.drain_ms / 1000, signals.hurry)
@@ -162,15 +168,18 @@ class _Server:
         server.end()
         await serving
         await about_node.close(drained)
+        await watching.part.close(drained)
         if security is not None:
             drained = await security.part.close(drained) and drained
         return await ingest.part.close(drained) and drained
 
-    def _edge(self, node: Node, ingest: Ingest, handlers: Sequence[object], security: Security | None) -> Edge:
+    def _edge(
+        self, node: Node, ingest: Ingest, handlers: Sequence[object], security: Security | None, guard: Guard | None
+    ) -> Edge:
         settings = self._settings
         assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
         return edge_assembly.assemble(
-            routing(ingest.publish, routes_of(*handlers), self._pace),
+            routing(ingest.publish, routes_of(*handlers, guard=guard), self._pace, guard),
             ingest.fast_path,
             hosts=hosts(settings),
             origins=origins(settings),
@@ -185,6 +194,7 @@ class _Server:
             logger=self._logger,
             metrics=node.metrics,
             identification=security.identification if security else None,
+            guard=guard,
         )
 
     def _committed(self, metrics: Metrics, seconds: float) -> None:

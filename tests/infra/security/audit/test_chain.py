@@ -14,6 +14,7 @@ from siltlog.infra.security.audit.chain import (
     read_anchor,
     sealed,
     start_of,
+    told,
 )
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
@@ -158,3 +159,10 @@ def test_anchors_are_read_as_they_are_written() -> None:
     for wrong in ("", "c:1", "c:x:" + last.mac, "c:1:abc", ":1:" + last.mac):
         with pytest.raises(ValueError, match="anchor"):
             read_anchor(wrong)
+
+
+def test_a_record_is_told_whoever_sealed_it() -> None:
+    [value], _ = chained(1, key=OTHER_KEY)
+    assert told(value).principal == "key:ops"
+    with pytest.raises(ValueError, match="seal"):
+        told(b"{}")
