@@ -7,7 +7,6 @@ name, that it does without (`SILT_INSECURE`). A word for the one never permits t
 import ipaddress
 from collections.abc import Iterable
 
-from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import listed
 
@@ -16,7 +15,7 @@ NO_AUTH = "no-auth"
 WORDS = (NO_TLS, NO_AUTH)
 _WAYS_OUT = {
     NO_TLS: "set SILT_TLS_CERT and SILT_TLS_KEY, or name the proxies at which TLS ends in SILT_TRUSTED_PROXIES",
-    NO_AUTH: f"set {names.ENV_PREFIX}AUTH=on",
+    NO_AUTH: "set SILT_AUTH=on",
 }
 _MISSING = {NO_TLS: "without TLS", NO_AUTH: "without authentication"}
 

@@ -21,6 +21,7 @@ from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.peer import Peers
 from siltlog.infra.locations import named_hosts, networks, page_origins
+from siltlog.infra.security.certificates import load_identity
 from siltlog.infra.security.exposure import NO_TLS, check_exposure, insecure_words, missing
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.settings.settings import ServerSettings
@@ -186,6 +187,22 @@ def listeners(settings: ServerSettings, clock: Clock, logger: Logger) -> Iterato
     tls = None if files is None else Tls(files, clock, logger)
     with contextlib.closing(listen(settings.host, settings.port)) as listener:
         yield Listeners(sockets=[listener], url=url_of(settings, listener), tls=tls, insecure=insecure)
+
+
+def listening_problems(settings: ServerSettings) -> list[str]:
+    """Tells why a server with these settings would not listen, as far as that shows before it does."""
+    found = []
+    try:
+        check_reach(settings)
+    except ConfigError as error:
+        found.append(error.detail)
+    try:
+        files = tls_files(settings)
+        if files is not None:
+            load_identity(files)
+    except ConfigError as error:
+        found.append(error.detail)
+    return found
 
 
 def hosts(settings: ServerSettings) -> list[str]:

@@ -17,11 +17,12 @@ from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.socket_path import short_path
-from siltlog.server.listener import check_reach
+from siltlog.server.listener import check_reach, listening_problems
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
 TLS = {"tls_cert": "/c", "tls_key": "/k"}
+AUTH = {"auth": "on"}
 PROXIES = {"trusted_proxies": "10.0.0.0/8"}
 
 
@@ -34,6 +35,9 @@ PROXIES = {"trusted_proxies": "10.0.0.0/8"}
         (TLS, ["no-auth"]),
         (PROXIES, ["no-auth"]),
         (TLS | PROXIES, ["no-auth"]),
+        (AUTH, ["no-tls"]),
+        (AUTH | TLS, []),
+        (AUTH | PROXIES, []),
     ],
 )
 def test_every_row_of_what_a_server_may_be(given: dict[str, str], lacking: list[str]) -> None:
@@ -42,7 +46,9 @@ def test_every_row_of_what_a_server_may_be(given: dict[str, str], lacking: list[
     for host in ("0.0.0.0", "::", "10.0.0.1"):
         for waived in ("", "no-tls", "no-auth", "no-tls,no-auth"):
             settings = ServerSettings(host=host, insecure=waived, **given)  # type: ignore[arg-type]
-            if set(lacking) <= set(waived.split(",")):
+            if not lacking:
+                assert check_reach(settings) == []
+            elif set(lacking) <= set(waived.split(",")):
                 [warning] = check_reach(settings)
                 assert warning.startswith("insecure: ")
                 assert warning.endswith(f"SILT_INSECURE waives {','.join(lacking)}")
@@ -72,6 +78,16 @@ def test_tls_is_no_word_for_the_lack_of_authentication(tmp_path: Path) -> None:
     with running_server(**given, insecure="no-auth") as server:
         http = Http(server.url.replace("0.0.0.0", "127.0.0.1"), client_of(made))
         assert "SILT_INSECURE waives no-auth" in str(http.get("/readyz").json["warnings"])
+
+
+def test_what_keeps_it_from_starting_is_told_before(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    given: dict[str, Any] = {"tls_cert": str(made.files.certificate), "tls_key": str(made.files.key)}
+    assert listening_problems(ServerSettings(**given)) == []
+    made.files.key.write_text("no key")
+    [reach, key] = listening_problems(ServerSettings(host="0.0.0.0", **given))
+    assert "can be reached from other machines, without authentication" in reach
+    assert "server.key is not the key of a certificate" in key
 
 
 # --- the socket in the data directory ---------------------------------------------------------------------

@@ -123,6 +123,18 @@ def test_streams_and_web_sockets(made: Made, server: ServerProcess) -> None:
             pass
 
 
+def test_jobs_of_the_schedule_need_no_authority_to_call_it(made: Made) -> None:
+    off = dict.fromkeys(("schedule_compact", "schedule_vacuum", "schedule_audit"), "off")
+    schedule = {"schedule": "on", "schedule_retain": "* * * * * *", **off}
+    with running_server(**settings_of(made, **schedule)) as server:
+        http = Http(server.url, client_of(made))
+        http.create("t", retention_records=1)
+        assert http.publish("t", *({"value": "x"} for _ in range(5)), query="?acks=table").status == 200
+        eventually(lambda: bool(http.get("/v1/jobs").json["jobs"]), 60)
+        [*_, job] = http.get("/v1/jobs").json["jobs"]
+        assert (job["job"], job["outcome"]) == ("retain", "succeeded")
+
+
 def test_clear_text_is_not_answered(server: ServerProcess) -> None:
     with pytest.raises(urllib3.exceptions.ProtocolError):
         Http(server.url.replace("https", "http")).get("/healthz")

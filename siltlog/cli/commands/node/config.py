@@ -58,7 +58,9 @@ def check(session: Session) -> int:
     else:
         with needs("server", "silt config check"):
             from siltlog.doctor.machine import directory_problem
+            from siltlog.server.listener import listening_problems
         problems += filter(None, [directory_problem(settings.data_dir)])
+        problems += listening_problems(settings)
     session.output.document(
         {"ok": not problems, "problems": problems},
         value=problems,
