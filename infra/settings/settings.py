@@ -3,6 +3,7 @@
 The only module that reads the environment.
 """
 
+import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -44,6 +45,7 @@ SEGMENTS_MIN = 4
 REQUESTS_IN_FLIGHT_MIN = 4
 SCHEDULE_PREFIX = "schedule_"
 REDIS_ACCESS = ("redis_user", "redis_password", "redis_ca", "redis_cert", "redis_key")
+OIDC = ("oidc_audience", "oidc_principal_claim", "oidc_groups_claim", "oidc_client_id", "oidc_ca")
 OFF = "off"
 """Instead of a cron expression: an empty variable of the environment counts as unset."""
 Source = Literal["default", "file", "environment", "flag"]
@@ -165,6 +167,21 @@ class ServerSettings(BaseSettings):
     """Whether clients are asked for a certificate, and whether they must have one."""
     tls_crl: str = ""
     """The file of the lists, in PEM, by which those authorities revoke certificates: one list of each."""
+    certificates: str = ""
+    """Whom client certificates stand for: rules in JSON, or tables [[certificates]] of the file, each with `from` (uri
+    or dns), `match` and `principal`. Unset: nobody."""
+    oidc_issuer: str = ""
+    """The OpenID provider whose access tokens count: its URL, exactly as tokens name it in `iss`."""
+    oidc_audience: str = Field("siltlog", min_length=1)
+    """Whom a token must be for: the name in its `aud` that stands for this server."""
+    oidc_principal_claim: str = Field("sub", min_length=1)
+    """The claim of a token that says who has it: the caller is then user:VALUE."""
+    oidc_groups_claim: str = Field("groups", min_length=1)
+    """The claim that lists the groups of who has it: each stands for what is granted to group:NAME."""
+    oidc_client_id: str = ""
+    """The provider's name for the login of a page: a token for that is none for this server."""
+    oidc_ca: str = ""
+    """A PEM file of the authorities that sign the provider's certificate. Unset: those that this system trusts."""
     trusted_proxies: str = ""
     """Addresses and networks of proxies at which TLS ends and whose X-Forwarded-For and -Proto count, separated by
     commas."""
@@ -253,7 +270,42 @@ class ServerSettings(BaseSettings):
             region_name(value)
         return value
 
-    @field_validator("secret_file", "tls_cert", "tls_key", "tls_client_ca", "tls_crl")
+    @field_validator("certificates", mode="before")
+    @classmethod
+    def _rules(cls, value: Any) -> Any:
+        """Takes the tables of a file as well: as JSON, as anybody writes them elsewhere."""
+        text = json.dumps(value) if isinstance(value, list) else value
+        if isinstance(text, str) and text:
+            from siltlog.infra.security.callers.certificate_rules import read_rules
+
+            read_rules(text)
+        return text
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _issuer(cls, value: str) -> str:
+        if value:
+            from siltlog.infra.security.callers.https import checked_url
+
+            if checked_url(value).query:
+                raise ValueError("an issuer has no query")
+        return value
+
+    @model_validator(mode="after")
+    def _oidc_fits(self) -> "ServerSettings":
+        given = [name for name in OIDC if getattr(self, name) != type(self).model_fields[name].default]
+        if given and not self.oidc_issuer:
+            raise ValueError(
+                f"{names.ENV_PREFIX}{given[0].upper()} is set, and SILT_OIDC_ISSUER is not: it is for that"
+            )
+        if self.oidc_audience == self.oidc_client_id:
+            raise ValueError(
+                "SILT_OIDC_AUDIENCE and SILT_OIDC_CLIENT_ID are the same: the token that tells a page who logged in "
+                "would open the log. Give this server a name of its own at the provider"
+            )
+        return self
+
+    @field_validator("oidc_ca", "secret_file", "tls_cert", "tls_key", "tls_client_ca", "tls_crl")
     @classmethod
     def _file(cls, value: str) -> str:
         return str(Path(value).expanduser().absolute()) if value else ""

@@ -40,7 +40,7 @@ def examine(
 
 
 def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
-    from siltlog.doctor.services import coordinator, object_store
+    from siltlog.doctor.services import coordinator, identity_provider, object_store
     from siltlog.doctor.spark import check_spark
 
     yield from data_dir(settings, clock)
@@ -48,6 +48,8 @@ def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
     yield from check_own_certificate(settings, clock)
     yield _guarded("redis", lambda: coordinator(settings, clock))
     yield _guarded("object store", lambda: object_store(settings, clock))
+    if settings.oidc_issuer:
+        yield _guarded("identity provider", lambda: identity_provider(settings))
     yield _guarded("spark", lambda: check_spark(settings))
 
 

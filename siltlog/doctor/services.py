@@ -1,5 +1,6 @@
 """Checks what a server needs beside it: Redis, unless it starts one of its own, and an object store."""
 
+import asyncio
 import os
 import uuid
 from pathlib import Path
@@ -15,6 +16,8 @@ from siltlog.infra.clock import Clock, stopwatch
 from siltlog.infra.redaction import redacted
 from siltlog.infra.redis.connection import CONNECT_TIMEOUT_S
 from siltlog.infra.redis.embedded import valkey_binary
+from siltlog.infra.security.callers.https import FetchFailed, Https
+from siltlog.infra.security.callers.provider import DISCOVERY_PATH, fetch_keys
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, open_store
 
@@ -63,6 +66,17 @@ def _client(place: SplitResult) -> str:
     if place.scheme == "unix":
         return f"redis-cli -s {place.path}"
     return f"redis-cli -h {place.hostname} -p {place.port or 6379}{' --tls' * (place.scheme == 'rediss')}"
+
+
+def identity_provider(settings: ServerSettings) -> Finding:
+    issuer = settings.oidc_issuer
+    try:
+        https = Https(Path(settings.oidc_ca) if settings.oidc_ca else None)
+        keys = asyncio.run(fetch_keys(issuer, https.get))
+    except FetchFailed as error:
+        mend = f"curl {issuer.rstrip('/')}{DISCOVERY_PATH}"
+        return Finding("identity provider", "wrong", f"SILT_OIDC_ISSUER: {error}", mend)
+    return Finding("identity provider", "ok", f"{issuer}; keys that tokens may be signed with: {len(keys.marks)}")
 
 
 def object_store(settings: ServerSettings, clock: Clock) -> Finding:

@@ -30,7 +30,7 @@ def assemble(
     jobs = JobLog(ingest.log, consumers.fetcher, ingest.system, node.cluster_id, node.logger)
 
     def warnings() -> list[str]:
-        return [*listener_warnings(), *store_watch.warnings(), *(security.book.warnings() if security else ())]
+        return [*listener_warnings(), *store_watch.warnings(), *(security.warnings() if security else ())]
 
     restoring: list[asyncio.Task[None]] = []
 

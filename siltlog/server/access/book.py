@@ -21,12 +21,14 @@ from siltlog.infra.node import Node
 from siltlog.infra.security.access import LOCAL
 from siltlog.infra.security.callers.api_keys import ApiKeys
 from siltlog.infra.security.callers.identification import Identification, Verifier
+from siltlog.infra.security.callers.provider import Provider
 from siltlog.infra.security.document import AccessDocument
 from siltlog.infra.security.documents import AccessDocuments, Change
 from siltlog.infra.security.grant import Access, Identity
 from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS, Secret, make_secret, read_secret
 from siltlog.infra.telemetry import Logger
 from siltlog.server.access.held import HeldRevocations
+from siltlog.server.access.trust import check_unused, open_trust
 
 T = TypeVar("T")
 
@@ -234,12 +236,18 @@ class Security:
     book: AccessBook
     identification: Identification
     part: Part
+    provider: Provider | None = None
+
+    def warnings(self) -> list[str]:
+        """Sentences about what is wrong, for who looks whether the server is well."""
+        return [*self.book.warnings(), *(self.provider.warnings() if self.provider else ())]
 
 
 async def open_security(node: Node, warn: Callable[[str], None]) -> Security | None:
     """Opens the secret and the access document; None where authentication is off. Raises ConfigError, Unavailable."""
     settings = node.settings
     if settings.auth == "off":
+        check_unused(settings)
         return None
     secret = open_secret(settings.data_dir, settings.secret_file, is_remote=bool(settings.root), warn=warn)
     documents = AccessDocuments(
@@ -252,7 +260,9 @@ async def open_security(node: Node, warn: Callable[[str], None]) -> Security | N
     )
     await asyncio.to_thread(documents.open)
     keys = ApiKeys(secret.key(PURPOSE_KEYS), node.clock)
-    verifiers: tuple[Verifier, ...] = (keys,)
+    trust = open_trust(settings, lambda: book.access.look_again(), node.clock, node.logger)
+    provider = trust.provider
+    verifiers: tuple[Verifier, ...] = (keys,) if provider is None else (keys, provider)
     book = AccessBook(
         documents,
         HeldRevocations(settings.data_dir / names.ACCESS_HELD_FILE),
@@ -262,13 +272,31 @@ async def open_security(node: Node, warn: Callable[[str], None]) -> Security | N
         logger=node.logger,
         stale_ms=settings.access_stale_ms,
     )
-    identification = Identification(book.access, verifiers, node.clock, stale=book.stale)
+    identification = Identification(
+        book.access, verifiers, node.clock, certificates=trust.certificates, stale=book.stale
+    )
     return Security(
         secret=secret,
         book=book,
         identification=identification,
-        part=Part(start=book.start, drain=book.stop, close=book.close),
+        part=_part(book, provider),
+        provider=provider,
     )
+
+
+def _part(book: AccessBook, provider: Provider | None) -> Part:
+    if provider is None:
+        return Part(start=book.start, drain=book.stop, close=book.close)
+
+    def start() -> None:
+        book.start()
+        provider.start()
+
+    async def close(patient: bool) -> bool:
+        provider.stop()
+        return await book.close(patient)
+
+    return Part(start=start, drain=book.stop, close=close)
 
 
 def open_secret(data_dir: Path, secret_file: str, *, is_remote: bool, warn: Callable[[str], None]) -> Secret:

@@ -10,7 +10,9 @@ from pydantic import SecretStr
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.redis.access import RedisAccess
+from siltlog.infra.security.callers.certificate_rules import read_rules
 from siltlog.infra.settings.settings import (
+    OIDC,
     SECRETS,
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
@@ -104,6 +106,13 @@ OTHER: dict[str, Any] = {
     "tls_client_ca": "/etc/silt/ca.crt",
     "tls_client": "required",
     "tls_crl": "/etc/silt/ca.crl",
+    "certificates": '[{"from": "dns", "match": "*.etl.example"}]',
+    "oidc_issuer": "https://id.example/realms/data",
+    "oidc_audience": "silt-prod",
+    "oidc_principal_claim": "oid",
+    "oidc_groups_claim": "roles",
+    "oidc_client_id": "siltlog-page",
+    "oidc_ca": "/etc/silt/id.crt",
     "trusted_proxies": "10.0.0.0/8",
     "insecure": "no-tls",
     "log_level": "debug",
@@ -122,6 +131,7 @@ BESIDE = {
     "redis_ca": {"redis_url": "rediss://h"},
     "redis_cert": {"redis_url": "rediss://h"},
     "redis_key": {"redis_url": "rediss://h", "redis_cert": "cert.pem"},
+    **{name: {"oidc_issuer": "https://id.example"} for name in OIDC},
 }
 """What some mean something with alone."""
 
@@ -235,6 +245,12 @@ def test_a_file_that_is_wrong(content: bytes, words: str, tmp_path: Path) -> Non
         ("cors_origins", "*"),
         ("cors_origins", "app.example"),
         ("cors_origins", "https://app.example/"),
+        ("certificates", '[{"from": "cn", "match": "ops"}]'),
+        ("certificates", "[{]"),
+        ("certificates", '[{"from": "dns", "match": "*"}]'),
+        ("oidc_issuer", "http://id.example"),
+        ("oidc_issuer", "https://id.example?realm=data"),
+        ("oidc_issuer", "id.example"),
         ("tls_min", "1.1"),
         ("tls_client", "yes"),
         ("trusted_proxies", "10.0.0.1/8"),
@@ -276,6 +292,36 @@ def test_a_value_that_is_wrong_is_told_with_its_source(name: str, value: str, mo
 )
 def test_addresses_that_fit(name: str, value: str) -> None:
     assert getattr(load({name: value}).settings, name) == value
+
+
+def test_rules_of_certificates_are_tables_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "siltlog.toml"
+    file.write_text(
+        "[[certificates]]\nfrom = 'uri'\nmatch = 'spiffe://prod/*'\n[[certificates]]\nfrom = 'dns'\nmatch = 'a'\n"
+    )
+    rules = read_rules(load().settings.certificates)
+    assert [(rule.source, rule.match, rule.principal) for rule in rules] == [
+        ("uri", "spiffe://prod/*", ""),
+        ("dns", "a", ""),
+    ]
+    file.write_text("[[certificates]]\nfrom = 'uri'\nmatch = 'spiffe://prod/*'\nprinciple = 'a'\n")
+    with pytest.raises(ConfigError, match=r"certificates in siltlog.toml=.* is not valid: .*principle"):
+        load()
+    for wrong in ("certificates = 7\n", "[certificates]\nfrom = 'uri'\nmatch = 'a'\n"):
+        file.write_text(wrong)
+        with pytest.raises(ConfigError, match=r"certificates in siltlog.toml=.* is not valid"):
+            load()
+
+
+def test_a_provider_is_set_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILT_OIDC_GROUPS_CLAIM", "roles")
+    with pytest.raises(ConfigError, match=r"^SILT_OIDC_GROUPS_CLAIM is set, and SILT_OIDC_ISSUER is not"):
+        load()
+    monkeypatch.setenv("SILT_OIDC_ISSUER", "https://id.example")
+    assert load().settings.oidc_groups_claim == "roles"
+    monkeypatch.setenv("SILT_OIDC_CLIENT_ID", "siltlog")
+    with pytest.raises(ConfigError, match=r"^SILT_OIDC_AUDIENCE and SILT_OIDC_CLIENT_ID are the same"):
+        load()
 
 
 def test_amounts_have_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
