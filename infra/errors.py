@@ -257,12 +257,8 @@ def problem_document(error: SiltlogError, request_id: str | None) -> dict[str, A
     }
     if error.retry_after_ms is not None:
         document["retry_after_ms"] = error.retry_after_ms
-    return document | {name: _told(value) for name, value in error.members.items()}
-
-
-def _told(member: Any) -> Any:
-    """A sentence may quote a foreign error; names and numbers stay what they are."""
-    return redacted(member) if isinstance(member, str) and " " in member else member
+    told = {name: redacted(value) if isinstance(value, str) else value for name, value in error.members.items()}
+    return document | told
 
 
 _STANDARD_MEMBERS = frozenset(

@@ -55,8 +55,6 @@ class RedisAccess:
             raise ValueError("SILT_REDIS_PASSWORD is set, and SILT_REDIS_URL has a password too: leave out one")
         if self.user and (urlsplit(self.url).username or "username" in named):
             raise ValueError("SILT_REDIS_USER is set, and SILT_REDIS_URL has a user too: leave out one")
-        if self.user and not (self.password or password_of(self.url)):
-            raise ValueError("SILT_REDIS_USER is set, and no password: set SILT_REDIS_PASSWORD_FILE")
         if (self.ca or self.cert or self.key) and parts.scheme != TLS_SCHEME:
             raise ValueError(
                 "SILT_REDIS_CA, SILT_REDIS_CERT and SILT_REDIS_KEY are for TLS: write SILT_REDIS_URL as rediss://host:port"

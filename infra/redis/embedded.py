@@ -25,6 +25,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from siltlog.infra import names
+from siltlog.infra.child_environment import of_system
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.telemetry import Logger
@@ -174,6 +175,7 @@ class EmbeddedValkey:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
+                    env=of_system(dict(os.environ)),  # noqa: TID251
                     pass_fds=(lock.fileno(),),
                     # An interrupt from the terminal is the server's to handle: it still needs Valkey while it drains.
                     start_new_session=True,

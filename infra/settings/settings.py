@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from siltlog.infra import names
+from siltlog.infra.child_environment import of_jobs
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import (
     http_url,
@@ -504,8 +505,21 @@ def variable(name: str) -> str | None:
 
 
 def environment_with(values: Mapping[str, str]) -> dict[str, str]:
-    """The environment of this process and `values`, for a child."""
-    return {**os.environ, **values}  # noqa: TID251
+    """The environment of a job: of this process's what it needs, which no secret of a server is, and `values`."""
+    secret = {names.ENV_PREFIX + f"{name}{end}".upper() for name in SECRETS for end in ("", FILE_SUFFIX)}
+    kept = of_jobs(dict(os.environ), _VARIABLES - secret)  # noqa: TID251
+    url = f"{names.ENV_PREFIX}REDIS_URL"
+    if url in kept:
+        try:
+            kept[url] = redis_url(kept[url])
+        except ValueError:
+            del kept[url]
+    return {**kept, **values}
+
+
+def not_for_jobs() -> list[str]:
+    """The variables of this process that a job's part of it must not see."""
+    return [name for name in os.environ.keys() - environment_with({}).keys() if name]  # noqa: TID251
 
 
 def shown(name: str, value: Any) -> Any:

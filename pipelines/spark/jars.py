@@ -19,7 +19,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings.settings import variable
+from siltlog.infra.settings.settings import environment_with, variable
 from siltlog.pipelines.spark.java import Java, find_java
 
 DELTA_VERSION = "4.4.0"
@@ -160,7 +160,14 @@ def _download(jar_set: JarSet, java: Java, folder: Path) -> None:
     command += ["-retrieve", f"{fetched}/[organisation]_[artifact]-[revision](-[classifier]).[ext]"]
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            run = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS_MAX, check=False)
+            run = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=RESOLVE_SECONDS_MAX,
+                check=False,
+                env=environment_with({}),
+            )
             failure = "" if run.returncode == 0 else _reason(run.stdout + run.stderr)
         except subprocess.TimeoutExpired:
             failure = f"no answer in {RESOLVE_SECONDS_MAX} s"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings.settings import variable
+from siltlog.infra.settings.settings import environment_with, variable
 
 VERSION_MIN = 17
 MODULE = "jdk.incubator.vector"
@@ -57,7 +57,12 @@ def _probe(executable: Path, home: Path | None) -> Java | str:
     name = f"JAVA_HOME={home}" if home else str(executable)
     try:
         asked = subprocess.run(
-            [executable, "--list-modules"], capture_output=True, text=True, timeout=PROBE_SECONDS_MAX, check=False
+            [executable, "--list-modules"],
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS_MAX,
+            check=False,
+            env=environment_with({}),
         )
     except (OSError, subprocess.TimeoutExpired):
         return f"{name} has no java that starts"

@@ -1,6 +1,7 @@
 """The process of a server: pandas hidden, freed memory kept, its limit of open files, its threads, garbage, signals."""
 
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
 _NAME = "pandas"
@@ -69,6 +71,18 @@ def raise_file_limit() -> int:
 def connections_within(files_max: int, connections_max: int, *, segments: int) -> int:
     """How many connections may be open so that everything else still gets its descriptors; at least one."""
     return max(min(connections_max, files_max - RESERVE - segments), 1)
+
+
+def no_core_dumps() -> None:
+    """Keeps the memory of this process and its children, secrets and records among it, out of files of crashes.
+
+    A program that is given the dumps by the kernel is not held by the limit; it finds no memory in them on Linux.
+    Debuggers and profilers may attach as before.
+    """
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/coredump_filter").write_text("0")
 
 
 def switch_soon() -> None:

@@ -1,5 +1,6 @@
 """Where settings come from, which one holds, and what is said of one that is not valid."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from siltlog.infra.settings.settings import (
     SEGMENTS_MIN,
     LoadedSettings,
     ServerSettings,
+    environment_with,
     load,
+    not_for_jobs,
     shown,
     variable,
 )
@@ -422,7 +425,6 @@ def test_a_settings_file_with_a_secret_is_its_owners_alone(tmp_path: Path) -> No
     [
         ({"s3_kms_key_id": "0a1b"}, "SILT_S3_KMS_KEY_ID is set, and SILT_S3_SSE is not kms"),
         ({"redis_password": "hunter22"}, "SILT_REDIS_PASSWORD is set, and SILT_REDIS_URL is not"),
-        ({"redis_url": "redis://h", "redis_user": "silt"}, "no password"),
         ({"redis_url": "redis://:other@h", "redis_password": "hunter22"}, "has a password too"),
         ({"redis_url": "redis://me:other@h", "redis_user": "silt"}, "has a user too"),
         ({"redis_url": "redis://h", "redis_ca": "ca.pem"}, "are for TLS"),
@@ -501,3 +503,33 @@ def test_variables_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert variable("JAVA_HOME") is None
     monkeypatch.setenv("JAVA_HOME", "/java")
     assert variable("JAVA_HOME") == "/java"
+
+
+def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "PATH": "/bin",
+        "LC_ALL": "C.UTF-8",
+        "AWS_PROFILE": "lake",
+        "JAVA_HOME": "/java",
+        "SILT_ROOT": "s3://lake/x",
+        "SILT_FLUSH_MS": "7",
+        "SILT_CONFIG": "mine.toml",
+        "SILT_TOKEN_FILE": "/run/token",
+    }
+    withheld = {
+        **{f"SILT_{name.upper()}{end}": "hunter22" for name in SECRETS for end in ("", "_FILE")},
+        "SILT_SECRET_FILE": "/run/secret",
+        "SILT_SECRET_OLD": "hunter22",
+        "SILT_SOMETHING": "hunter22",
+        "DATABASE_URL": "postgres://hunter22",
+        "GITHUB_TOKEN": "hunter22",
+    }
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    for name, value in {**given, **withheld, "SILT_REDIS_URL": "redis://me:hunter22@h:1/2?password=hunter22"}.items():
+        monkeypatch.setenv(name, value)
+    expected = {**given, "SILT_REDIS_URL": "redis://h:1/2", "SILT_PORT": "1"}
+    assert environment_with({"SILT_PORT": "1"}) == expected
+    assert set(not_for_jobs()) == set(withheld)
+    monkeypatch.setenv("SILT_REDIS_URL", "hunter22")
+    assert "SILT_REDIS_URL" not in environment_with({})

@@ -31,10 +31,12 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
         from siltlog.infra.redaction import Redaction, hide_in_others
         from siltlog.infra.telemetry import logger
         from siltlog.pipelines.schedule.opening import ScheduleThread, scheduler
+        from siltlog.server.process import no_core_dumps
     if not settings.crons():
         raise click.UsageError(
             "every job of the schedule is off; give one a time, such as SILT_SCHEDULE_RETAIN='5 * * * *'"
         )
+    no_core_dumps()
     hide = Redaction(settings.secret_values())
     hide_in_others(hide)
     log = logger(settings.log_level, settings.log_format, hide)

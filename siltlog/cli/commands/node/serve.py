@@ -6,7 +6,7 @@ import click
 
 from siltlog.cli.server_options import ServerCommand, take_settings
 from siltlog.cli.session import needs
-from siltlog.server.process import hide_pandas, keep_freed_memory
+from siltlog.server.process import hide_pandas, keep_freed_memory, no_core_dumps
 
 EPILOG = """\b
 Examples:
@@ -28,6 +28,7 @@ def serve(take_over: bool, accept_loss: bool, **settings: Any) -> int:
     Prints `listening on URL` once it can acknowledge. SIGTERM or Ctrl-C: it finishes what it took, flushes, and ends.
     """
     loaded = take_settings(settings)
+    no_core_dumps()
     keep_freed_memory()
     hide_pandas()
     with needs("server", "silt serve"):
