@@ -49,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.records.stranded:stranded",
         "Acknowledged records that never came into a table, because another server went on with their partition.",
     ),
+    "access": ("commands.access.access:access", "Who may do what: API keys, roles, and entries that allow or deny."),
     "compact": (
         "commands.jobs.pipelines:compact",
         "Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices.",

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from siltlog.cli.output import Output
     from siltlog.consumers.library.consumer import Consumer
     from siltlog.infra.client.admin import Admin
+    from siltlog.infra.client.calls import Call
     from siltlog.infra.client.credentials.credentials import Credentials, Token
     from siltlog.infra.client.transport import Transport
     from siltlog.ingest.library.producer import Producer
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 OutputFormat = Literal["table", "json", "value"]
 Extra = Literal["server", "sql", "spark", "demo"]
 FORMATS: tuple[OutputFormat, ...] = ("table", "json", "value")
@@ -81,6 +83,18 @@ class Session:
         from siltlog.infra.client.admin import Admin
 
         return Admin(self.url, retry_timeout_ms=retry_timeout_ms, **self.credentials.keywords)
+
+    def call(self, call: "Call[T]", retry_timeout_ms: int = RETRY_MS) -> T:
+        """Makes one call of the API, on a connection of its own."""
+        from siltlog.infra.client.core import Endpoints
+        from siltlog.infra.client.transport import Caller
+        from siltlog.infra.clock import SystemClock
+
+        transport = self.transport()
+        try:
+            return Caller(Endpoints(self.url), transport, SystemClock(), retry_timeout_ms=retry_timeout_ms).run(call)
+        finally:
+            transport.close()
 
     def producer(self) -> "Producer":
         from siltlog.ingest.library.producer import Producer

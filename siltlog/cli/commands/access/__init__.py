@@ -1,0 +1,1 @@
+"""Commands that say and change who may do what."""
