@@ -261,6 +261,11 @@ def backup_topic(backup_id: str, topic: str) -> str:
     return f"{BACKUPS_FOLDER}/{backup_id}/topics/{topic}.json"
 
 
+def backup_access(backup_id: str) -> str:
+    """Names the copy of the access document."""
+    return f"{BACKUPS_FOLDER}/{backup_id}/access.json"
+
+
 def backup_state(backup_id: str, topic_id: str, path: str) -> str:
     """An object beside the table; `path` is relative to the topic's state folder."""
     return f"{BACKUPS_FOLDER}/{backup_id}/state/{topic_id}/{path}"

@@ -1,4 +1,4 @@
-"""Backup: topics, their settings and the offsets of groups, copied to another root while everything goes on.
+"""Backup: topics, their settings, the offsets of groups and who may do what, copied while everything goes on.
 
 Each table is pinned at one version, and what that version names is copied; the manifest comes last. A data file never
 changes, so the next backup copies only what is new. Killed at any point, it leaves files that the next one finds.
@@ -20,6 +20,7 @@ from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.opening import load
 from siltlog.infra.table.producer_objects import covered_offsets
 from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.pipelines.backup.access import back_up_access
 from siltlog.pipelines.backup.copying import Copy, copy_all, left_to_copy
 from siltlog.pipelines.backup.format import FORMAT, Manifest, TopicBackup, TopicEntry, encoded, totals
 from siltlog.pipelines.backup.pruning import Pruned, prune, remove_cut_short
@@ -133,7 +134,8 @@ def backup_topics(
         report.seconds = clock.monotonic() - started
     failed = [report.topic for report in result.topics if report.error is not None]
     if target is not None and entries:
-        manifest = Manifest(FORMAT, backup_id, result.taken_at, store.root_uri, entries, failed)
+        access = None if topics else back_up_access(store, target, backup_id)
+        manifest = Manifest(FORMAT, backup_id, result.taken_at, store.root_uri, entries, failed, access)
         target.put_if_absent(names.backup_manifest(backup_id), msgspec.json.encode(manifest))
         result.backup_id = backup_id
         with suppress(SiltlogError):  # the next one tries again

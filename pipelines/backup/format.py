@@ -42,6 +42,15 @@ class TopicEntry(msgspec.Struct, frozen=True):
     """CRC-32 of the topic's document."""
 
 
+class AccessEntry(msgspec.Struct, frozen=True):
+    """The access document that the backup has: version `number` of that cluster."""
+
+    number: int
+    cluster_id: str
+    crc: int
+    """CRC-32C of its object."""
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """Written once everything it names is durable."""
 
@@ -53,6 +62,7 @@ class Manifest(msgspec.Struct, frozen=True):
     topics: list[TopicEntry]
     failed: list[str]
     """Topics that could not be read; they are not in it."""
+    access: AccessEntry | None = None
 
     @property
     def taken_us(self) -> int:

@@ -21,6 +21,7 @@ from siltlog.infra.table.lifecycle import restore_table, restored_already
 from siltlog.infra.table.opening import load
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.pipelines.audit.audit import AuditReport, audit
+from siltlog.pipelines.backup.access import AccessRestored, restore_access
 from siltlog.pipelines.backup.copying import Copy, copy_all, left_to_copy
 from siltlog.pipelines.backup.format import Manifest, TopicBackup, manifest_at, read_topic
 from siltlog.pipelines.backup.group_cut import Ends, cut_offsets
@@ -58,6 +59,8 @@ class RestoreReport:
     topics: list[TopicRestoreReport] = field(default_factory=list)
     groups_left_out: bool = False
     """The root has offsets of groups of its own: those of the backup were left alone."""
+    access: AccessRestored | None = None
+    """None where the backup has no access document, or only some topics were asked for."""
 
 
 def find_backup(settings: ServerSettings, source_uri: str, at_us: int | None = None) -> Manifest:
@@ -71,11 +74,14 @@ def restore_topics(
     manifest: Manifest,
     topics: Sequence[str] = (),
     *,
+    keys: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> RestoreReport:
     """Restores `topics` of a backup, or all of them when empty, to the root of `settings`.
+
+    With all of them come the grants of its access document, and with `keys` its API keys, as they were then.
 
     A topic that fails has its `error` in its report and the others go on. Raises UnknownTopic for one that the backup
     has not, TopicExists, naming them, when the root has any of them: then nothing is written.
@@ -85,6 +91,10 @@ def restore_topics(
     target = other_store(settings, settings.root_uri, make=not dry_run)
     result = RestoreReport(dry_run, manifest.backup_id, manifest.taken_at)
     done = _chosen(target, manifest, topics, result)
+    if manifest.access is not None and not topics:
+        result.access = restore_access(
+            settings, source, target, manifest.backup_id, manifest.access, clock, keys=keys, dry_run=dry_run
+        )
     ends: Ends = {}
     # Groups last: where they go on is not behind what was restored, and nothing is known of them before all is there.
     for topic in sorted(done, key=lambda topic: topic == names.OFFSETS_TOPIC):

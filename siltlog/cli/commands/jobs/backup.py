@@ -1,4 +1,4 @@
-"""`silt backup` and `silt restore`: topics, their settings and the offsets of groups, to another root and back."""
+"""`silt backup` and `silt restore`: topics, offsets of groups and who may do what, to another root and back."""
 
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,7 @@ def backup(
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; repeatable. Default: all.")
+@click.option("--keys", is_flag=True, help="API keys too, with those that were revoked since the backup.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @url_option
 @place_options
@@ -110,16 +111,20 @@ def restore(
     at_us: int | None,
     yes: bool,
     topics: tuple[str, ...],
+    keys: bool,
     dry_run: bool,
     root: str | None,
     data_dir: Path | None,
 ) -> int:
     """Make the topics of a backup anew where they never were, and audit them.
 
-    Topics keep their ids, offsets, settings and producers, groups where they go on. Nothing that is there is
-    overwritten: a root that has any of the topics is refused. Start the server afterwards, with a new data directory.
+    Topics keep their ids, offsets, settings and producers, groups where they go on. Who may do what comes too, where
+    the secret of the cluster is at hand (SILT_SECRET_FILE). Nothing that is there is overwritten: a root that has any
+    of the topics is refused. Start the server afterwards, with a new data directory.
     Ends with 3 when the audit finds something wrong. With --dry-run it is of the backup itself, read whole.
     """
+    if keys and topics:
+        raise click.UsageError("--keys comes with the whole backup: leave out --topic")
     settings = named_settings(root, data_dir)
     with needs("server", "silt restore"):
         from siltlog.pipelines.backup.restore import find_backup, restore_topics
@@ -132,7 +137,7 @@ def restore(
         click.confirm(f"Restore {what}?", abort=True, err=True)
     with recorded(session, settings, "restore", topics, dry_run) as recording, progress() as bar:
         advance = TopicBars(bar, "restoring").advance
-        result = restore_topics(settings, source, manifest, topics, dry_run=dry_run, progress=advance)
+        result = restore_topics(settings, source, manifest, topics, keys=keys, dry_run=dry_run, progress=advance)
         for report in result.topics:
             recording.took(
                 report.topic, report.error, files=report.files, rows=report.rows, size_bytes=report.size_bytes
@@ -154,6 +159,7 @@ def restore(
             "dry_run": dry_run,
             "groups_left_out": result.groups_left_out,
             "lacking": manifest.failed,
+            "access": msgspec.to_builtins(result.access),
             "restored": documents,
         },
         value=[report.topic for report in result.topics if report.error is None],
@@ -167,7 +173,18 @@ def restore(
         )
     if result.groups_left_out:
         session.output.note("the root has offsets of groups of its own: those of the backup were left out")
+    if result.access is not None:
+        session.output.note(_access_note(result.access, dry_run))
     return _told(session, result.topics) or exit_code(audits)
+
+
+def _access_note(access: Any, dry_run: bool) -> str:
+    if access.left_out:
+        return f"who may do what was left out: {access.left_out}"
+    were = "would be" if dry_run else "were"
+    grants = access.bindings + access.entries + access.quotas
+    kept = f"; {access.keys_left_out} API keys were left out (--keys)" if access.keys_left_out else ""
+    return f"{grants} grants and quotas and {access.keys} API keys {were} restored{kept}"
 
 
 def _row(report: Any) -> dict[str, Any]:
