@@ -5,7 +5,7 @@ characters of one part of a name, between two dots or two slashes: `*.etl.exampl
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -29,14 +29,34 @@ class CertificateRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     match: str
     principal: str = ""
 
-    def name_of(self, certificate: ClientCertificate) -> str | None:
-        """Gives whom the certificate stands for by this rule; None where it does not match, or stands for several."""
+    def pattern(self) -> re.Pattern[str]:
+        part = f"[^{re.escape(_BETWEEN[self.source])}]+"
+        match = self.match.lower() if self.source == "dns" else self.match
+        return re.compile(part.join(re.escape(piece) for piece in match.split("*")))
+
+
+class CertificateRules:
+    """Rules in order; the first that matches counts."""
+
+    def __init__(self, rules: Iterable[CertificateRule]) -> None:
+        self._rules = tuple((rule, rule.pattern()) for rule in rules)
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def identity_of(self, certificate: ClientCertificate) -> Identity | None:
+        """Finds who a certificate stands for; None where it stands for nobody, or for several by one rule."""
         # Names of hosts are the same in any case; a URI is taken as it is.
-        is_dns = self.source == "dns"
-        names = [name.lower() for name in certificate.dns] if is_dns else certificate.uris
-        pattern = _pattern(self.match.lower() if is_dns else self.match, _BETWEEN[self.source])
-        found = {self.principal or name for name in names if pattern.fullmatch(name) and _is_name(name)}
-        return found.pop() if len(found) == 1 else None
+        names = {"dns": [name.lower() for name in certificate.dns], "uri": certificate.uris}
+        for rule, pattern in self._rules:
+            matching = (name for name in names[rule.source] if pattern.fullmatch(name) and _is_name(name))
+            found = {rule.principal or name for name in matching}
+            if len(found) > 1:
+                return None
+            if found:
+                until_us = int(certificate.not_after.timestamp()) * MICROS_PER_SECOND
+                return Identity(Subject(CERTIFICATE_PREFIX + found.pop()), f"cert:{certificate.serial:x}", until_us)
+        return None
 
 
 def read_rules(text: str) -> tuple[CertificateRule, ...]:
@@ -55,21 +75,6 @@ def read_rules(text: str) -> tuple[CertificateRule, ...]:
         if rule.principal and not _is_name(rule.principal):
             raise ValueError(f"{rule.principal[:60]!r} is no name of a principal")
     return rules
-
-
-def identity_of(certificate: ClientCertificate, rules: Sequence[CertificateRule]) -> Identity | None:
-    """Finds who a certificate stands for, by the first rule that matches; None where it stands for nobody."""
-    for rule in rules:
-        name = rule.name_of(certificate)
-        if name is not None:
-            until_us = int(certificate.not_after.timestamp()) * MICROS_PER_SECOND
-            return Identity(Subject(CERTIFICATE_PREFIX + name), f"cert:{certificate.serial:x}", until_us)
-    return None
-
-
-def _pattern(match: str, between: str) -> re.Pattern[str]:
-    part = f"[^{re.escape(between)}]+"
-    return re.compile(part.join(re.escape(piece) for piece in match.split("*")))
 
 
 def _is_name(name: str) -> bool:

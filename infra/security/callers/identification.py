@@ -126,10 +126,15 @@ class Identification:
         authorization = caller.authorization
         if caller.query or caller.protocols is not None:
             return None
+        if authorization is None and caller.local:
+            return Identity(Subject(LOCAL))
+        if self._stale() is not None:
+            return None
         if authorization is None:
-            return Identity(Subject(LOCAL)) if caller.local else None
+            identity = None if caller.certificate is None else self._certificates(caller.certificate)
+            return None if identity is None else identity._replace(address=caller.address)
         token = _bearer(authorization)
-        if token is None or self._stale() is not None:
+        if token is None:
             return None
         for verifier in self._verifiers:
             if verifier.takes(token):

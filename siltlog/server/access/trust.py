@@ -1,13 +1,12 @@
 """Whom a server trusts to say who callers are, besides its own keys: as its settings name them."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.security.callers.certificate_rules import identity_of, read_rules
+from siltlog.infra.security.callers.certificate_rules import CertificateRules, read_rules
 from siltlog.infra.security.callers.https import Https
 from siltlog.infra.security.callers.identification import Certificates
 from siltlog.infra.security.callers.provider import Provider
@@ -25,12 +24,12 @@ class Trust(NamedTuple):
 
 def open_trust(settings: ServerSettings, when_lost: Callable[[], None], clock: Clock, logger: Logger) -> Trust:
     """`when_lost()` is called when keys of the provider do not count any more. Raises ConfigError."""
-    rules = read_rules(settings.certificates)
+    rules = CertificateRules(read_rules(settings.certificates))
     if rules and settings.tls_client == "off":
         raise ConfigError(
             "SILT_CERTIFICATES says whom certificates stand for, and no client is asked for one: set SILT_TLS_CLIENT"
         )
-    return Trust(_provider(settings, when_lost, clock, logger), partial(identity_of, rules=rules))
+    return Trust(_provider(settings, when_lost, clock, logger), rules.identity_of)
 
 
 def check_unused(settings: ServerSettings) -> None:

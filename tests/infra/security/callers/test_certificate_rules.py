@@ -7,7 +7,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from siltlog.infra.security.callers.certificate_rules import CertificateRule, identity_of, read_rules
+from siltlog.infra.security.callers.certificate_rules import CertificateRules, read_rules
 from siltlog.infra.security.certificates import ClientCertificate, client_certificate
 
 END = datetime(2027, 1, 1, tzinfo=UTC)
@@ -17,12 +17,12 @@ def certificate(*, uris: tuple[str, ...] = (), dns: tuple[str, ...] = ()) -> Cli
     return ClientCertificate(uris, dns, b"issuer", 0x5EED, END)
 
 
-def rules(*given: dict[str, Any]) -> tuple[CertificateRule, ...]:
-    return read_rules(json.dumps(given))
+def rules(*given: dict[str, Any]) -> CertificateRules:
+    return CertificateRules(read_rules(json.dumps(given)))
 
 
 def principal(found: ClientCertificate, *given: dict[str, Any]) -> str | None:
-    who = identity_of(found, rules(*given))
+    who = rules(*given).identity_of(found)
     return None if who is None else who.subject.principal
 
 
@@ -34,7 +34,7 @@ def test_a_certificate_stands_for_whom_a_rule_says() -> None:
     loader = certificate(uris=("spiffe://prod/ns/etl/sa/loader",))
     assert principal(loader, SPIFFE) == "cert:spiffe://prod/ns/etl/sa/loader"
     assert principal(loader, {**SPIFFE, "principal": "etl"}) == "cert:etl"
-    who = identity_of(loader, rules(SPIFFE))
+    who = rules(SPIFFE).identity_of(loader)
     assert who is not None
     assert (who.subject.groups, who.credential_id) == ((), "cert:5eed")
     assert who.until_us == END.timestamp() * 1_000_000
@@ -99,6 +99,7 @@ def test_the_first_rule_that_matches_counts() -> None:
 def test_one_with_several_names_for_a_rule_stands_for_none_of_them() -> None:
     two = certificate(uris=("spiffe://prod/ns/etl/sa/a", "spiffe://prod/ns/etl/sa/b"))
     assert principal(two, SPIFFE) is None
+    assert principal(two, SPIFFE, {"from": "uri", "match": "spiffe://prod/ns/etl/sa/a"}) is None
     assert principal(two, {**SPIFFE, "principal": "etl"}) == "cert:etl"
 
 

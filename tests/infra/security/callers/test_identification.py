@@ -125,6 +125,8 @@ def test_what_is_known_of_the_connection_counts_where_nothing_else_does(world: W
     assert world("ana", local=True) == "a:ana"
     assert world("a-bad", local=True) == "unauthenticated unknown"
     assert world(certificate=CERTIFICATE) == "cert:ana.example"
+    shown = world.identification.known(Caller(b"", address="192.0.2.1", certificate=CERTIFICATE))
+    assert shown == Identity(Subject("cert:ana.example"), address="192.0.2.1"), "it is told at once"
     assert world("bob", certificate=CERTIFICATE) == "b:bob"
     assert world(certificate=CERTIFICATE._replace(dns=())) == "unauthenticated missing"
 
