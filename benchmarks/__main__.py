@@ -49,6 +49,7 @@ from benchmarks.spark_source import spark_source
 from benchmarks.stages import stages
 from benchmarks.starting import starting
 from benchmarks.sustained import sustained
+from benchmarks.tls import tls
 from benchmarks.week import week
 
 TOP = Path(__file__).parents[1]
@@ -57,6 +58,7 @@ QUICK_SECONDS = 1.5
 BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "publish": (publish, "one record of 100 B a request, acknowledged once it is on the disk"),
     "shared": (shared, "one AsyncProducer, tasks that each await the acknowledgement of one record of 100 B"),
+    "tls": (tls, "publishes with TLS, beside the same without it"),
     "arrow": (arrow, "10,000 records a request from one Python process, acknowledged once they are on the disk"),
     "json": (json_bodies, "500 records of 100 B in a JSON body, acknowledged once they are on the disk"),
     "producer": (producer, "Producer.send, one record of 100 B a call, acknowledged exactly once"),

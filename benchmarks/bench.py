@@ -33,14 +33,14 @@ class Bench:
 
     @contextmanager
     def server(
-        self, *, partitions: int = 4, config: dict[str, int | str] | None = None, **settings: Any
+        self, *, partitions: int = 4, config: dict[str, int | str] | None = None, ca: str | None = None, **settings: Any
     ) -> Iterator["Server"]:
-        """A new server with the topic TOPIC."""
+        """A new server with the topic TOPIC; `ca` is the file of the authority of its certificate."""
         folder = self.scratch / f"node-{len(list(self.scratch.iterdir()))}"
         process = ServerProcess(folder, {"log_level": "warning", **settings})
         try:
             process.start()
-            server = Server(process)
+            server = Server(process, ca)
             server.admin.create_topic(TOPIC, partitions, config)
             yield server
         finally:
@@ -73,19 +73,21 @@ class Bench:
         return run_load(Plan(protocol, port, connections, **timing), requests)
 
 
-def connection_pool(port: int) -> urllib3.HTTPConnectionPool:
+def connection_pool(port: int, ca: str | None = None) -> urllib3.HTTPConnectionPool:
+    if ca is not None:
+        return urllib3.HTTPSConnectionPool("127.0.0.1", port, maxsize=16, retries=False, timeout=60, ca_certs=ca)
     return urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=16, retries=False, timeout=60)
 
 
 class Server:
     """A server under measurement."""
 
-    def __init__(self, process: ServerProcess) -> None:
+    def __init__(self, process: ServerProcess, ca: str | None = None) -> None:
         self.process = process
         self.url = process.url
         self.port = urlsplit(process.url).port or 0
-        self.admin = Admin(process.url)
-        self.pool = connection_pool(self.port)
+        self.admin = Admin(process.url, ca=ca)
+        self.pool = connection_pool(self.port, ca)
 
     @property
     def publish_path(self) -> str:

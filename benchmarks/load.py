@@ -8,6 +8,7 @@ come on stdin, the result goes to stdout as JSON.
 import asyncio
 import json
 import resource
+import ssl
 import subprocess
 import sys
 import time
@@ -53,6 +54,8 @@ class Plan:
     records: int = 1
     """One request has so many, and NUMBER goes on by it."""
     request_bytes: int = 0
+    ca: str = ""
+    """The file of the authority that signed the server's certificate: TLS is spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class _Run:
         self.numbered = CONNECTION in requests[0] or NUMBER in requests[0]
         self.stamped = STAMP in requests[0]
         self.is_whole = {"http": http_is_whole, "resp": resp_is_whole(plan.replies)}[plan.protocol]
+        self.tls = ssl.create_default_context(cafile=plan.ca) if plan.ca else None
         self.latencies = array("d")
         self.ready: deque[_Connection] = deque()
         """Connections of a paced load that wait for a turn."""
@@ -254,7 +258,7 @@ async def _opened(run: _Run, numbers: Sequence[int], *, idle: bool) -> list[tupl
     opened: list[tuple[asyncio.BaseTransport, _Connection]] = []
     for at in range(0, len(numbers), OPENED_AT_ONCE):
         made = [_Connection(run, number, idle=idle) for number in numbers[at : at + OPENED_AT_ONCE]]
-        some = [loop.create_connection(partial(_same, each), "127.0.0.1", run.plan.port) for each in made]
+        some = [loop.create_connection(partial(_same, each), "127.0.0.1", run.plan.port, ssl=run.tls) for each in made]
         fresh = await asyncio.gather(*some)
         opened += fresh
         if idle:
