@@ -23,7 +23,7 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test test-chaos check bench twins clean lock java
+.PHONY: help setup demo notebook test test-chaos check bench twins clean audit lock java
 .SUFFIXES:
 
 help: ## List the targets
@@ -66,6 +66,12 @@ clean: ## Remove what the other targets made (downloaded jars stay)
 	@rm -rf $(VENV) silt-demo build dist spark-warehouse .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 	@echo "Removed the environment, the demo's data and every cache."
+
+# --strict: what the service does not know, as behind many mirrors, is a failure, and not one finding less.
+audit: ## Ask for known vulnerabilities of the pinned packages (needs pip-audit; ARGS="-s osv" for another service)
+	@command -v pip-audit >/dev/null || { echo "make audit needs pip-audit: python3 -m pip install pip-audit" >&2; exit 1; }
+	@pip-audit --disable-pip --require-hashes --strict --progress-spinner off -r $(LOCK) $(ARGS) || \
+		{ echo "Something is vulnerable, or could not be looked up: the lines above say which." >&2; exit 1; }
 
 lock: ## Pin what pyproject.toml asks for (needs uv; ARGS=--upgrade for what is newer)
 	@command -v uv >/dev/null || { echo "make lock needs uv: python3 -m pip install uv" >&2; exit 1; }

@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   silt doctor --output value                   only what is wrong
+  silt doctor --bundle help.zip                and a file for whoever you ask for help
   silt doctor --data-dir /var/lib/siltlog --url http://silt:7070"""
 
 
 @click.command(epilog=EPILOG)
+@click.option(
+    "--bundle",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a zip of what was found, settings, versions, state and the end of logs: no secret, no record.",
+)
 @location_options
 @client_options
 @pass_session
-def doctor(session: Session, root: str | None, data_dir: Path | None) -> int:
+def doctor(session: Session, bundle: Path | None, root: str | None, data_dir: Path | None) -> int:
     """Look for what is wrong, and say what mends it; exit status 3 when something is.
 
     Looks at the data directory and its disk, Redis, the object store, clocks, Java and Spark, as a server started here
@@ -32,12 +38,14 @@ def doctor(session: Session, root: str | None, data_dir: Path | None) -> int:
     settings = _settings(root, data_dir)
     with needs("server", "silt doctor"):
         from siltlog.doctor import examine
+        from siltlog.doctor.bundle import write_bundle
         from siltlog.infra.clock import SystemClock
     with waiting("looking"):
-        found = [
-            {"check": one.check, "state": one.state, "detail": one.detail, "mend": one.mend}
-            for one in examine(settings, session.url, SystemClock(), session.credentials)
-        ]
+        findings = list(examine(settings, session.url, SystemClock(), session.credentials))
+    if bundle is not None:
+        write_bundle(bundle, findings, settings, session.url, SystemClock(), session.credentials)
+        session.output.note(f"{bundle} has names of topics, groups and hosts; look into it before you give it away")
+    found = [{"check": one.check, "state": one.state, "detail": one.detail, "mend": one.mend} for one in findings]
     wrong = [one for one in found if one["state"] == "wrong"]
     session.output.document(
         {"ok": not wrong, "findings": found},

@@ -1,0 +1,130 @@
+"""A file for whoever is asked for help: what this machine, its settings and the server say of themselves.
+
+It has names (of topics, groups, hosts, folders) and numbers; no record, no key of one, no secret.
+"""
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from siltlog.doctor.finding import Finding
+from siltlog.infra import names
+from siltlog.infra.client.core import ConnectionFailed, Endpoints, json_request
+from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.clock import Clock, format_us
+from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.redaction import Redaction
+
+if TYPE_CHECKING:
+    from siltlog.infra.settings.settings import ServerSettings
+
+LOG_BYTES = 256 * 1024
+"""Of the end of a log."""
+FILES_MAX = 5_000
+ASKED = {
+    "readyz.json": "/readyz",
+    "cluster.json": "/v1/cluster",
+    "schedule.json": "/v1/schedule",
+    "jobs.json": "/v1/jobs?limit=100",
+    "topics.json": "/v1/topics",
+    "groups.json": "/v1/groups",
+    "metrics.txt": "/metrics",
+}
+"""What a server is asked for: state, settings of topics and numbers, nothing of records."""
+
+
+def write_bundle(
+    path: Path,
+    findings: Sequence[Finding],
+    settings: "ServerSettings | None",
+    url: str,
+    clock: Clock,
+    credentials: Credentials | None = None,
+) -> list[str]:
+    """Writes the file, for its owner alone, and returns the names of what is in it. Raises ConfigError."""
+    hide = Redaction([] if settings is None else settings.secret_values())
+    parts = {
+        "about.json": _json({"made_at": format_us(clock.now_us()), "packages": dict(_packages())}),
+        "findings.json": _json([asdict(finding) for finding in findings]),
+        **_of_server(url, clock, credentials),
+        **({} if settings is None else _of_machine(settings)),
+    }
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ConfigError(f"{path} exists, and is kept as it is; name another by --bundle") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, text in parts.items():
+            bundle.writestr(name, hide(text))
+    return list(parts)
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False, default=str)
+
+
+def _packages() -> Iterable[tuple[str, str]]:
+    return sorted((each.name, each.version) for each in distributions())
+
+
+def _of_server(url: str, clock: Clock, credentials: Credentials | None) -> dict[str, str]:
+    """Asks for each part by itself; what is not answered says why."""
+    found = {}
+    endpoints = Endpoints(url)
+    try:
+        with closing(open_transport(endpoints, clock, credentials)) as transport:
+            for name, path in ASKED.items():
+                try:
+                    reply = transport.send(endpoints.current, json_request("GET", path, accept="*/*"))
+                    found[name] = reply.body.decode("utf-8", "replace")
+                except (ConnectionFailed, SiltlogError) as error:
+                    found[name] = _json({"not_answered": str(error)})
+    except SiltlogError as error:
+        return {"server.json": _json({"not_answered": str(error)})}
+    return found
+
+
+def _of_machine(settings: "ServerSettings") -> dict[str, str]:
+    from siltlog.infra.settings.settings import shown
+
+    told = {name: shown(name, value) for name, value in settings.model_dump(mode="json").items()}
+    parts = {"settings.json": _json(told), "data_dir.json": _json(list(_files(settings.data_dir)))}
+    logs = {
+        names.SERVER_LOG_FILE: settings.data_dir / names.SERVER_LOG_FILE,
+        names.VALKEY_LOG_FILE: settings.data_dir / names.VALKEY_FOLDER / names.VALKEY_LOG_FILE,
+    }
+    return parts | {name: _end(path) for name, path in logs.items() if path.is_file()}
+
+
+def _files(folder: Path) -> Iterator[dict[str, Any]]:
+    """Lists what the server keeps beside the tables, by size and time of change."""
+    lake = folder / names.LAKE_FOLDER
+    count = 0
+    for path in folder.rglob("*"):
+        if path.is_relative_to(lake) or not path.is_file():
+            continue
+        status = path.stat()
+        yield {
+            "path": str(path.relative_to(folder)),
+            "bytes": status.st_size,
+            "modified_at": format_us(status.st_mtime_ns // 1000),
+            "mode": oct(status.st_mode & 0o777),
+        }
+        count += 1
+        if count == FILES_MAX:
+            return
+
+
+def _end(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_BYTES))
+        return file.read(LOG_BYTES).decode("utf-8", "replace")
