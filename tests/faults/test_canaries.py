@@ -142,6 +142,7 @@ def watched(server: ServerProcess, canaries: Canaries, until: float) -> tuple[li
     return found, len(seen)
 
 
+@pytest.mark.rule("A41", "A42", "A43")
 @pytest.mark.s3
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["console", "json"])
@@ -233,6 +234,7 @@ def test_the_command_line_tells_no_secret(arguments: list[str], variables: dict[
     assert canaries.found("stdout", ran.stdout) + canaries.found("stderr", ran.stderr) == []
 
 
+@pytest.mark.rule("A43")
 def test_the_embedded_valkey_is_given_nothing_of_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SILT_REDIS_PASSWORD", REDIS)
     monkeypatch.setenv("SILT_SECRET_FILE", "/x")

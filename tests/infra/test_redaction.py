@@ -18,6 +18,7 @@ JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl-_x"
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIB\nq83vEjRWeJ\n-----END EC PRIVATE KEY-----"
 
 
+@pytest.mark.rule("A42")
 @pytest.mark.parametrize(
     ("text", "left"),
     [

@@ -8,6 +8,7 @@ from siltlog.infra.redaction import Redaction
 from siltlog.infra.telemetry import logger
 
 
+@pytest.mark.rule("A42")
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_log_lines_and_tracebacks_hide_secrets(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     log = logger("info", form, Redaction(["local-hunter22"]))  # type: ignore[arg-type]

@@ -97,6 +97,7 @@ def _set_up(port: int, commands: list[list[str]]) -> None:
         client.execute_command("ACL", "SETUSER", "default", "off")
 
 
+@pytest.mark.rule("A45")
 def test_groups_of_a_server_need_no_more_than_the_documented_user(place: Place, tmp_path: Path) -> None:
     given = {f"redis_{name}": str(getattr(place.access(), name)) for name in ("url", "user", "ca", "cert", "key")}
     secret = tmp_path / "password"
@@ -149,6 +150,7 @@ def test_the_doctor_asks_as_the_server_does(place: Place) -> None:
     assert place.admin.execute_command("ACL", "LOG", "RESET")
 
 
+@pytest.mark.rule("A45")
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

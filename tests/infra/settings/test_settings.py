@@ -342,6 +342,7 @@ def test_a_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in caught.value.detail
 
 
+@pytest.mark.rule("A41")
 @pytest.mark.parametrize(
     "url",
     [
@@ -366,6 +367,7 @@ def test_a_password_is_not_told_however_the_address_is_wrong(
     assert not re.search("hunt|er22", str(foreign.value))
 
 
+@pytest.mark.rule("A41")
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_has_a_file_and_is_shown_nowhere(name: str) -> None:
     assert f"{name}_file" in ServerSettings.model_fields
@@ -505,6 +507,7 @@ def test_variables_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert variable("JAVA_HOME") == "/java"
 
 
+@pytest.mark.rule("A43")
 def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "PATH": "/bin",

@@ -36,6 +36,7 @@ def put_all(store: S3Store) -> None:
         store.put_from("four", large)
 
 
+@pytest.mark.rule("A44")
 @pytest.mark.s3
 @pytest.mark.parametrize(("sse", "field"), [("bucket", None), ("s3", "AES256")])
 def test_every_way_to_write_an_object(

@@ -34,6 +34,7 @@ def with_kms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     server.stop()
 
 
+@pytest.mark.rule("A44")
 @pytest.mark.s3
 @pytest.mark.spark
 @pytest.mark.slow

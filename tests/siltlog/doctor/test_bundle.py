@@ -18,6 +18,7 @@ PASSWORD = "canary-of-redis"
 CANARIES = (PASSWORD, "canary-value", "canary-key", "canary-header")
 
 
+@pytest.mark.rule("A46")
 def test_a_bundle_has_what_helps_and_no_secret_or_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
