@@ -112,9 +112,9 @@ class GroupsHttp:
     async def heartbeat(self, request: Request) -> Response:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _member_decoder)
-        body.wait_ms = min(body.wait_ms, self._limits.wait_ms)
-        group, member = _name(request, "group"), _name(request, "member")
         grant = grant_of(request)
+        body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
+        group, member = _name(request, "group"), _name(request, "member")
         _require_membership(grant, group, body)
         told = await self._groups.heartbeat(group, member, body, Actor.of(grant, group))
         if body.wait_ms:
@@ -174,12 +174,14 @@ class GroupsHttp:
     async def poll(self, request: Request) -> Response:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _poll_decoder)
-        body.wait_ms = min(body.wait_ms, self._limits.wait_ms)
+        grant = grant_of(request)
+        body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
         body.max_records = min(body.max_records, self._limits.records)
         body.max_bytes = min(body.max_bytes, self._limits.bytes)
         group, member = _name(request, "group"), _name(request, "member")
-        grant = grant_of(request)
         _require_membership(grant, group, body)
+        for topic in sorted({at.topic for at in body.commit or ()}):
+            require_read(grant, topic)
         actor = Actor.of(grant, group)
         generation, result = await self._polls.poll(group, member, body, held_of(request.scope), actor, grant)
         grant.require("read", "group", group)

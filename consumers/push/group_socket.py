@@ -33,7 +33,7 @@ from siltlog.consumers.push.messages import (
     partitions_message,
 )
 from siltlog.consumers.push.session import Session
-from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic
+from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic, require_read
 from siltlog.consumers.reading.render import Values
 from siltlog.consumers.view import LogView
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
@@ -288,6 +288,8 @@ class GroupSocket(Session):
 
     async def _commit(self, message: Commit) -> None:
         self._check_given(message.offsets)
+        for topic in sorted({at.topic for at in message.offsets}):
+            require_read(self._grant, topic)
         request = CommitRequest(offsets=[*message.offsets], member_id=self.member, generation=self._generation)
         await self._groups.commit(self.group, request, None, self.actor)
         self.socket.send(committed_message((at.topic, at.partition, at.offset) for at in message.offsets))

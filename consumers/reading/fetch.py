@@ -158,7 +158,7 @@ class Fetcher:
                 if wait is None:
                     if wait_ms <= 0:
                         return result
-                    wait = self._begin_wait(parts, wait_ms, cast(Isolation, isolation))
+                    wait = self._begin_wait(parts, grant.within(wait_ms), cast(Isolation, isolation))
                     if grant is not EVERYTHING:
                         forget = grant.when_changed(wait.look)
                     # What moved while the partitions were read, before they were watched.

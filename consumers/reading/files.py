@@ -44,7 +44,7 @@ class FileLister:
                 if any(part.error or part.next_offset > part_offset for part, part_offset in _paired(lists, positions)):
                     return lists
                 if wait is None and wait_ms > 0:
-                    wait = self._waits.begin(wait_ms)
+                    wait = self._waits.begin(grant.within(wait_ms))
                     for index, at in enumerate(positions):
                         wait.watch(index, self._find(at)[1], partial(self._has_more, at))
                     forget = grant.when_changed(wait.look)

@@ -15,6 +15,7 @@ GRANT = "grant"
 ANONYMOUS = "anonymous"
 """The principal of a caller who did not say who he is, or was not asked."""
 DECISIONS_KEPT = 10_000
+_AFTER_MS = 50
 
 
 class Caller(NamedTuple):
@@ -133,6 +134,11 @@ class Grant:
         if self._access is None or self.identity is None or self.identity.until_us is None:
             return None
         return (self.identity.until_us - self._access.clock.now_us()) / MICROS_PER_SECOND
+
+    def within(self, wait_ms: int) -> int:
+        """Cuts a wait: it ends just after the credential does, so that what was waited for is refused."""
+        seconds = self.seconds_left()
+        return wait_ms if seconds is None else min(wait_ms, max(int(seconds * 1000), 0) + _AFTER_MS)
 
     def when_changed(self, hear: Callable[[], None]) -> Callable[[], None]:
         """Has `hear` called after each change of access, until what this returns is called."""

@@ -202,6 +202,48 @@ def test_a_long_poll_ends_once_it_may_not_go_on(world: World, change: str, how: 
         assert got.json["error_code"] == code, got
 
 
+@pytest.mark.rule("A35")
+@pytest.mark.parametrize("how", ["fetch", "heartbeat", "poll"])
+def test_a_long_poll_ends_with_its_credential(world: World, how: str) -> None:
+    caller = world.caller(f"waits-{how}", *READER, seconds=4.0)
+    group = f"own-waits-{how}"
+    joined = {"generation": 0, "topics": ["own-u"], "wait_ms": WAIT_MS}
+    position = {"partitions": [{"topic": "own-u", "partition": 0, "offset": 0}], "wait_ms": WAIT_MS}
+    generation = 0
+    if how == "heartbeat":
+        told = caller.call("PUT", f"/v1/groups/{group}/members/m", {"generation": 0, "topics": ["own-u"]})
+        generation = told.json["generation"]
+    calls: dict[str, tuple[str, str, Any]] = {
+        "fetch": ("POST", "/v1/fetch", position),
+        "heartbeat": ("PUT", f"/v1/groups/{group}/members/m", {"generation": generation, "wait_ms": WAIT_MS}),
+        "poll": ("POST", f"/v1/groups/{group}/members/m/poll", joined),
+    }
+    got = caller.call(*calls[how])
+    assert (got.status, got.json["reason"]) == (401, "expired"), got
+
+
+@pytest.mark.rule("A34")
+@pytest.mark.parametrize("topic", ["other-t", "other-missing"])
+def test_a_commit_tells_nothing_of_topics_that_may_not_be_read(world: World, topic: str) -> None:
+    caller = world.caller(f"commits-{topic}", *READER)
+    offsets = [{"topic": topic, "partition": 0, "offset": 0}]
+    path = f"/v1/groups/own-commits-{topic}"
+    generation = caller.call("PUT", f"{path}/members/m", JOIN).json["generation"]
+    polled = caller.call("POST", f"{path}/members/m/poll", {"generation": generation, "commit": offsets})
+    own = {"member_id": "m", "generation": generation, "offsets": offsets}
+    for answer in (
+        polled,
+        caller.call("PUT", f"{path}/offsets", own),
+        caller.call("PUT", f"{path}/offsets", {"offsets": offsets}),
+    ):
+        assert (answer.status, answer.json["name"]) == (403, topic), answer
+    with talking(world, f"{path}/ws?topics=own-t", world.keys.tokens[f"commits-{topic}"]) as socket:
+        socket.until("assigned")
+        socket.say("commit", offsets=offsets)
+        closed, said = socket.closed()
+        assert (closed, said[-1]["error_code"], said[-1]["name"]) == (1008, "forbidden", topic)
+
+
 @pytest.mark.rule("A36")
 def test_a_websocket_takes_its_token_as_a_subprotocol_and_never_says_it(world: World) -> None:
     world.caller("page", *READER)
