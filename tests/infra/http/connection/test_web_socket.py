@@ -103,6 +103,27 @@ def test_a_handshake_without_its_key_is_refused() -> None:
         socket.accepted()
 
 
+@pytest.mark.rule("A36")
+@pytest.mark.parametrize(
+    "offered", [b"silt.v1, silt.bearer.secret, (", b"silt.v1 silt.bearer.secret", b"silt.bearer.secret"]
+)
+def test_what_is_wrong_with_the_offered_subprotocols_is_said_without_them(offered: bytes) -> None:
+    fields = [field for field in FIELDS if field[0] != b"sec-websocket-protocol"]
+    fields.append((b"sec-websocket-protocol", offered))
+    socket = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None)
+    with pytest.raises(Refused) as refused:
+        socket.accepted()
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.rule("A36")
+def test_a_token_among_the_subprotocols_is_not_chosen() -> None:
+    fields = [field for field in FIELDS if field[0] != b"sec-websocket-protocol"]
+    fields.append((b"sec-websocket-protocol", b"silt.v1, silt.bearer.secret"))
+    accepted = WebSocket(Line(), "/", fields, opening=lambda: None, opened=lambda: None).accepted()
+    assert dict(accepted)[b"Sec-WebSocket-Protocol"] == b"silt.v1"
+
+
 @pytest.mark.rule("U7")
 def test_messages_come_in_order_and_wait_outside_while_there_are_many() -> None:
     pair = Pair().open()
