@@ -22,8 +22,10 @@ from siltlog.consumers.library.sources.server import (
 from siltlog.infra.arrow.arrays import fixed_array, numbers_of
 from siltlog.infra.client import calls
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.record import TopicPartition, datetime_of
-from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import OffsetOutOfRange, UnknownTopic, problem
@@ -44,10 +46,10 @@ STALL_WAIT_MS = 1_000
 class LogReader:
     """Used by one thread. `Caller`'s errors are raised as they are."""
 
-    def __init__(self, url: str, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, clock: Clock | None = None, credentials: Credentials | None = None) -> None:
         self._url = url
         self._clock = clock or SystemClock()
-        self._transport = HttpTransport()
+        self._transport = open_transport(Endpoints(url), self._clock, credentials)
         self._caller = self._open_caller()
         self._timestamp_types: dict[str, tuple[str, int]] = {}
 

@@ -12,6 +12,8 @@ from siltlog.consumers.library.sources.server import Isolation
 from siltlog.infra import names
 from siltlog.infra.client.address import default_url
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.credentials.choice import checked_token_file, chosen
+from siltlog.infra.client.credentials.credentials import Credentials, Token, check_may_carry
 from siltlog.infra.client.record import time_us
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.errors import ConfigError
@@ -49,6 +51,9 @@ _READING = (
     "subscribe",
     "path",
     "url",
+    "tokenFile",
+    "token",
+    "ca",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -65,6 +70,9 @@ _WRITING = (
     "topic",
     "path",
     "url",
+    "tokenFile",
+    "token",
+    "ca",
     "checkpointLocation",
     "stagingLocation",
     "writerId",
@@ -78,6 +86,8 @@ _WRITING = (
 class ReadOptions:
     topics: tuple[str, ...]
     url: str
+    credentials: Credentials
+    """Those of the driver, which tasks have too. Nothing prints a token."""
     starting: Bound
     ending: Bound
     max_offsets_per_trigger: int | None
@@ -91,6 +101,7 @@ class ReadOptions:
 class WriteOptions:
     topic: str
     url: str
+    credentials: Credentials
     staging_location: str | None
     """The folder that the batches of one writer are staged in; None: where the topic's tables are."""
     writer_id: str | None
@@ -115,9 +126,11 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         raise ConfigError("maxOffsetsPerTrigger is for streams; a batch reads all of its range")
     isolation = _one_of(options, "isolation", ("wal", "table"), "wal")
     read = _one_of(options, "read", READS, "auto")
+    url = _url(options)
     return ReadOptions(
         topics=topics,
-        url=_url(options),
+        url=url,
+        credentials=_credentials(options, url),
         starting=starting,
         ending=ending,
         max_offsets_per_trigger=limit,
@@ -152,9 +165,11 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
             )
     elif (batch_id is None) != (writer_id is None):
         raise ConfigError("writerId and batchId go together: they name a batch so that it is written once")
+    url = _url(options)
     return WriteOptions(
         topic=topics[0],
-        url=_url(options),
+        url=url,
+        credentials=_credentials(options, url),
         staging_location=None if staging is None else _location(staging),
         writer_id=writer_id,
         batch_id=batch_id,
@@ -188,6 +203,20 @@ def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
 def _url(options: Mapping[str, str]) -> str:
     url = options.get("url") or default_url()
     return ",".join(Endpoints(url).urls)
+
+
+def _credentials(options: Mapping[str, str], url: str) -> Credentials:
+    """The options' own, else the driver's, as of any client."""
+    token: Token | None = options.get("token")
+    if "tokenfile" in options:
+        if token is not None:
+            raise ConfigError("give tokenFile or token, not both")
+        token = checked_token_file(options["tokenfile"], "tokenFile")
+    endpoints = Endpoints(url)
+    found = chosen(endpoints, Credentials(token, options.get("ca")), found=True)
+    if found.token:
+        check_may_carry(endpoints.urls)
+    return found
 
 
 def _bound(options: Mapping[str, str], which: str, otherwise: Edge, topics: Sequence[str]) -> Bound:

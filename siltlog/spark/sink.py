@@ -15,18 +15,19 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from siltlog.infra import names
 from siltlog.infra.client import calls
 from siltlog.infra.client.address import S3Address, default_s3
+from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.arrow_body import IGNORED, PUBLISHED
 from siltlog.infra.client.chunks import chunked
 from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.resumable import RETRY_MS, Options, Publication, Stopped
-from siltlog.infra.client.transport import Caller, HttpTransport
+from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, of_the_record, problem
 from siltlog.infra.store.store import open_store
 from siltlog.spark.columns import TIMESTAMP_TYPE
 from siltlog.spark.options import WriteOptions
 from siltlog.spark.staging import Last, Manifest, StagedFile, Staging
-from siltlog.table_location import table_uri
 
 REQUEST_SHARE = 0.9
 """Size of a request, as a share of the largest that the server takes."""
@@ -79,7 +80,8 @@ class Sink:
             staging.clean(batch)
             staging.discard(files)
             return
-        with closing(HttpTransport()) as transport:
+        endpoints = Endpoints(self._options.url)
+        with closing(open_transport(endpoints, clock, self._options.credentials)) as transport:
             publisher = Publisher(self._options, writer_id, staging, transport, clock)
             for number in staging.waiting():
                 if last.batch < number < batch:
@@ -142,7 +144,7 @@ class Publisher:
     """Publishes staged batches of one writer, each from where an earlier try stopped."""
 
     def __init__(
-        self, options: WriteOptions, writer_id: str, staging: Staging, transport: HttpTransport, clock: Clock
+        self, options: WriteOptions, writer_id: str, staging: Staging, transport: Transport, clock: Clock
     ) -> None:
         self._options = options
         self._producer_id = f"spark-{writer_id}"[: names.NAME_CHARS_MAX]
@@ -234,7 +236,9 @@ def _files(messages: Sequence[Staged | None]) -> list[StagedFile]:
 
 
 def _root_of(options: WriteOptions) -> str:
-    return table_uri(options.topic, options.url).removesuffix(f"/{names.topic_path(options.topic)}")
+    with Admin(options.url, **options.credentials.keywords) as admin:
+        uri = str(admin.topic(options.topic)["table_uri"])
+    return uri.removesuffix(f"/{names.topic_path(options.topic)}")
 
 
 def _check_columns(columns: Sequence[str]) -> None:

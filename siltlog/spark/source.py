@@ -106,7 +106,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with LogReader(options.url) as log:
+        with LogReader(options.url, credentials=options.credentials) as log:
             bounds = {topic: log.bounds(topic) for topic in options.topics}
             start = {topic: log.position(topic, options.starting, bounds[topic], options) for topic in options.topics}
             end = {topic: log.position(topic, options.ending, bounds[topic], options) for topic in options.topics}
@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def _reader(self) -> LogReader:
         if self._log is None:
-            self._log = LogReader(self._options.url)
+            self._log = LogReader(self._options.url, credentials=self._options.credentials)
         return self._log
 
     def _bounds(self, topics: Iterable[str]) -> dict[str, TopicBounds]:
@@ -265,6 +265,6 @@ def _arrow(schema: "StructType") -> pa.Schema:
 def _records(task: InputPartition, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     if not isinstance(task, TaskPartition):
         return  # Spark's own, for a batch without any
-    with LogReader(options.url) as log:
+    with LogReader(options.url, credentials=options.credentials) as log:
         for part in task.parts:
             yield from log.read(part, schema, options)

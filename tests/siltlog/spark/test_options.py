@@ -1,6 +1,9 @@
 """The options of `format("siltlog")`."""
 
 import inspect
+import pickle
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,3 +129,28 @@ def test_the_names_that_users_hold_on_to() -> None:
         "register": "spark",
     }  # fmt: skip
     assert siltlog.spark.SiltlogSource.name() == "siltlog"
+
+
+@pytest.mark.rule("X8")
+def test_a_token_is_of_a_file_or_given_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "token").write_text("canary\n")
+    safe = {"topic": "a", "url": "https://silt.example"}
+    for options in (read_options, write_options):
+        made: Any = options({**safe, "token": "canary"}, streaming=False)
+        assert made.credentials.token == "canary" and "canary" not in repr(made)
+        made = options({**safe, "tokenFile": str(tmp_path / "token")}, streaming=False)
+        assert pickle.loads(pickle.dumps(made)).credentials.token() == "canary"
+        assert b"canary" not in pickle.dumps(made), "a task reads the file where it runs"
+        monkeypatch.setenv("SILT_TOKEN", "of-the-driver")
+        assert options(safe, streaming=False).credentials.token == "of-the-driver"
+        monkeypatch.delenv("SILT_TOKEN")
+        for given, words in (
+            ({"token": "a", "tokenFile": "b"}, "not both"),
+            ({"tokenFile": str(tmp_path / "none")}, "tokenFile"),
+            ({"token": "canary", **URL}, "plain http"),
+            ({"ca": str(tmp_path / "ca.pem"), **URL}, "https"),
+        ):
+            with pytest.raises(ConfigError, match=words) as refused:
+                options({**safe, **given}, streaming=False)
+            assert "canary" not in str(refused.value)

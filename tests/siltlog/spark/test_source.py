@@ -301,3 +301,41 @@ def test_the_tables_stream(session: Any, server: ServerProcess, admin: Admin, tm
     with pytest.raises(StreamingQueryException, match="DIFFERENT_DELTA_TABLE"):
         run()
     assert sorted(found) == list(range(10)), "nothing of the new topic is taken for the old one's"
+
+
+@pytest.mark.rule("X8")
+def test_nothing_that_spark_keeps_or_shows_has_a_token(
+    session: Any, server: ServerProcess, admin: Admin, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for topic in ("secret-from", "secret-into"):
+        admin.create_topic(topic)
+    publish(server, "secret-from", 0, 10)
+    (tmp_path / "token").write_text("silt_abc_canary")
+    checkpoint = tmp_path / "checkpoint"
+    for option, value in (("token", "silt_abc_canary"), ("tokenFile", str(tmp_path / "token"))):
+        frame = reading(session, server, "secret-from", **{option: value})
+        frame.explain("extended")
+        shown = capfd.readouterr().out + frame._jdf.queryExecution().toString()
+        assert "siltlog" in shown and "canary" not in shown
+        assert len(numbers(frame)) == 10
+        query = (
+            session.readStream.format("siltlog")
+            .option("url", server.url)
+            .option(option, value)
+            .load("secret-from")
+            .select("value")
+            .writeStream.format("siltlog")
+            .option("url", server.url)
+            .option(option, value)
+            .option("topic", "secret-into")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        assert "canary" not in str(query.recentProgress)
+    kept = [path for path in checkpoint.rglob("*") if path.is_file()]
+    assert kept and not [path for path in kept if b"canary" in path.read_bytes()]
+    with pytest.raises(Exception, match="another character") as refused:
+        reading(session, server, "secret-from", token="silt canary").count()
+    assert "canary" not in str(refused.value)
