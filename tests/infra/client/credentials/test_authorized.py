@@ -1,18 +1,30 @@
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from credential_server import Authority, CredentialServer, Source, WallClock, jwt, serving
+from tls_rig import Made
 
+from siltlog.consumers.library.async_consumer import AsyncConsumer
 from siltlog.consumers.library.consumer import Consumer
+from siltlog.infra.client import calls
 from siltlog.infra.client.admin import Admin
+from siltlog.infra.client.async_admin import AsyncAdmin
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
 from siltlog.infra.client.credentials.authorized import AuthorizedTransport, open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
-from siltlog.infra.errors import ConfigError, DeliveryFailed, Forbidden, Unauthenticated, Unavailable
+from siltlog.infra.client.transport import Caller
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.errors import ConfigError, DeliveryFailed, Forbidden, OutcomeUnknown, Unauthenticated, Unavailable
+from siltlog.infra.names import SOCKET_FILE
+from siltlog.ingest.library.async_producer import AsyncProducer
 from siltlog.ingest.library.producer import Producer
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
 
 GET = Request("GET", "/v1/topics")
 
@@ -246,3 +258,67 @@ def test_who_is_refused_in_the_background_is_told(server: CredentialServer) -> N
     assert [type(each) for each in failed.value.failures] == [Unauthenticated]
     assert time.monotonic() - began < 20, "nothing was tried again until it was too late"
     assert "canary" not in f"{failed.value!r} {failed.value.failures!r}"
+
+
+@pytest.fixture
+def real(home: Path) -> Iterator[tuple[ServerProcess, str]]:
+    """A server with TLS and authentication, and a key of its administrator; the authority is in `authority.pem`."""
+    made = Made(home)
+    made.authority.cert_pem.write_to_path(str(home / "authority.pem"))
+    with running_server(
+        data_dir=home / "data", auth="on", tls_cert=made.files.certificate, tls_key=made.files.key, flush_ms=100
+    ) as server:
+        wanted = {"name": "ops", "bindings": [{"role": "admin"}]}
+        endpoints = Endpoints(f"unix:{home}/data/{SOCKET_FILE}")
+        transport = open_transport(endpoints, SystemClock())
+        caller = Caller(endpoints, transport, SystemClock(), retry_timeout_ms=5_000)
+        key = caller.run(calls.document_of("POST", "/v1/access/keys", wanted))["key"]
+        transport.close()
+        yield server, key
+
+
+def test_a_server_with_tls_and_authentication(real: tuple[ServerProcess, str], home: Path) -> None:
+    server, key = real
+    url = server.url.replace("127.0.0.1", "localhost")
+    known: dict[str, Any] = {"ca": home / "authority.pem", "token": key}
+    with Admin(url, **known) as admin, Producer(url, **known) as producer:
+        admin.create_topic("t", partitions=2)
+        producer.send("t", "v", partition=0).result(10)
+        with Consumer(url, group="g", topics="t", stop_at="latest", idle_timeout_ms=20_000, **known) as consumer:
+            assert [record.value for record in consumer] == [b"v"]
+        assert [group["group"] for group in admin.groups()] == ["g"]
+    for token in ("", key[:-1] + ("a" if key[-1] != "a" else "b")):
+        with Admin(url, ca=home / "authority.pem", token=token) as admin, pytest.raises(Unauthenticated):
+            admin.topics()
+    with Admin(url, token=key, retry_timeout_ms=0) as admin, pytest.raises(Unavailable, match="no authority"):
+        admin.topics()
+    plain = url.replace("https", "http")
+    with Admin(plain, retry_timeout_ms=0) as admin, pytest.raises(OutcomeUnknown, match="its URL begins with https://"):
+        admin.cluster()
+
+
+def test_a_server_with_tls_and_authentication_from_asyncio(real: tuple[ServerProcess, str], home: Path) -> None:
+    server, key = real
+    known: dict[str, Any] = {"ca": home / "authority.pem"}
+
+    async def token() -> str:
+        return key
+
+    async def use() -> None:
+        async with AsyncAdmin(server.url, token=token, **known) as admin:
+            await admin.create_topic("t")
+            async with AsyncProducer(server.url, token=token, **known) as producer:
+                await producer.send("t", "v")
+            async with AsyncConsumer(
+                server.url, group="g", topics="t", stop_at="latest", idle_timeout_ms=20_000, token=token, **known
+            ) as consumer:
+                assert [record.value async for record in consumer] == [b"v"]
+        async with AsyncAdmin(server.url, **known) as admin:
+            with pytest.raises(Unauthenticated):
+                await admin.topics()
+        async with AsyncAdmin(server.url.replace("https", "http"), token=key, retry_timeout_ms=0) as admin:
+            with pytest.raises(OutcomeUnknown, match="its URL begins with https://"):
+                await admin.cluster()
+
+    asyncio.run(use())
+    assert key not in server.log_path.read_text()
