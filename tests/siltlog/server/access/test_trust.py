@@ -59,6 +59,9 @@ def test_who_has_a_token_does_what_he_and_his_groups_may(secured: Secured, idp: 
     ada, analyst = As(url, idp.token()), As(url, idp.token("zoe", groups=["analysts", "others"]))
     for _ in range(3):
         assert ada.publish("orders", RECORD).status == 200
+    role = {"principal": "group:loaders", "role": "producer", "prefix": "oth"}
+    assert secured.admin.json("PUT", "/v1/access/bindings/loaders", role).status == 200
+    assert As(url, idp.token("lou", groups=["loaders"])).publish("other", RECORD).status == 200
     refused = ada.publish("other", RECORD)
     assert (refused.status, refused.error_code, refused.json["principal"]) == (403, "forbidden", "user:ada")
     assert read(ada).status == 403
