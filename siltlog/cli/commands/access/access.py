@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import click
 
+from siltlog.cli.commands.access.log import log
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.server_options import ServerCommand, take_settings
 from siltlog.cli.session import EXIT_FOUND_WRONG, Session, client_options, needs, output_option, pass_session
@@ -36,6 +37,9 @@ class Duration(click.ParamType[int]):
 @click.group()
 def access() -> None:
     """Who may do what: API keys, roles, and entries that allow or deny."""
+
+
+access.add_command(log)
 
 
 @access.command(epilog="Example:  silt access show --output json")
