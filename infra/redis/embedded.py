@@ -10,12 +10,11 @@ import asyncio
 import fcntl
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -28,6 +27,7 @@ from siltlog.infra import names
 from siltlog.infra.child_environment import of_system
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.socket_path import short_path
 from siltlog.infra.telemetry import Logger
 
 START_S_MAX = 20.0
@@ -37,8 +37,6 @@ PAUSE_S = 0.01
 WATCH_S = 0.5
 WATCH_AGAIN_S = 5.0
 LOG_BYTES_MAX = 1024 * 1024
-SOCKET_PATH_BYTES_MAX = 103
-"""The shortest of what systems allow (macOS: 104 with the final zero; Linux: 108)."""
 _FOLDER_MODE = 0o700
 
 
@@ -52,7 +50,7 @@ class EmbeddedValkey:
         self._server_lock: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._running = threading.Lock()
-        self._link: Path | None = None
+        self._reach = ExitStack()
         self._socket = self.folder / names.VALKEY_SOCKET
 
     def start(self) -> str:
@@ -194,25 +192,15 @@ class EmbeddedValkey:
         return file
 
     def _reach_socket(self) -> None:
-        """A path to the socket that is short enough, if need be through a link of this process's own."""
-        if len(os.fsencode(self._socket)) <= SOCKET_PATH_BYTES_MAX:
-            return
-        for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 (a fresh folder of mode 700 in it)
-            link = Path(tempfile.mkdtemp(prefix="silt-", dir=parent))
-            short = link / "v" / names.VALKEY_SOCKET
-            if len(os.fsencode(short)) <= SOCKET_PATH_BYTES_MAX:
-                (link / "v").symlink_to(self.folder.absolute(), target_is_directory=True)
-                self._link, self._socket = link, short
-                return
-            link.rmdir()
-        raise ConfigError(
-            f"the path {self._socket} is too long for a socket: use a shorter data dir, or set SILT_REDIS_URL"
-        )
+        """Takes a path to the socket that is short enough."""
+        try:
+            self._socket = self._reach.enter_context(short_path(self._socket))
+        except ConfigError as error:
+            raise ConfigError(f"{error.detail}, by another data dir, or set SILT_REDIS_URL") from None
 
     def _release(self) -> None:
-        if self._link is not None:
-            shutil.rmtree(self._link, ignore_errors=True)
-            self._link, self._socket = None, self.folder / names.VALKEY_SOCKET
+        self._reach.close()
+        self._socket = self.folder / names.VALKEY_SOCKET
         if self._server_lock is not None:
             self._server_lock.close()
             self._server_lock = None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 DAY_SECONDS = 24 * 3_600
 SOON_DAYS = 14
 """Whoever renews certificates by himself does so earlier."""
+KEYS = ("tls_key", "redis_key")
+"""The settings that name the file of a certificate's key."""
 SECRET_SUFFIX = "_file"  # noqa: S105 (how settings end that name a file with a secret)
 
 
@@ -44,7 +46,7 @@ def check_secrets(settings: "ServerSettings | None", url: str, credentials: Cred
     if settings is not None:
         files["the secret of the server"] = settings.data_dir / names.SECRET_FILE
         named = {name: getattr(settings, name) for name in type(settings).model_fields if name.endswith(SECRET_SUFFIX)}
-        named["tls_key"] = settings.tls_key
+        named |= {name: getattr(settings, name) for name in KEYS}
         files |= {f"{names.ENV_PREFIX}{name.upper()}": Path(path) for name, path in named.items() if path}
     for what, path in files.items():
         try:

@@ -19,6 +19,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.redis import embedded as valkey
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.socket_path import SOCKET_PATH_BYTES_MAX
 from siltlog.infra.telemetry import logger
 
 LOGGER = logger("error", "console")
@@ -116,7 +117,7 @@ def test_a_data_dir_too_deep_for_a_socket(tmp_path: Path) -> None:
     url = server.start()
     socket = Path(url.removeprefix("unix://"))
     try:
-        assert len(os.fsencode(socket)) <= valkey.SOCKET_PATH_BYTES_MAX
+        assert len(os.fsencode(socket)) <= SOCKET_PATH_BYTES_MAX
         assert stat.S_IMODE(socket.parent.parent.stat().st_mode) == 0o700
         with client(url) as connection:
             assert connection.ping()

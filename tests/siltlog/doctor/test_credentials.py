@@ -1,5 +1,7 @@
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from credential_server import Authority, WallClock, serving
@@ -41,6 +43,20 @@ def test_secrets_that_others_may_read(home: Path, monkeypatch: pytest.MonkeyPatc
         assert (found.state, found.mend) == ("wrong", f"chmod 600 {path}")
         assert "every user of this machine may read it" in found.detail and "canary" not in found.detail
         path.chmod(0o600)
+
+
+def test_keys_that_others_may_read(home: Path) -> None:
+    certificate, key = Authority(home).client_pair("a")
+    key.chmod(0o600)
+    pairs = ({"tls_cert": certificate, "tls_key": key}, {"redis_cert": certificate, "redis_key": key})
+    for given in pairs:
+        texts: dict[str, Any] = {name: str(path) for name, path in given.items()}
+        settings = ServerSettings(data_dir=home, redis_url="rediss://redis.example:6379/0", **texts)
+        assert list(check_secrets(settings, URL, Credentials())) == []
+        key.chmod(0o640 if os.getuid() else 0o644)
+        [found] = check_secrets(settings, URL, Credentials())
+        assert found.state == "wrong" and str(key) in found.detail
+        key.chmod(0o600)
 
 
 def test_contexts_that_others_may_read() -> None:
