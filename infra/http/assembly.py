@@ -55,7 +55,13 @@ def assemble(
 ) -> Edge:
     """`fast_path(door)` makes what is offered each request before `app` is; without `identification` everybody may do
     everything."""
-    crowd = Crowd(connections_max, clock, per_address_max=connections_per_ip_max, stands_for_many=peers.proxies.trusts)
+    crowd = Crowd(
+        connections_max,
+        clock,
+        per_address_max=connections_per_ip_max,
+        stands_for_many=peers.proxies.trusts,
+        strangers_max=None if identification is None else max(connections_max // 2, 1),
+    )
     door = Door(
         app,
         hosts=hosts,

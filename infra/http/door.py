@@ -16,7 +16,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.header_fields import told_apart
 from siltlog.infra.http.memory import HELD, InFlight
-from siltlog.infra.http.peer import PEER, Peer
+from siltlog.infra.http.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
 from siltlog.infra.http.streams import STREAM
 from siltlog.infra.security.grant import EVERYTHING, GRANT, Access, Caller, Grant, Identity
@@ -120,6 +120,7 @@ class Door:
             headers = dict(scope["headers"])
         request_id = self._request_id(headers)
         peer: Peer = scope["state"][PEER]
+        known: Callable[[], None] = scope["state"][KNOWN]
         caller = self._caller(peer, scope["query_string"], headers)
         extra = [(_REQUEST_ID, request_id.encode())]
         admission: Admission | None = None
@@ -155,7 +156,7 @@ class Door:
                 )
             admission = self.admit(caller)
             extra += admission.fields
-            scope["state"][GRANT] = EVERYTHING if self.identification is None else await self._granted(caller)
+            scope["state"][GRANT] = EVERYTHING if self.identification is None else await self._granted(caller, known)
             preflight = (
                 admission.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
             )
@@ -238,7 +239,7 @@ class Door:
             )
         return Admission(self._cors_fields(caller))
 
-    async def _granted(self, caller: Caller) -> Grant:
+    async def _granted(self, caller: Caller, known: Callable[[], None]) -> Grant:
         """Who has no good credential is refused once something is asked of the grant: what is anybody's stays so."""
         identification = self.identification
         assert identification is not None
@@ -249,6 +250,7 @@ class Door:
             if error.status == 400:
                 raise
             return Grant(identification.access, None, error)
+        known()
         return Grant(identification.access, identity)
 
     def _may_be_called(self, host: str) -> bool:

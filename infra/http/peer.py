@@ -13,6 +13,8 @@ from siltlog.infra.security.proxies import Proxies
 
 PEER = "silt.peer"
 """The key of the state of a request's scope that has the peer of its connection."""
+KNOWN = "silt.known"
+"""The key of that state that has what is called once the request has said who sends it."""
 _CREDENTIALS = struct.Struct("3i")
 """Of a Unix socket on Linux (unix(7), SO_PEERCRED): process, user, group."""
 _ROOT = 0

@@ -175,6 +175,7 @@ class FastPublishes:
             if identity is None:
                 return False
             remembered = connection.remembered = Remembered(authorization, identity, access.version)
+            connection.known()
         allowed = remembered.topics.get(topic)
         if allowed is None:
             if len(remembered.topics) >= TOPICS_REMEMBERED_MAX:

@@ -15,7 +15,7 @@ from siltlog.infra.http.connection.fast_path import Exchange, FastPath, NoFastPa
 from siltlog.infra.http.connection.gathering import LingeringTransport
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
 from siltlog.infra.http.door import Door
-from siltlog.infra.http.peer import PEER, Peer, Peers
+from siltlog.infra.http.peer import KNOWN, PEER, Peer, Peers
 from siltlog.infra.http.requests import encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
 
@@ -27,6 +27,8 @@ PIPELINE_MAX = 128
 EXCESS_MAX = 128
 """So many connections above the limit are kept long enough to answer one request of each; more are cut off."""
 EXCESS_SECONDS = 5.0
+STRANGER_SECONDS = 10.0
+"""How long a connection stays on which nobody says who they are, where one must, once nothing is under way on it."""
 DISCARD_SECONDS = 5.0
 """How long the rest of a body is still read, and thrown away, after its request was refused."""
 TAKEN_BYTES = 64 * 1024
@@ -62,7 +64,7 @@ class Connection(HttpToolsProtocol):
         self._upgrade: Upgrade | None = None
         self._body_came = False
         """A piece of a body was among what was read last."""
-        self._quiet_since = self.loop.time()
+        self._made_at = self._quiet_since = self.loop.time()
         self._head_bytes = 0
         self._head: Any = None
         self._head_since = 0.0
@@ -84,7 +86,7 @@ class Connection(HttpToolsProtocol):
             self.peer = peers.of(transport)
         except SiltlogError as error:
             refusal = error
-        self.app_state = {PEER: self.peer}
+        self.app_state = {PEER: self.peer, KNOWN: self.known}
         self.excess = crowd.joined(self, self.peer.address)
         if self.excess:
             self.app = door.refuse
@@ -95,6 +97,10 @@ class Connection(HttpToolsProtocol):
             self._fast_path = NoFastPath()
         if refusal is not None:
             self.refuse(refusal)
+
+    def known(self) -> None:
+        """Somebody has said on it who they are."""
+        self._served.crowd.known(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._served.crowd.left(self, self.peer.address, excess=self.excess)
@@ -308,6 +314,8 @@ class Connection(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             self._head = None
             return KEEP_ALIVE_SECONDS
+        if now - self._made_at > STRANGER_SECONDS and not self._deaf and self._served.crowd.is_stranger(self):
+            self.transport.close()
         quiet = now - self._quiet_since
         limit = EXCESS_SECONDS if self.excess else KEEP_ALIVE_SECONDS
         if self.unread:

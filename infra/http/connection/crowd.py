@@ -18,9 +18,11 @@ class Crowd:
         *,
         per_address_max: int = 0,
         stands_for_many: Callable[[str], bool] = lambda address: False,
+        strangers_max: int | None = None,
     ) -> None:
         """`per_address_max` bounds those of one address; 0 does not. Of an address that stands for many, such as a
-        proxy's, there may be any number."""
+        proxy's, there may be any number. Of those on which nobody has said yet who they are there may be
+        `strangers_max`; None: nobody has to."""
         self.open: set[Any] = set()
         self.excess = 0
         """How many of them are above the limit."""
@@ -28,6 +30,8 @@ class Crowd:
         self._max = connections_max
         self._per_address_max = per_address_max
         self._stands_for_many = stands_for_many
+        self._strangers_max = strangers_max
+        self._strangers: set[Any] = set()
         self._of_address: dict[str, int] = {}
         self._clock = clock
         self._closed = DrainRate(clock.monotonic())
@@ -39,10 +43,21 @@ class Crowd:
         if self._counts(address):
             of_it = self._of_address[address] = self._of_address.get(address, 0) + 1
             fits = of_it <= self._per_address_max
+        if self._strangers_max is not None and address:
+            fits = fits and len(self._strangers) < self._strangers_max
         if fits and len(self.open) - self.excess <= self._max:
+            if self._strangers_max is not None and address:
+                self._strangers.add(connection)
             return False
         self.excess += 1
         return True
+
+    def known(self, connection: Any) -> None:
+        """Somebody has said on it who they are."""
+        self._strangers.discard(connection)
+
+    def is_stranger(self, connection: Any) -> bool:
+        return connection in self._strangers
 
     def has_room_for(self, address: str, begun: Iterable[str]) -> bool:
         """Whether one more may begin at an address, besides those that have `begun`."""
@@ -64,6 +79,7 @@ class Crowd:
             if not self._of_address[address]:
                 del self._of_address[address]
         self.open.discard(connection)
+        self._strangers.discard(connection)
         self.excess -= excess
         self._closed.left(1, self._clock.monotonic())
 
@@ -71,8 +87,10 @@ class Crowd:
         """The refusal for a connection that is one too many."""
         retry_ms = self._closed.retry_ms(1, self._clock.monotonic())
         of_address = ""
+        if self._strangers_max is not None:
+            of_address = f", or {self._strangers_max} on which nobody has said who they are"
         if self._per_address_max:
-            of_address = f", or {self._per_address_max} from one address (SILT_CONNECTIONS_PER_IP_MAX)"
+            of_address += f", or {self._per_address_max} from one address (SILT_CONNECTIONS_PER_IP_MAX)"
         return problem(
             "overloaded",
             f"{self._max} connections are open, which is the limit (SILT_CONNECTIONS_MAX){of_address}; use one "

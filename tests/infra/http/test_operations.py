@@ -27,7 +27,7 @@ from siltlog.infra.http.operations import (
     operation,
     routes_of,
 )
-from siltlog.infra.http.peer import PEER, Peer
+from siltlog.infra.http.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.security.access import Entry, Policy, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity, grant_of, missing, unauthenticated
@@ -156,7 +156,7 @@ class Called:
             "server": ("localhost", 80),
             "query_string": query.encode(),
             "headers": fields,
-            "state": {PEER: Peer("192.0.2.7")},
+            "state": {PEER: Peer("192.0.2.7"), KNOWN: lambda: None},
         }
         asyncio.run(self.door(scope, receive, send))
         return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}

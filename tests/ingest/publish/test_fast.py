@@ -271,6 +271,7 @@ class FakeConnection:
 class FakeDoor:
     def __init__(self) -> None:
         self.replies: dict[int, int] = {}
+        self.guard = None
 
     def refusal(self, error: Exception, *_: str) -> Exception:
         return error
@@ -441,6 +442,9 @@ class Sending:
     scope: dict[str, Any] = {}  # noqa: RUF012
     remembered = None
     peer = Peer("192.0.2.7")
+
+    def known(self) -> None:
+        pass
 
     def fields(self, *authorization: str) -> "Sending":
         credentials = [(b"authorization", f"Bearer {token}".encode()) for token in authorization]

@@ -15,6 +15,8 @@ def test_it_is_closed_after_its_time() -> None:
     connection: Any = Connection.__new__(Connection)
     connection.__dict__ |= {
         "_deaf": False,
+        "_made_at": 100.0,
+        "_served": SimpleNamespace(crowd=SimpleNamespace(is_stranger=lambda connection: False)),
         "_quiet_since": 100.0,
         "_upgrade": None,
         "cycle": None,
