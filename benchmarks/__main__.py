@@ -14,6 +14,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from benchmarks.access import access
 from benchmarks.arrow import arrow
 from benchmarks.audit import audit
 from benchmarks.bench import Bench
@@ -57,6 +58,7 @@ SECONDS = 4.0
 QUICK_SECONDS = 1.5
 BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "publish": (publish, "one record of 100 B a request, acknowledged once it is on the disk"),
+    "access": (access, "one record of 100 B a request at 64 connections, with a key and without"),
     "shared": (shared, "one AsyncProducer, tasks that each await the acknowledgement of one record of 100 B"),
     "tls": (tls, "publishes with TLS, beside the same without it"),
     "arrow": (arrow, "10,000 records a request from one Python process, acknowledged once they are on the disk"),

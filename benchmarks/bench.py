@@ -40,7 +40,7 @@ class Bench:
         process = ServerProcess(folder, {"log_level": "warning", **settings})
         try:
             process.start()
-            server = Server(process, ca)
+            server = Server(process, ca, asks_who=settings.get("auth") == "on")
             server.admin.create_topic(TOPIC, partitions, config)
             yield server
         finally:
@@ -82,11 +82,11 @@ def connection_pool(port: int, ca: str | None = None) -> urllib3.HTTPConnectionP
 class Server:
     """A server under measurement."""
 
-    def __init__(self, process: ServerProcess, ca: str | None = None) -> None:
+    def __init__(self, process: ServerProcess, ca: str | None = None, *, asks_who: bool = False) -> None:
         self.process = process
         self.url = process.url
         self.port = urlsplit(process.url).port or 0
-        self.admin = Admin(process.url, ca=ca)
+        self.admin = Admin(f"unix:{process.data_dir / names.SOCKET_FILE}" if asks_who else process.url, ca=ca)
         self.pool = connection_pool(self.port, ca)
 
     @property
