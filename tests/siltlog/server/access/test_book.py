@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from access_rig import Secured, secured_server
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, Unauthenticated, problem
@@ -16,7 +17,10 @@ from siltlog.infra.security.document import KeptKey
 from siltlog.infra.security.documents import AccessDocuments
 from siltlog.infra.security.grant import Grant, Identity
 from siltlog.infra.security.keys import ApiKey, hash_of, make_key
+from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS
+from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.local import LocalStore
+from siltlog.infra.store.store import open_store
 from siltlog.infra.telemetry import logger
 from siltlog.server.access import book as book_module
 from siltlog.server.access.book import AWAY_SECONDS, AccessBook, open_secret
@@ -202,12 +206,6 @@ def test_two_changes_at_once_both_count(world: Callable[[str], Node]) -> None:
     run(body)
 
 
-def test_what_was_held_and_cannot_be_read_is_no_start(tmp_path: Path) -> None:
-    (tmp_path / "held").write_bytes(b"{")
-    with pytest.raises(ConfigError, match="held"):
-        HeldRevocations(tmp_path / "held")
-
-
 def test_a_secret_is_made_once_and_told_where_the_root_is_elsewhere(tmp_path: Path) -> None:
     told: list[str] = []
     made = open_secret(tmp_path, "", is_remote=True, warn=told.append)
@@ -220,3 +218,33 @@ def test_a_secret_is_made_once_and_told_where_the_root_is_elsewhere(tmp_path: Pa
     ) == made.key("x")
     with pytest.raises(ConfigError, match="absent"):
         open_secret(tmp_path, str(tmp_path / "absent"), is_remote=False, warn=told.append)
+
+
+def test_a_key_that_another_node_revokes_counts_no_more_and_its_streams_end(tmp_path: Path) -> None:
+    async def revoke(server: Secured, key_id: str) -> None:
+        data_dir, clock, log = server.server.data_dir, SystemClock(), logger("critical", "json")
+        secret = open_secret(data_dir, "", is_remote=False, warn=print)
+        store = open_store(server.server.root, s3_endpoint="", s3_region="")
+        documents = AccessDocuments(store, cluster_id(store), secret.key(PURPOSE_ACCESS), tmp_path / "seen", clock, log)
+        documents.open()
+        keys = ApiKeys(secret.key(PURPOSE_KEYS), clock)
+        held = HeldRevocations(tmp_path / "held")
+        other = AccessBook(documents, held, keys, (keys,), clock=clock, logger=log, stale_ms=STALE_MS)
+        assert await other.revoke(key_id)
+
+    with secured_server() as server:
+        assert server.admin.call("PUT", "/v1/topics/orders").status == 201
+        key_id, reader = server.key("reader", ("consumer", ""))
+        with reader.connect() as stream:
+            head = "GET /v1/topics/orders/tail HTTP/1.1", "Host: localhost", f"Authorization: Bearer {reader.token}"
+            stream.sendall("\r\n".join((*head, "", "")).encode())
+            assert stream.recv(65_536).startswith(b"HTTP/1.1 200")
+            asyncio.run(revoke(server, key_id))
+            told = b""
+            while part := stream.recv(65_536):
+                told += part
+                if b"event: problem" in told:
+                    break
+            assert b"unauthenticated" in told
+        refused = reader.get("/v1/cluster")
+        assert (refused.status, refused.json["reason"]) == (401, "unknown")
