@@ -28,6 +28,7 @@ from siltlog.testing import running_server
 
 LOCAL = "local"
 TIMEOUT_S = 20.0
+IDLE_S = 1.0
 _numbers = itertools.count(1)
 
 
@@ -134,6 +135,7 @@ class Caller:
         self._local = local
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection = self.connection()
+        self._called_at = 0.0
 
     def connection(self) -> http.client.HTTPConnection:
         if self._local:
@@ -145,6 +147,11 @@ class Caller:
     def call(self, method: str, path: str, document: Any = None, **headers: str) -> Answer:
         """Header names are written with underscores."""
         named = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
+        now = time.monotonic()
+        if now - self._called_at > IDLE_S:
+            # The server may be about to close it.
+            self._connection.close()
+        self._called_at = now
         body = None
         if document is not None:
             body = msgspec.json.encode(document)

@@ -192,6 +192,7 @@ TABLE: dict[str, Row] = {
     "deleteAcl": Row(on("cluster", "admin"), "DELETE", "/v1/access/acls/none"),
     "putQuota": Row(on("cluster", "admin"), "PUT", "/v1/access/quotas/none", lambda t, g: {}),
     "deleteQuota": Row(on("cluster", "admin"), "DELETE", "/v1/access/quotas/none"),
+    "describeAudit": Row(on("cluster", "admin"), "GET", "/v1/access/audit"),
     "checkAccess": Row(on("cluster", "admin"), "POST", "/v1/access/check", lambda t, g: {}),
 }
 
