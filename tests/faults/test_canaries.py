@@ -128,16 +128,20 @@ def asked(server: ServerProcess, ca: Path) -> Iterator[tuple[str, bytes]]:
 def watched(server: ServerProcess, canaries: Canaries, until: float) -> tuple[list[str], int]:
     """What sings in the children of a server and in everybody's arguments, and how many children were seen."""
     found, seen = [], set()
+    server_command = (Path("/proc") / str(server.pid) / "cmdline").read_bytes()
     while time.monotonic() < until:
-        for process in (Path("/proc") / str(server.pid), *descendants(server.pid)):
+        found += canaries.found("arguments of the server", server_command)
+        for process in descendants(server.pid):
             with suppress(OSError):
-                found += canaries.found(f"arguments of {process.name}", (process / "cmdline").read_bytes())
-                if process.name != str(server.pid):
-                    environment = (process / "environ").read_bytes()
-                    seen.add(process.name)
-                    # A job works on the bucket, by the SDK's own variables.
-                    found += canaries.found(f"environment of {process.name}", environment, but=("s3",))
-                    found += ["SILT_SECRET"] if b"SILT_SECRET" in environment else []
+                command = (process / "cmdline").read_bytes()
+                if command == server_command:
+                    continue  # it has not begun to be another program: all that is there is the server's
+                found += canaries.found(f"arguments of {command!r}", command)
+                environment = (process / "environ").read_bytes()
+                seen.add(process.name)
+                # A job works on the bucket, by the SDK's own variables.
+                found += canaries.found(f"environment of {command!r}", environment, but=("s3",))
+                found += ["SILT_SECRET"] if b"SILT_SECRET" in environment else []
         time.sleep(0.02)
     return found, len(seen)
 
