@@ -269,6 +269,8 @@ class FakeConnection:
 
 
 class FakeDoor:
+    guard = None
+
     def __init__(self) -> None:
         self.replies: dict[int, int] = {}
         self.guard = None
