@@ -11,6 +11,7 @@ from typing import NamedTuple
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CURL = 'curl() { command curl --fail-with-body "$@"; }\n'
 STEP_SECONDS_MAX = 90
+BINARIES = Path(sys.executable).parent
 
 
 class Step(NamedTuple):
@@ -34,8 +35,7 @@ def run(
 ) -> int:
     """How many blocks ran, in `folder`, each to its end and with its output; `change` is made to commands before."""
     count = 0
-    binaries = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}", "SILT_URL": url}
+    environment = {**os.environ, "PATH": f"{BINARIES}{os.pathsep}{os.environ['PATH']}", "SILT_URL": url}
     for step in steps(page):
         commands = change(step.commands.replace("http://localhost:7070", url).replace("localhost:7070", url))
         program = [sys.executable, "-c", commands]
