@@ -11,11 +11,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.secret_file import read_secret_line
 
 SECRET_BYTES_MIN = 32
 _KEY_BYTES = 32
-_OTHERS = 0o077
-
 
 PURPOSE_KEYS = "keys"
 PURPOSE_ACCESS = "access"
@@ -41,13 +40,9 @@ class Secret:
 def read_secret(path: Path) -> Secret:
     """Reads the first line of a secret file. Raises ConfigError where it cannot be used, or others may read it."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.readline().strip()
-    except OSError as error:
-        raise ConfigError(f"the secret file {path} cannot be read: {error.strerror}") from error
-    if mode & _OTHERS:
-        raise ConfigError(f"the secret file {path} may be read by others: chmod 600 {path}")
+        content = read_secret_line(path)
+    except ValueError as error:
+        raise ConfigError(f"the secret file {path} cannot be used: {error}") from None
     try:
         return Secret(content)
     except ValueError as error:

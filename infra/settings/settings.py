@@ -28,10 +28,10 @@ from siltlog.infra.locations import (
     root_parts,
 )
 from siltlog.infra.redaction import HIDDEN, without_password
+from siltlog.infra.secret_file import open_to_others, read_secret
 from siltlog.infra.security.exposure import insecure_words
 from siltlog.infra.settings.cron import Cron
 from siltlog.infra.settings.environment import is_link, misspelt
-from siltlog.infra.settings.secret_file import open_to_others, read_secret
 from siltlog.infra.settings.suggestion import nearest
 from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 from siltlog.infra.settings.units import duration_ms, size_bytes

@@ -16,7 +16,7 @@ from siltlog.infra.client.credentials.contexts import contexts_file, read_contex
 from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings.secret_file import open_to_others
+from siltlog.infra.secret_file import open_to_others
 
 if TYPE_CHECKING:
     from siltlog.infra.settings.settings import ServerSettings

@@ -7,11 +7,8 @@ from pathlib import Path
 SECRET_BYTES_MAX = 64 * 1024
 
 
-def read_secret(path: Path) -> str:
-    """Reads the first line. Raises ValueError, with a sentence, where it cannot be read, or others may read it.
-
-    A group may read what belongs to root: so Kubernetes gives secrets to a pod that is not root.
-    """
+def read_secret_line(path: Path) -> bytes:
+    """Reads the first line. Raises ValueError, with a sentence, where it cannot be read, or others may read it."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -21,8 +18,13 @@ def read_secret(path: Path) -> str:
     problem = open_to_others(status)
     if problem:
         raise ValueError(f"{problem}: chmod 600 {path}")
+    return content.strip()
+
+
+def read_secret(path: Path) -> str:
+    """Reads the first line as text. Raises ValueError, with a sentence."""
     try:
-        secret = content.decode("utf-8").strip()
+        secret = read_secret_line(path).decode("utf-8").strip()
     except UnicodeDecodeError:
         raise ValueError("its first line is not UTF-8") from None
     if not secret:
@@ -31,7 +33,10 @@ def read_secret(path: Path) -> str:
 
 
 def open_to_others(status: os.stat_result) -> str:
-    """Says who may read a file besides its owner; nothing where nobody may."""
+    """Says who may read a file besides its owner; nothing where nobody may.
+
+    A group may read what belongs to root: so Kubernetes gives secrets to a pod that is not root.
+    """
     if status.st_mode & stat.S_IRWXO:
         return "every user of this machine may read it"
     if status.st_mode & stat.S_IRWXG and status.st_uid != 0:
