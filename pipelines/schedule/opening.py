@@ -19,7 +19,8 @@ from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, Forbidden, Refused, SiltlogError, Unauthenticated
-from siltlog.infra.settings.settings import ServerSettings, environment_with
+from siltlog.infra.settings.loading import environment_with
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import open_store
 from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.schedule.crowded import LiveFiles

@@ -19,7 +19,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings.settings import environment_with, variable
+from siltlog.infra.settings.loading import environment_with, variable
 from siltlog.pipelines.spark.java import Java, find_java
 
 DELTA_VERSION = "4.4.0"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings.settings import environment_with, variable
+from siltlog.infra.settings.loading import environment_with, variable
 
 VERSION_MIN = 17
 MODULE = "jdk.incubator.vector"

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.settings.settings import not_for_jobs, variable
+from siltlog.infra.settings.loading import not_for_jobs, variable
 from siltlog.infra.store.private_folder import scratch_folder
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.spark.errors import reason_of, spark_errors

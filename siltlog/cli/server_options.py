@@ -10,7 +10,7 @@ from siltlog.infra.errors import ConfigError
 from siltlog.infra.settings.units import unit_kind
 
 if TYPE_CHECKING:
-    from siltlog.infra.settings.settings import LoadedSettings
+    from siltlog.infra.settings.loading import LoadedSettings
 
 _PREFIX = "setting_"
 
@@ -29,10 +29,10 @@ def take_settings(values: dict[str, Any], extra: Extra = "server") -> "LoadedSet
     `extra` has all that the command needs, of which settings are the first.
     """
     with needs(extra, command_said()):
-        from siltlog.infra.settings import settings
+        from siltlog.infra.settings import loading
     flags = {name.removeprefix(_PREFIX): value for name, value in values.items() if name.startswith(_PREFIX)}
     try:
-        return settings.load(flags)
+        return loading.load(flags)
     except ConfigError as error:
         raise click.UsageError(error.detail, ctx=click.get_current_context(silent=True)) from None
 

@@ -94,7 +94,7 @@ def _of_server(url: str, clock: Clock, credentials: Credentials | None) -> dict[
 
 
 def _of_machine(settings: "ServerSettings") -> dict[str, str]:
-    from siltlog.infra.settings.settings import shown
+    from siltlog.infra.settings.loading import shown
 
     told = {name: shown(name, value) for name, value in settings.model_dump(mode="json").items()}
     parts = {"settings.json": _json(told), "data_dir.json": _json(list(_files(settings.data_dir)))}

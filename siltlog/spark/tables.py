@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.settings import settings
+from siltlog.infra.settings import loading
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
@@ -69,7 +69,7 @@ def _delta() -> Iterator[None]:
 
 def _opened(topic: str, url: str | None, root: str | None) -> tuple[ObjectStore, TableSnapshot]:
     uri = table_uri(topic, url=url, root=root)
-    chosen = settings.load().settings
+    chosen = loading.load().settings
     store = open_store(
         uri.removesuffix(f"/{names.topic_path(topic)}"),
         **chosen.s3_options(),

@@ -72,7 +72,7 @@ def hits(pattern: re.Pattern[str], path: str, text: str) -> list[str]:
     return [f"{path}:{text.count(chr(10), 0, hit.start()) + 1}: {hit[0]}" for hit in pattern.finditer(text)]
 
 
-ENVIRONMENT_SEAMS = ("infra/settings/settings.py", "infra/client/address.py")
+ENVIRONMENT_SEAMS = ("infra/settings/loading.py", "infra/client/address.py")
 CLOCK_SEAM = "infra/clock.py"
 # Handing the whole environment to a child, or setting a variable for one, reads no setting.
 READS = re.compile(r"os\.(?:getenv|environb|environ\.(?:get|setdefault|items|values))")

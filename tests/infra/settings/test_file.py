@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from siltlog.infra.settings.file import settings_file
-from siltlog.infra.settings.settings import ServerSettings, load
+from siltlog.infra.settings.loading import load
+from siltlog.infra.settings.settings import ServerSettings
 
 
 def test_as_it_is_and_with_every_line_in_force_it_says_the_defaults(

@@ -12,19 +12,14 @@ from pydantic import SecretStr
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.security.callers.certificate_rules import read_rules
+from siltlog.infra.settings.loading import LoadedSettings, environment_with, load, not_for_jobs, shown, variable
 from siltlog.infra.settings.settings import (
     OIDC,
     SECRETS,
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
     SEGMENTS_MIN,
-    LoadedSettings,
     ServerSettings,
-    environment_with,
-    load,
-    not_for_jobs,
-    shown,
-    variable,
 )
 
 MIB = 1024 * 1024

@@ -32,7 +32,7 @@ OFF = dict.fromkeys(("schedule_compact", "schedule_vacuum", "schedule_audit"), "
 SHORT_LEASE = """
 import signal, sys
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.settings.settings import load
+from siltlog.infra.settings.loading import load
 from siltlog.infra.telemetry import logger
 from siltlog.pipelines.schedule.opening import ScheduleThread, scheduler
 told = []
@@ -46,7 +46,7 @@ running.stop()
 """
 PARENT = """
 import sys, time
-from siltlog.infra.settings.settings import environment_with
+from siltlog.infra.settings.loading import environment_with
 from siltlog.infra.telemetry import logger
 from siltlog.pipelines.schedule.process import JobProcess
 command = [sys.executable, "-m", "siltlog.cli.job_process", "7", "consume", "long", "--follow", "--url", sys.argv[1]]

@@ -26,7 +26,7 @@ def show(session: Session) -> None:
     `silt serve`.
     """
     loaded = take_settings({})
-    from siltlog.infra.settings.settings import shown
+    from siltlog.infra.settings.loading import shown
 
     values = {name: shown(name, value) for name, value in loaded.settings.model_dump(mode="json").items()}
     rows = [
@@ -79,7 +79,7 @@ def init(session: Session, path: Path | None) -> None:
     """Write a file with every setting and what it means, each as it is by default; an existing file is kept."""
     with needs("server", "silt config init"):
         from siltlog.infra.settings.file import settings_file
-        from siltlog.infra.settings.settings import config_path
+        from siltlog.infra.settings.loading import config_path
     path = path or config_path()
     try:
         with path.open("x", encoding="utf-8") as file:
