@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.errors import SiltlogError, Unauthenticated, problem
 from siltlog.infra.security.access import LOCAL, Subject
 from siltlog.infra.security.certificates import ClientCertificate
 from siltlog.infra.security.grant import Access, Caller, Identity, missing, unauthenticated
@@ -31,6 +31,15 @@ _TOKEN = re.compile(rb"silt_[0-9A-Za-z]{12}_[0-9A-Za-z]{8}|eyJ[A-Za-z0-9_-]{8,}\
 _V6_PREFIX = 64
 
 
+class NotJudged(Unauthenticated):
+    """A token that may be good, by what was not read yet: it says nothing against the address that it came from."""
+
+    status = 401
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, error_code="unauthenticated", members={"reason": "unknown"})
+
+
 class Verifier(Protocol):
     """Verifies tokens of one kind."""
 
@@ -45,8 +54,8 @@ class Verifier(Protocol):
         """The identity, where it can be told at once that the token is good."""
 
     def verify(self, token: str, *, aside: bool) -> Identity | Awaitable[Identity]:
-        """Raises SiltlogError, also once awaited. `aside`: from where many wrong ones came; not on the event loop where
-        that costs more than little."""
+        """Raises SiltlogError, also once awaited; NotJudged where it cannot tell yet. `aside`: from where many wrong
+        ones came; not on the event loop where that costs more than little."""
 
     def check(self, identity: Identity) -> None:
         """Raises Refused `unauthenticated` when an identity that it gave does not count any more."""
@@ -103,6 +112,7 @@ class Identification:
         self._certificates = certificates
         self._stale = stale
         self._failures = Failures(clock)
+        self._not_judged = Failures(clock)
 
     def identify(self, caller: Caller) -> Identity | Awaitable[Identity]:
         """Raises Refused `unauthenticated`, `credential_in_url` or `invalid_parameter`, Unavailable `rate_limited`."""
@@ -115,7 +125,7 @@ class Identification:
             raise stale
         if token is None:
             return self._of_certificate(caller)
-        aside = self._failures.are_many(caller.address)
+        aside = self._failures.are_many(caller.address) or self._not_judged.are_many(caller.address)
         try:
             found = self._verifier(token).verify(token, aside=aside)
         except SiltlogError as error:
@@ -177,6 +187,10 @@ class Identification:
         return identity._replace(address=caller.address)
 
     def _failed(self, caller: Caller, error: SiltlogError) -> SiltlogError:
+        if isinstance(error, NotJudged):
+            # Where many come from, whoever makes them up pays for it by their being looked at aside.
+            self._not_judged.count(caller.address)
+            return error
         if error.error_code != "unauthenticated" or self._failures.count(caller.address) <= FAILURES_MAX:
             return error
         return problem(

@@ -10,6 +10,7 @@ import msgspec
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.security.callers.https import FETCH_SECONDS, FetchFailed, checked_url
+from siltlog.infra.security.callers.identification import NotJudged
 from siltlog.infra.security.callers.tokens import (
     USER_PREFIX,
     Expected,
@@ -124,14 +125,21 @@ class Provider:
         return identity
 
     async def _verify(self, token: str, aside: bool) -> Identity:
+        read_for_it = False
         while True:
             keys = await self._present_keys()
             try:
                 identity = await (self._verify_aside(token, keys) if aside else self._verify_here(token, keys))
             except UnknownSigningKey:
+                if read_for_it:
+                    raise
                 await self._look_anew()
                 if self._keys is keys:
-                    raise
+                    raise NotJudged(
+                        "the token does not count yet: its issuer's keys were read without the one that signed it, and "
+                        f"are read again within {AGAIN_SECONDS:.0f} seconds"
+                    ) from None
+                read_for_it = True
             else:
                 if self._counts(identity):
                     return identity

@@ -14,6 +14,7 @@ from siltlog.infra.security.callers.identification import (
     FAILURES_SECONDS,
     Failures,
     Identification,
+    NotJudged,
 )
 from siltlog.infra.security.certificates import ClientCertificate
 from siltlog.infra.security.grant import Access, Caller, Identity, unauthenticated
@@ -31,7 +32,7 @@ class SteppedClock(SystemClock):
 
 
 class Tokens:
-    """Takes what begins with its letter; `-late` says so later, `-bad` is wrong."""
+    """Takes what begins with its letter; `-late` says so later, `-bad` is wrong, `-new` is not known to be."""
 
     def __init__(self, letter: str) -> None:
         self.principals = letter + ":"
@@ -41,7 +42,7 @@ class Tokens:
         return token.startswith(self.principals[0])
 
     def known(self, token: str) -> Identity | None:
-        return None if token.endswith(("-late", "-bad")) else Identity(Subject(self.principals + token))
+        return None if token.endswith(("-late", "-bad", "-new")) else Identity(Subject(self.principals + token))
 
     def verify(self, token: str, *, aside: bool) -> Any:
         self.aside.append(aside)
@@ -50,6 +51,8 @@ class Tokens:
     def now(self, token: str) -> Identity:
         if token.endswith("-bad"):
             raise unauthenticated("unknown", "it is wrong")
+        if token.endswith("-new"):
+            raise NotJudged("its key was not read yet")
         return Identity(Subject(self.principals + token))
 
     async def later(self, token: str) -> Identity:
@@ -167,6 +170,16 @@ def test_who_is_wrong_too_often_is_told_to_wait_and_who_is_right_passes(world: W
     assert world.verifiers[0].aside[11:13] == [True, True], "where many were wrong the next are looked at aside"
     world.clock.seconds += FAILURES_SECONDS
     assert world("a-bad") == "unauthenticated unknown"
+
+
+@pytest.mark.rule("A28")
+def test_what_cannot_be_judged_yet_is_not_counted_as_wrong(world: World) -> None:
+    told = [world(token) for token in ("a-new", "a-late-new") for _ in range(FAILURES_MAX)]
+    assert told == ["unauthenticated unknown"] * 2 * FAILURES_MAX
+    assert world.verifiers[0].aside == [False] * (FAILURES_MAX + 1) + [True] * (FAILURES_MAX - 1)
+    assert world("a-bad") == "unauthenticated unknown", "the first that is wrong"
+    assert [world("a-bad") for _ in range(FAILURES_MAX)][-1] == "rate_limited"
+    assert world("a-new") == "unauthenticated unknown"
 
 
 @pytest.mark.rule("A28")

@@ -12,6 +12,7 @@ import pytest
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.security.callers import provider as module
 from siltlog.infra.security.callers.https import FetchFailed, Https
+from siltlog.infra.security.callers.identification import NotJudged
 from siltlog.infra.security.callers.provider import AGAIN_SECONDS, KEYS_COUNT_SECONDS, KNOWN_MAX, LOOK_SECONDS, Provider
 from siltlog.infra.security.callers.tokens import SKEW_SECONDS, Expected
 from siltlog.infra.security.grant import Identity
@@ -172,6 +173,25 @@ def test_an_unknown_key_has_them_read_anew_but_not_at_everybodys_word() -> None:
         await asyncio.gather(*(rig.refused(one) for one in forged))
         assert len(rig.documents.asked) == 6
         assert rig.lost == 0
+
+    run(test)
+
+
+@pytest.mark.rule("A28")
+def test_a_token_is_judged_by_keys_that_were_read_for_it() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.verify()
+        fresh = signed({"alg": "RS256", "kid": "new"}, CLAIMS, "RS256", STRANGE)
+        error = await rig.refused(fresh)
+        assert isinstance(error, NotJudged), "they were read a moment ago"
+        assert (error.status, error.error_code, error.members) == (401, "unauthenticated", {"reason": "unknown"})
+        assert not isinstance(await rig.refused(token(aud="other")), NotJudged)
+        rig.clock.pass_by(AGAIN_SECONDS)
+        assert not isinstance(await rig.refused(fresh), NotJudged), "they were read for it, and have no such key"
+        assert isinstance(await rig.refused(fresh), NotJudged)
+        rig.clock.pass_by(AGAIN_SECONDS)
+        rig.documents.away()
+        assert isinstance(await rig.refused(fresh), NotJudged), "they could not be read"
 
     run(test)
 
