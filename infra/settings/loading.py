@@ -30,6 +30,7 @@ _VARIABLES = frozenset(
         *names.ENV_OF_CLIENTS,
     )
 )
+_TOKENS = (names.ENV_TOKEN, names.ENV_TOKEN_FILE)
 
 
 class LoadedSettings:
@@ -137,9 +138,14 @@ def environment_with(values: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **values}
 
 
-def not_for_jobs() -> list[str]:
-    """The variables of this process that a job's part of it must not see."""
-    return [name for name in os.environ.keys() - environment_with({}).keys() if name]  # noqa: TID251
+def environment_of_programs() -> dict[str, str]:
+    """The environment of what a job starts, such as Java: the job's, without the token that lets it in at a server."""
+    return {name: value for name, value in environment_with({}).items() if name not in _TOKENS}
+
+
+def not_for_programs() -> list[str]:
+    """The variables of this process that what a job starts must not see."""
+    return [name for name in os.environ.keys() - environment_of_programs().keys() if name]  # noqa: TID251
 
 
 def shown(name: str, value: Any) -> Any:

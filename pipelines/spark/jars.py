@@ -19,7 +19,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings.loading import environment_with, variable
+from siltlog.infra.settings.loading import environment_of_programs, variable
 from siltlog.pipelines.spark.java import Java, find_java
 
 DELTA_VERSION = "4.4.0"
@@ -166,7 +166,7 @@ def _download(jar_set: JarSet, java: Java, folder: Path) -> None:
                 text=True,
                 timeout=RESOLVE_SECONDS_MAX,
                 check=False,
-                env=environment_with({}),
+                env=environment_of_programs(),
             )
             failure = "" if run.returncode == 0 else _reason(run.stdout + run.stderr)
         except subprocess.TimeoutExpired:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.settings.loading import environment_with, variable
+from siltlog.infra.settings.loading import environment_of_programs, variable
 
 VERSION_MIN = 17
 MODULE = "jdk.incubator.vector"
@@ -62,7 +62,7 @@ def _probe(executable: Path, home: Path | None) -> Java | str:
             text=True,
             timeout=PROBE_SECONDS_MAX,
             check=False,
-            env=environment_with({}),
+            env=environment_of_programs(),
         )
     except (OSError, subprocess.TimeoutExpired):
         return f"{name} has no java that starts"

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from siltlog.infra.errors import ConfigError, problem
-from siltlog.infra.settings.loading import not_for_jobs, variable
+from siltlog.infra.settings.loading import not_for_programs, variable
 from siltlog.infra.store.private_folder import scratch_folder
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.spark.errors import reason_of, spark_errors
@@ -229,7 +229,7 @@ def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSess
 
     conf.set("spark.driver.extraJavaOptions", " ".join(f'"{option}"' for option in options))
     environment: dict[str, str | None] = {
-        **dict.fromkeys(not_for_jobs()),
+        **dict.fromkeys(not_for_programs()),
         "JAVA_HOME": str(java.home) if java.home else None,
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -12,7 +12,15 @@ from pydantic import SecretStr
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.security.callers.certificate_rules import read_rules
-from siltlog.infra.settings.loading import LoadedSettings, environment_with, load, not_for_jobs, shown, variable
+from siltlog.infra.settings.loading import (
+    LoadedSettings,
+    environment_of_programs,
+    environment_with,
+    load,
+    not_for_programs,
+    shown,
+    variable,
+)
 from siltlog.infra.settings.settings import (
     OIDC,
     SECRETS,
@@ -513,6 +521,7 @@ def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         "SILT_FLUSH_MS": "7",
         "SILT_CONFIG": "mine.toml",
         "SILT_TOKEN_FILE": "/run/token",
+        "SILT_TOKEN": "of-a-job",
     }
     withheld = {
         **{f"SILT_{name.upper()}{end}": "hunter22" for name in SECRETS for end in ("", "_FILE")},
@@ -528,6 +537,8 @@ def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     expected = {**given, "SILT_REDIS_URL": "redis://h:1/2", "SILT_PORT": "1"}
     assert environment_with({"SILT_PORT": "1"}) == expected
-    assert set(not_for_jobs()) == set(withheld)
+    tokens = {"SILT_TOKEN", "SILT_TOKEN_FILE"}
+    assert set(not_for_programs()) == {*withheld, *tokens}
+    assert environment_of_programs().keys() == {*given, "SILT_REDIS_URL"} - tokens
     monkeypatch.setenv("SILT_REDIS_URL", "hunter22")
     assert "SILT_REDIS_URL" not in environment_with({})
