@@ -6,9 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 from access_rig import secured_server
-from http_rig import Http, exchange
+from http_rig import NO_REDIS, Http, exchange
 
 from siltlog.infra.http.connection.connection import STRANGER_SECONDS
+from siltlog.testing import running_server
 
 PUBLISH = "POST /v1/topics/t/records HTTP/1.1\nHost: localhost\nContent-Type: application/octet-stream"
 
@@ -47,3 +48,33 @@ def test_they_get_half_of_the_places_and_ten_seconds() -> None:
         for connection in by_either_way:
             assert b" 200 " in ask(connection, "/healthz")
         assert b" 200 " in ask(connect(), "/v1/topics", token)
+
+
+@pytest.mark.rule("A47")
+@pytest.mark.timeout(90)
+def test_what_is_not_whole_keeps_no_place_and_probes_are_answered_meanwhile() -> None:
+    with secured_server(connections_max=8) as secured, ExitStack() as stack:
+        http = Http(secured.server.url)
+        begun = time.monotonic()
+        silent, half_a_line, half_a_head, half_a_body = (stack.enter_context(http.connect()) for _ in range(4))
+        half_a_line.sendall(b"GET /v1/to")
+        half_a_head.sendall(b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        half_a_body.sendall(f"{PUBLISH}\nContent-Length: 9".replace("\n", "\r\n").encode() + b"\r\n\r\nx")
+        for path in ("/healthz", "/readyz"):
+            assert b" 200 " in ask(stack.enter_context(http.connect()), path), "they are too many, and ask all the same"
+        for connection in (silent, half_a_line, half_a_head, half_a_body):
+            connection.settimeout(2 * STRANGER_SECONDS)
+            while connection.recv(65_536):
+                pass
+        assert time.monotonic() - begun < STRANGER_SECONDS + 5
+
+
+def test_where_nobody_is_asked_all_places_are_everybodys() -> None:
+    with running_server(connections_max=8, redis_url=NO_REDIS) as server, ExitStack() as stack:
+        http = Http(server.url)
+        connections = [stack.enter_context(http.connect()) for _ in range(8)]
+        for connection in connections:
+            assert b" 200 " in ask(connection, "/v1/topics")
+        time.sleep(STRANGER_SECONDS + 1)
+        for connection in connections:
+            assert b" 200 " in ask(connection, "/v1/topics"), "it stays"
