@@ -24,3 +24,16 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
         with pa.ipc.new_file(str(path), RECORD_SCHEMA) as writer:
             writer.write_table(pa.Table.from_pylist(rows, RECORD_SCHEMA))
         assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path) == 2
+
+
+def test_every_file_of_security_is_named_with_what_its_loss_means() -> None:
+    rows = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
+    told = {row.split("`")[1] for row in rows if len(row.strip("|").split("|")) == 4}
+    files = {
+        names.SECRET_FILE,
+        names.ACCESS_SEEN_FILE,
+        names.ACCESS_HELD_FILE,
+        names.AUDIT_SEEN_FILE,
+        names.SOCKET_FILE,
+    }
+    assert told == files
