@@ -15,6 +15,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import NewRecord
+from siltlog.infra.redaction import redacted
 from siltlog.infra.security.audit.chain import Anchor, Audited, opened, read_anchor, sealed, start_of
 from siltlog.infra.security.audit.denials import Denials
 from siltlog.infra.security.private_file import replace_private
@@ -169,6 +170,10 @@ class AuditLog:
         if len(self._queue) >= QUEUE_RECORDS_MAX:
             self._metrics.audit_failures += 1
             return None
+        # A key that somebody put where a name belongs is not kept for as long as the log is.
+        told, request_id = redacted(audited.resource), redacted(audited.request_id)
+        if (told, request_id) != (audited.resource, audited.request_id):
+            audited = msgspec.structs.replace(audited, resource=told, request_id=request_id)
         waiting = _Waiting(audited, self._clock.now_us(), asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._idle.clear()

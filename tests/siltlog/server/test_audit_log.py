@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from kept_log import KeptLog
 from log_rig import CLOCK, GatedDisk, running_log
@@ -18,6 +19,7 @@ from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.records import NewRecord
 from siltlog.infra.security.audit import denials
 from siltlog.infra.security.audit.chain import Anchor, Audited, AuditRecord, Verifier, opened
+from siltlog.infra.security.keys import make_key
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
@@ -311,3 +313,18 @@ async def test_a_record_names_no_more_than_it_says(tmp_path: Path) -> None:
         "request_id", "principal", "credential", "address", "operation", "resource", "outcome", "status", "detail",
         "count", "seq", "time", "node", "chain", "previous",
     )  # fmt: skip
+
+
+@on_a_loop
+async def test_a_key_where_a_name_belongs_is_not_recorded(tmp_path: Path) -> None:
+    key = make_key(lambda count: b"x" * count)
+    async with running(tmp_path) as node:
+        named = event(resource=f"id/{key.text()}", request_id=key.text())
+        await node.audit.begin(named)
+        await node.audit.end(msgspec.structs.replace(named, outcome="refused"))
+        node.audit.denied(event("refused", resource=f"topic/{key.text()}"), "unauthenticated")
+        await node.audit.finish()
+        values = await node.values()
+    assert len(values) == 3
+    assert key.secret.encode() not in b"".join(values)
+    assert key.key_id.encode() in values[0], "whose it is can be told"
