@@ -22,7 +22,7 @@ from s3_server import S3Server
 from tls_door import certificates
 
 from siltlog.infra.redis.embedded import valkey_binary
-from siltlog.infra.security.keys import make_key
+from siltlog.infra.security.keys import make_key, read_key
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -91,14 +91,21 @@ def descendants(pid: int) -> list[Path]:
     return [Path("/proc") / str(child) for child in sorted(found - {pid})]
 
 
-def asked(server: ServerProcess, ca: Path) -> Iterator[tuple[str, bytes]]:
-    """What is answered, head and body, to requests that have credentials in all the wrong places, too."""
-    http = urllib3.PoolManager(retries=False, ca_certs=str(ca), assert_hostname="silt.example", timeout=30)
+def asked(server: ServerProcess, ca: Path | None = None, token: str | None = None) -> Iterator[tuple[str, bytes]]:
+    """What is answered, head and body, to requests that have credentials in all the wrong places, too.
+
+    With a `token` they are sent by whom it lets in, and it is what stands in the wrong places.
+    """
+    tls: dict[str, Any] = {} if ca is None else {"ca_certs": str(ca), "assert_hostname": "silt.example"}
+    http = urllib3.PoolManager(retries=False, timeout=30, **tls)
+    who = {} if token is None else {"Authorization": f"Bearer {token}"}
+    shown = token or KEY.text()
 
     def ask(method: str, path: str, body: Any = None, **headers: str) -> tuple[str, bytes]:
         content = None if body is None else json.dumps(body).encode()
         sent = {
             "Content-Type": "application/json",
+            **who,
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
         reply = http.request(method, server.url + path, body=content, headers=sent)
@@ -117,12 +124,12 @@ def asked(server: ServerProcess, ca: Path) -> Iterator[tuple[str, bytes]]:
         "/v1/jobs",
         "/v1/schedule",
     ):
-        yield ask("GET", path, Authorization=f"Bearer {KEY.text()}")
+        yield ask("GET", path, Authorization=f"Bearer {shown}")
     yield ask("GET", "/v1/topics", Authorization=f"Bearer {JWT}")
-    yield ask("GET", f"/v1/topics/{KEY.text()}", Authorization=f"Basic {JWT}")
-    yield ask("GET", f"/v1/nothing?token={KEY.text()}")
+    yield ask("GET", f"/v1/topics/{shown}", Authorization=f"Basic {JWT}")
+    yield ask("GET", f"/v1/nothing?token={shown}")
     yield ask("POST", "/v1/topics", {"name": f"Bearer {JWT}"})
-    yield ask("PUT", "/v1/topics/flights/config", {"x": KEY.text()}, Cookie=f"silt_session={JWT}")
+    yield ask("PUT", "/v1/topics/flights/config", {"x": shown}, Cookie=f"silt_session={JWT}")
 
 
 def watched(server: ServerProcess, canaries: Canaries, until: float) -> tuple[list[str], int]:
@@ -199,6 +206,57 @@ def test_a_server_and_its_jobs_tell_no_secret(
     for entry in objects:
         content = client.get_object(Bucket=s3_server.bucket, Key=entry["Key"])["Body"].read()
         found += canaries.found(entry["Key"], content)
+    assert found == []
+
+
+def ran(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SILT_")}
+    command = [sys.executable, "-m", "siltlog.cli", *arguments]
+    return subprocess.run(
+        command, env={**kept, **variables}, capture_output=True, text=True, check=False, timeout=WAIT_SECONDS
+    )
+
+
+@pytest.mark.rule("A41", "A42", "A43")
+@pytest.mark.slow
+def test_a_server_that_asks_who_calls_tells_no_key_and_not_what_it_seals_with(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    settings = {"auth": "on", "schedule": "on", "schedule_retain": "* * * * * *", "schedule_compact": "off"}
+    with running_server(data_dir=data_dir, flush_ms=50, log_level="debug", **settings) as server:
+        made = ran(
+            "access", "key", "create", "ops", "--role", "admin", "-o", "value", SILT_URL=f"unix:{data_dir}/silt.sock"
+        )
+        token = made.stdout.strip()
+        key = read_key(token)
+        assert key is not None, made
+        canaries = Canaries(key=key.secret, secret=(data_dir / "secret").read_text().strip())
+        found = canaries.found("stderr of the command that made it", made.stderr)
+        answers = list(asked(server, token=token))
+        assert [body[:2] for _, body in answers[:11]] == [b"20"] * 11, "the key lets in"
+        for place, body in answers:
+            found += canaries.found(place, body)
+        more, seen = watched(server, canaries, time.monotonic() + 5)
+        found += more
+        assert seen, "jobs ran meanwhile"
+        for command in (
+            ("access", "show", "-o", "json"),
+            ("access", "whoami"),
+            ("--debug", "access", "key", "revoke", token),
+            ("access", "log", "-o", "json"),
+            ("topic", "describe", token),
+            ("jobs", "-o", "json"),
+            ("doctor", "-o", "json"),
+            ("config", "show", "-o", "json"),
+        ):
+            said = ran(*command, SILT_URL=server.url, SILT_TOKEN=token, SILT_DATA_DIR=str(data_dir), SILT_AUTH="on")
+            assert said.stdout or said.stderr, command
+            found += canaries.found(f"stdout of {command[:2]}", said.stdout)
+            found += canaries.found(f"stderr of {command[:2]}", said.stderr)
+        server.stop()
+        found += canaries.found("the log", server.log_path.read_bytes())
+    for path in sorted(data_dir.rglob("*")):
+        if path.is_file() and path != data_dir / "secret":
+            found += canaries.found(str(path), path.read_bytes())
     assert found == []
 
 
