@@ -1,6 +1,7 @@
 """Groups over HTTP."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -269,8 +270,8 @@ class GroupsHttp:
     async def list_groups(self, request: Request) -> Response:
         query = Query(request, ("prefix", "after", "limit"))
         limit = query.integer("limit", LIST_LIMIT, minimum=1, maximum=LIST_LIMIT_MAX, cut=True)
-        grant = grant_of(request)
-        sees = None if grant is EVERYTHING else partial(grant.sees, "group")
+        visible = grant_of(request).filter("group")
+        sees = None if visible is None else partial(_those, visible)
         rows, after = await self._groups.list_groups(query.text("prefix"), query.text("after"), limit, sees)
         return await _reply(request, GroupList([GroupEntry(*row) for row in rows], after))
 
@@ -414,3 +415,7 @@ def _committed(entry: CommittedState) -> Committed:
     return Committed(
         entry.key.topic, entry.key.partition, entry.offset, entry.metadata, format_us(entry.committed_ms * 1000)
     )
+
+
+def _those(visible: Callable[[str], bool], groups: list[str]) -> list[str]:
+    return [group for group in groups if visible(group)]

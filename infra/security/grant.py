@@ -1,6 +1,7 @@
 """The grant of a request: what its caller may do, asked of the policy that holds at that moment."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
@@ -178,6 +179,11 @@ class Grant:
             return list(found)
         subject = self._current(self._access).subject
         return [name for name in found if self._access.allows(subject, "describe", kind, name)]
+
+    def filter(self, kind: Kind) -> Callable[[str], bool] | None:
+        """Gives what says of a name whether it may be described; None where all may. A list without names has asked."""
+        self.asked = True
+        return None if self._access is None else partial(self.may, "describe", kind)
 
     def _identified(self) -> Identity:
         if self.identity is None:

@@ -27,7 +27,7 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
-from siltlog.infra.security.grant import EVERYTHING, grant_of
+from siltlog.infra.security.grant import grant_of
 from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Setting
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
@@ -113,9 +113,9 @@ class TopicsHttp:
         query = Query(request, ("prefix", "after", "limit"))
         prefix, after = query.text("prefix"), query.text("after")
         limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
-        grant = grant_of(request)
+        visible = grant_of(request).filter("topic")
         matching = (topic for topic in self._log.topics() if topic.name.startswith(prefix) and topic.name > after)
-        seen = (topic for topic in matching if grant is EVERYTHING or grant.may("describe", "topic", topic.name))
+        seen = (topic for topic in matching if visible is None or visible(topic.name))
         found = list(islice(seen, limit + 1))
         shown = found[:limit]
         rest = shown[-1].name if len(found) > limit else None

@@ -18,7 +18,7 @@ RECORDS = "/v1/topics/logs/records"
 def copy_of(server: ServerProcess, name: str, make_server: StartServer, **settings: object) -> ServerProcess:
     """A server on a copy of the data dir as it is now, on the same root."""
     copy = make_server(name, root=server.root, **settings)
-    left_out = shutil.ignore_patterns(names.LOCK_FILE, names.VALKEY_FOLDER)
+    left_out = shutil.ignore_patterns(names.LOCK_FILE, names.VALKEY_FOLDER, names.SOCKET_FILE)
     shutil.copytree(server.data_dir, copy.data_dir, ignore=left_out)
     return copy
 

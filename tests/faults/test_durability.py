@@ -14,6 +14,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import Fenced, OutcomeUnknown, Refused, UnknownTopic
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.requests import BodyReader
+from siltlog.infra.security.grant import EVERYTHING, GRANT
 from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
@@ -114,7 +115,14 @@ def _publishing(log: Log) -> Publishing:
 async def posted(publish: Publish, topic: str, content: bytes, producer_id: str) -> None:
     headers = {"content-type": names.MEDIA_JSON, names.HEADER_PRODUCER_ID.lower(): producer_id}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "POST", "query_string": b"", "headers": raw, "path_params": {"topic": topic}}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "query_string": b"",
+        "headers": raw,
+        "path_params": {"topic": topic},
+        "state": {GRANT: EVERYTHING},
+    }
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": content, "more_body": False}

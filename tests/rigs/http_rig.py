@@ -36,13 +36,14 @@ class Reply:
 class Http:
     """One server, called without retries; header names are written with underscores."""
 
-    def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None = None, *, token: str = "") -> None:
         self.url = url
+        self._credential = {"Authorization": f"Bearer {token}"} if token else {}
         self._context = context
         self._pool = urllib3.PoolManager(retries=False, timeout=30.0, maxsize=16, ssl_context=context)
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = {**self._credential, **{name.replace("_", "-"): value for name, value in headers.items()}}
         reply = self._pool.request(method, self.url + path, body=body, headers=named)
         return Reply(reply.status, reply.headers, reply.data)
 

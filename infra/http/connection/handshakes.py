@@ -8,6 +8,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from siltlog.infra.http.connection.crowd import Crowd
 from siltlog.infra.telemetry import Logger
@@ -21,6 +22,17 @@ PAUSE_SECONDS = 0.1
 TELL_SECONDS = 10.0
 
 
+@dataclass(slots=True)
+class _Handshake:
+    address: str
+    connection: asyncio.Protocol | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """The connection was made, and counts by itself, though the task has not ended yet."""
+        return getattr(self.connection, "transport", None) is not None
+
+
 class Handshakes:
     """Accepts connections and makes TLS of them, each with the context that there is at its start."""
 
@@ -28,8 +40,8 @@ class Handshakes:
         self._context = context
         self._crowd = crowd
         self._logger = logger
-        self._under_way: dict[asyncio.Task[None], str] = {}
-        """The oldest first, with their addresses."""
+        self._under_way: dict[asyncio.Task[None], _Handshake] = {}
+        """The oldest first."""
         self._failed = 0
         self._telling: asyncio.TimerHandle | None = None
 
@@ -55,15 +67,21 @@ class Handshakes:
         address: str,
         connection: Callable[[], asyncio.Protocol],
     ) -> None:
-        if not self._crowd.has_room_for(address, self._under_way.values()):
+        if not self._crowd.has_room_for(address, [one.address for one in self._under_way.values() if not one.is_over]):
             accepted.close()
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
             oldest = next(iter(self._under_way))
             oldest.cancel()
             del self._under_way[oldest]
-        task = loop.create_task(self._shake(loop, accepted, connection))
-        self._under_way[task] = address
+        handshake = _Handshake(address)
+
+        def made() -> asyncio.Protocol:
+            handshake.connection = connection()
+            return handshake.connection
+
+        task = loop.create_task(self._shake(loop, accepted, made))
+        self._under_way[task] = handshake
         task.add_done_callback(lambda done: self._end(done, accepted))
 
     async def _shake(

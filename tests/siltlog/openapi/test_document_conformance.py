@@ -8,7 +8,17 @@ from pathlib import Path
 
 import conformance_hooks
 import pytest
-from conformance_hooks import ANSWERS, EMPTIED_TOPIC, MOVED_GROUP, PARTITIONS_MAX, TOPIC, UNUSED_GROUP
+from access_rig import make_first_key
+from conformance_hooks import (
+    ANSWERS,
+    EMPTIED_TOPIC,
+    MOVED_GROUP,
+    OWN_KEY,
+    PARTITIONS_MAX,
+    SPARE_KEY,
+    TOPIC,
+    UNUSED_GROUP,
+)
 from http_rig import Http
 
 from siltlog.server.api import OPERATIONS
@@ -36,19 +46,21 @@ has no protocol for (tested apart)."""
 @pytest.mark.slow
 def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
     answers = tmp_path / "answers"
-    with running_server(flush_ms=50) as server:
-        http = Http(server.url)
+    key = make_first_key(data_dir=tmp_path / "data")
+    with running_server(data_dir=tmp_path / "data", flush_ms=50, auth="on") as server:
+        http = Http(server.url, token=key)
         http.create(TOPIC, PARTITIONS_MAX)
         assert http.publish(TOPIC, *({"key": str(n), "value": n} for n in range(200))).status == 200
         http.create("passing")
         http.create(EMPTIED_TOPIC)
+        spare = http.json("POST", "/v1/access/keys", {"name": "spare"}).json["id"]
         for group in ("reporting", MOVED_GROUP, UNUSED_GROUP):
             assert http.json("PUT", f"/v1/groups/{group}/offsets", _commit(0)).status == 204
         ran = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json"),
                 *("--seed", str(SEED), "--max-examples", str(EXAMPLES_MAX), "--workers", "1", "--no-color"),
-                *("--exclude-operation-id", ENDLESS),
+                *("--exclude-operation-id", ENDLESS, "--header", f"Authorization: Bearer {key}"),
                 *("--phases", "coverage,fuzzing", "--checks", ",".join(CHECKS), "--continue-on-failure"),
             ],
             cwd=tmp_path,
@@ -57,6 +69,8 @@ def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
                 "SCHEMATHESIS_HOOKS": "conformance_hooks",
                 "PYTHONPATH": str(Path(conformance_hooks.__file__).parent),
                 ANSWERS: str(answers),
+                OWN_KEY: key.split("_")[1],
+                SPARE_KEY: spare,
             },
             capture_output=True,
             text=True,

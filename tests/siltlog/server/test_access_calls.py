@@ -411,3 +411,8 @@ def test_a_reset_tells_nothing_of_topics_that_may_not_be_seen(world: World) -> N
     for topic, status in (("own-t", 200), ("other-t", 403), ("own-missing", 403)):
         body = {"topics": [topic], "to": "earliest"}
         assert operator.call("POST", "/v1/groups/own-reset/offsets/reset", body).status == status, topic
+
+
+@pytest.mark.parametrize("path", ["/v1/topics", "/v1/groups"])
+def test_a_list_with_no_name_to_ask_for_is_empty(world: World, path: str) -> None:
+    assert world.root.call("GET", f"{path}?prefix=z&after=zz").status == 200
