@@ -14,12 +14,16 @@ class Gathering:
         self._transport = transport
         self.written_bytes = 0
         self._held: list[bytes] = []
+        self._said_all = False
+        """What is written from now on goes nowhere."""
         self._loop = asyncio.get_running_loop()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
+        if self._said_all:
+            return
         self.written_bytes += len(data)
         if len(data) >= PASSED_BYTES_MIN:
             self.flush()
@@ -61,6 +65,8 @@ class LingeringTransport(Gathering):
     def close(self) -> None:
         if self._connection.unread and not self.is_closing():
             self.flush()
+            # The answer to an earlier request may come after the connection was refused for good.
+            self._said_all = True
             # TLS has no end of one direction alone: its client sees where the reply ends by its length.
             if self._transport.can_write_eof():
                 self._transport.write_eof()
