@@ -8,21 +8,25 @@ TOP = Path(__file__).parents[2]
 MAP = TOP / "ARCHITECTURE.md"
 PAGES = sorted((TOP / "docs" / "design").glob("*.md"))
 MAP_CHARACTERS_MAX = 12_000
-ROW = re.compile(r"^(?:\| |- \*\*)([A-Z]\d+)(?: \||\*\*)", re.MULTILINE)
+ROW = re.compile(r"^(?:\| |- \*\*)([A-Z]{1,2}\d+)(?: \||\*\*)", re.MULTILINE)
 HELD = re.compile(r"mark\.rule\(([^)]*)\)")
-INDEXED = re.compile(r"([A-Z])1 to [A-Z](\d+)")
+INDEXED = re.compile(r"([A-Z]{1,2})1 to \1(\d+)")
 
 
 def stated() -> list[str]:
     return [rule for page in PAGES for rule in ROW.findall(page.read_text("utf-8"))]
 
 
+def letters_of(rule: str) -> str:
+    return rule.rstrip("0123456789")
+
+
 def test_each_rule_has_an_id_of_its_own_and_a_row_that_says_what_it_prevents() -> None:
     rules = Counter(stated())
     assert [rule for rule, times in rules.items() if times > 1] == []
-    for letter in {rule[0] for rule in rules}:
-        numbers = sorted(int(rule[1:]) for rule in rules if rule[0] == letter)
-        assert numbers == list(range(1, len(numbers) + 1)), f"rules {letter}: {numbers}"
+    for letters in {letters_of(rule) for rule in rules}:
+        numbers = sorted(int(rule.removeprefix(letters)) for rule in rules if letters_of(rule) == letters)
+        assert numbers == list(range(1, len(numbers) + 1)), f"rules {letters}: {numbers}"
 
 
 def test_each_rule_is_named_by_a_test_and_no_test_names_another() -> None:
@@ -30,7 +34,7 @@ def test_each_rule_is_named_by_a_test_and_no_test_names_another() -> None:
         rule
         for path in (TOP / "tests").rglob("test_*.py")
         for names in HELD.findall(path.read_text("utf-8"))
-        for rule in re.findall(r"[A-Z]\d+", names)
+        for rule in re.findall(r"[A-Z]{1,2}\d+", names)
     }
     assert (sorted(set(stated()) - held), sorted(held - set(stated()))) == ([], [])
 
@@ -42,5 +46,5 @@ def test_the_map_is_short_and_leads_to_every_page() -> None:
 
 
 def test_the_map_lists_the_rules_there_are() -> None:
-    counts = Counter(rule[0] for rule in stated())
+    counts = Counter(letters_of(rule) for rule in stated())
     assert dict(counts) == {letter: int(last) for letter, last in INDEXED.findall(MAP.read_text("utf-8"))}
