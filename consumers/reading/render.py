@@ -1,6 +1,7 @@
 """Renders records as JSON and NDJSON, their timestamps as text. Publishing the output again gives the same bytes."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from functools import cache
 from itertools import repeat
 from typing import Literal
@@ -20,6 +21,9 @@ _WIDTH = len("2026-11-21T07:36:00.123456Z")
 _DAYS_MAX = 40_000
 """Spans of more days than these are formatted by Arrow: the table of their dates would be larger than it is worth."""
 
+_FEW = 16
+"""To prepare a column of so few costs more than to write each."""
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (its text is to have no offset)
 _FOUR_DIGIT_YEARS_US = (-62_135_596_800 * _MICROS, 253_402_300_800 * _MICROS)
 _Bytes = npt.NDArray[np.uint8]
 Values = Literal["text", "json", "base64"]
@@ -40,12 +44,19 @@ Text = str | None | UnsetType
 """UNSET: the bytes are no UTF-8 text, the member with `_base64` has them."""
 
 
-def timestamp_texts(timestamps: pa.Array) -> pa.Array:
-    """`2026-11-21T07:36:00.123456Z` of each of a column of UTC microseconds (none null), as strings; length n."""
+def timestamp_texts(timestamps: pa.Array) -> list[str]:
+    """`2026-11-21T07:36:00.123456Z` of each of a column of UTC microseconds (none null); length n."""
+    if len(timestamps) <= _FEW:
+        numbers: list[int] = timestamps.view(pa.int64()).to_pylist()
+        if all(_FOUR_DIGIT_YEARS_US[0] <= micros < _FOUR_DIGIT_YEARS_US[1] for micros in numbers):
+            return [f"{(_EPOCH + timedelta(0, 0, micros)).isoformat(timespec='microseconds')}Z" for micros in numbers]
+    texts: list[str] = _timestamp_column(timestamps).to_pylist()
+    return texts
+
+
+def _timestamp_column(timestamps: pa.Array) -> pa.Array:
     count = len(timestamps)
-    if count == 0:
-        return pa.array([], pa.string())
-    micros = timestamps.cast(pa.int64()).to_numpy()
+    micros = timestamps.view(pa.int64()).to_numpy()
     lowest, highest = int(micros.min()), int(micros.max())
     first_day = lowest // _MICROS // _DAY_SECONDS
     last_day = highest // _MICROS // _DAY_SECONDS
@@ -125,7 +136,7 @@ def records(batches: Sequence[pa.RecordBatch], values: Values, topic: str | Unse
             repeat(topic),
             batch.column("partition").to_numpy().tolist(),
             batch.column("offset").to_numpy().tolist(),
-            timestamp_texts(batch.column("timestamp")).to_pylist(),
+            timestamp_texts(batch.column("timestamp")),
             key,
             key_base64,
             value,
@@ -201,10 +212,11 @@ def _texts(column: pa.Array) -> tuple[Iterable[Text], Iterable[bytes | UnsetType
     """The column as text where it is UTF-8, and as bytes where it is not."""
     if column.null_count == len(column):
         return repeat(None, len(column)), repeat(UNSET)
-    try:
-        return pc.cast(column, pa.string()).to_pylist(), repeat(UNSET)
-    except pa.ArrowInvalid:
-        pass
+    if len(column) > _FEW:
+        try:
+            return pc.cast(column, pa.string()).to_pylist(), repeat(UNSET)
+        except pa.ArrowInvalid:
+            pass
     texts: list[Text] = []
     rest: list[bytes | UnsetType] = []
     for data in column.to_pylist():

@@ -194,9 +194,9 @@ class Door:
             address,
             peer.local,
             peer.certificate,
-            authorization=headers.get(b"authorization"),
-            query=query,
-            protocols=headers.get(b"sec-websocket-protocol"),
+            headers.get(b"authorization"),
+            query,
+            headers.get(b"sec-websocket-protocol"),
         )
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:

@@ -1,10 +1,11 @@
 """The way from the door to the handler of a request."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from inspect import iscoroutinefunction
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -15,21 +16,27 @@ from siltlog.infra.security.grant import grant_of
 from siltlog.infra.security.guard import Guard
 from siltlog.ingest.publish.http import Publish
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 
 def routing(publish: Publish, routes: Sequence[Route], pace: Pace, guard: Guard | None = None) -> ASGIApp:
-    """Sends publishes, and what has a path without parameters, past the router: matching, and what a framework wraps
-    around a function, would be a good part of their time.
+    """Sends requests to their handlers past the router: to try one route after the other, and what a framework wraps
+    around a function, would be a good part of their time. The router tells of what is at no route.
 
     `guard` holds who publishes to quotas; None where nobody is asked who he is.
     """
     (publishing,) = operations_of(Publish)
     router = Router(routes, redirect_slashes=False, default=_not_found)
-    endpoints = {
-        (method, route.path): route.endpoint
-        for route in reversed(routes)
-        if "{" not in route.path and iscoroutinefunction(route.endpoint)
-        for method in route.methods or ()
-    }
+    endpoints: dict[tuple[str, str], Endpoint] = {}
+    alike: dict[tuple[str, int], list[Route]] = {}
+    for route in routes:
+        if not iscoroutinefunction(route.endpoint):
+            continue
+        for method in route.methods or ():
+            if "{" in route.path:
+                alike.setdefault((method, route.path.count("/")), []).append(route)
+            else:
+                endpoints.setdefault((method, route.path), route.endpoint)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -52,7 +59,8 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace, guard: Guard 
                     raise
                 return
         pace.give(scope)
-        endpoint = endpoints.get((scope["method"], path))
+        method = scope["method"]
+        endpoint = endpoints.get((method, path)) or _found(alike.get((method, path.count("/")), ()), scope)
         if endpoint is not None:
             response = await endpoint(Request(scope, receive, send))
             await response(scope, receive, send)
@@ -68,6 +76,17 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace, guard: Guard 
             raise HTTPException(405, headers={"Allow": ", ".join(_methods(routes, scope))}) from None
 
     return app
+
+
+def _found(routes: Sequence[Route], scope: Scope) -> Endpoint | None:
+    """Finds the handler among `routes`, which have as many segments as the path, and notes the path's parameters."""
+    for route in routes:
+        match, found = route.matches(scope)
+        if match is Match.FULL:
+            scope.update(found)
+            endpoint: Endpoint = route.endpoint
+            return endpoint
+    return None
 
 
 def _methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
