@@ -16,6 +16,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.security.document import AccessDocument, Sealed, seal, unseal
 from siltlog.infra.security.private_file import replace_private
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.telemetry import Logger
 
@@ -113,7 +114,7 @@ class AccessDocuments:
                 written_us=self._clock.now_us(),
             )
             content = seal(changed, self._mac_key)
-            if self._store.put_if_absent(names.access_object(number), content):
+            if put_once(self._store, names.access_object(number), content, self._clock):
                 self._take(unseal(content, self._mac_key, self._cluster_id, number))
                 self._forget_old()
                 return self.current

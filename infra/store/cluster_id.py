@@ -4,6 +4,7 @@ import uuid
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
 
 
@@ -12,7 +13,7 @@ def cluster_id(store: ObjectStore) -> str:
     try:
         return _parsed(store)
     except FileNotFoundError:
-        store.put_if_absent(names.CLUSTER_ID_OBJECT, str(uuid.uuid4()).encode())
+        put_once(store, names.CLUSTER_ID_OBJECT, str(uuid.uuid4()).encode())
         return _parsed(store)
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from siltlog.infra import names
-from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.errors import ConfigError, SiltlogError, problem
 from siltlog.infra.store import disk_space
 from siltlog.infra.store.private_folder import PrivateFolder
-from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo
+from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo, Put
 
 PENDING_PREFIX = ".pending-"
 """Names of objects that are still being written; never listed."""
@@ -103,18 +103,27 @@ class LocalStore:
                 pending.unlink(missing_ok=True)
                 raise
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> Put:
         with translated(path):
             pending = self._write_pending(path, data)
             try:
                 _sync(pending)
                 os.link(pending, self.path(path))
+                put = Put.WRITTEN
             except FileExistsError:
-                return False
+                put = Put.EXISTS
             finally:
-                pending.unlink()
+                pending.unlink(missing_ok=True)
+        try:
+            # Also what another put: whoever is told that it exists builds on it.
             self.sync([path])
-            return True
+        except FileNotFoundError:
+            """Somebody has deleted it since."""
+        except SiltlogError:
+            if put is Put.EXISTS:
+                raise
+            return Put.UNKNOWN
+        return put
 
     def _write_pending(self, path: str, data: bytes | memoryview | pa.Buffer) -> Path:
         target = self.path(path)

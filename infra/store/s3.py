@@ -14,11 +14,20 @@ from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    NoCredentialsError,
+)
+from botocore.parsers import ResponseParserError
 
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.store import s3_denied
-from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo
+from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo, Put
 
 CONNECT_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 30_000
@@ -32,6 +41,10 @@ _NOT_OFFERED = ("AccessDenied", "NotImplemented", "MethodNotAllowed", "501", "40
 _UPLOAD = "?uploadId="
 """Between the path of an object that is being uploaded and the id of the upload; no path of ours has it."""
 _EXISTS = ("PreconditionFailed", "412")
+_CONFLICT_STATUS = 409
+_CONFLICTS_MAX = 6
+_CONFLICT_S = 0.05
+_NOT_SENT = (ConnectTimeoutError, EndpointConnectionError)
 SSE = {"bucket": "", "s3": "AES256", "kms": "aws:kms"}
 """By setting, the encryption that S3 is asked for with each object; nothing asks for none, and the bucket decides."""
 
@@ -96,16 +109,20 @@ class S3Store:
         try:
             self._session = boto3.Session(region_name=region or None)
             self._region = region or self._session.region_name or _DEFAULT_REGION
-            self._client = self._session.client(
-                "s3",
-                endpoint_url=endpoint or None,
-                region_name=self._region,
-                config=Config(
-                    connect_timeout=CONNECT_TIMEOUT_MS / 1000,
-                    read_timeout=READ_TIMEOUT_MS / 1000,
-                    retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
-                    max_pool_connections=CONNECTIONS_MAX,
-                ),
+            self._client, self._once = (
+                self._session.client(
+                    "s3",
+                    endpoint_url=endpoint or None,
+                    region_name=self._region,
+                    config=Config(
+                        connect_timeout=CONNECT_TIMEOUT_MS / 1000,
+                        read_timeout=READ_TIMEOUT_MS / 1000,
+                        retries={"mode": "standard", "total_max_attempts": attempts_max},
+                        max_pool_connections=CONNECTIONS_MAX,
+                    ),
+                )
+                # What is put only where nothing is, sent again, tells its own writer that it exists.
+                for attempts_max in (ATTEMPTS_MAX, 1)
             )
         except (ValueError, BotoCoreError) as error:
             raise ConfigError(
@@ -154,18 +171,29 @@ class S3Store:
                 stream, self._bucket, self._key(path), ExtraArgs=self._encryption, Config=_TRANSFER
             )
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> Put:
         with translated(path, self.uri(path)):
-            try:
-                self._client.put_object(
-                    Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*", **self._encryption
-                )
-            except ClientError as error:
-                if error_code(error) not in _EXISTS:
+            for conflicts in range(1, _CONFLICTS_MAX + 1):
+                try:
+                    self._once.put_object(
+                        Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*", **self._encryption
+                    )
+                    return Put.WRITTEN
+                except ClientError as error:
+                    if error_code(error) in _EXISTS:
+                        return Put.EXISTS
+                    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                    if status >= 500:
+                        return Put.UNKNOWN
+                    # Another writer was at it at the same time: nothing was written by this one.
+                    if status != _CONFLICT_STATUS or conflicts == _CONFLICTS_MAX:
+                        raise
+                    SystemClock().sleep(_CONFLICT_S * conflicts)
+                except _NOT_SENT:
                     raise
-                # A first attempt whose answer was lost may have been our own.
-                return bool(error.response["ResponseMetadata"].get("RetryAttempts")) and self.get(path) == data
-            return True
+                except (HTTPClientError, ResponseParserError):
+                    return Put.UNKNOWN
+        raise AssertionError("the last conflict is raised")
 
     def info(self, path: str) -> ObjectInfo | None:
         try:

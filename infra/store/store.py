@@ -3,6 +3,7 @@
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -14,6 +15,21 @@ COPY_BYTES = 8 * 1024 * 1024
 """The bytes of a copied object that are in memory at once."""
 REQUESTS_AT_ONCE = 8
 PROGRESS_FILES = 100
+
+
+class Put(Enum):
+    """What came of a put that writes only where no object is."""
+
+    WRITTEN = "written"
+    EXISTS = "exists"
+    """An object is there; it may be the writer's own, from a put of which it never heard, or that the network doubled.
+    Who must know looks at its content."""
+    UNKNOWN = "unknown"
+    """It may have been written, or may be yet, long after the writer gave up: no answer came, or one of a server in
+    trouble."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("what came of a put is one of three: compare it")
 
 
 class ObjectInfo(NamedTuple):
@@ -70,8 +86,12 @@ class ObjectStore(Protocol):
         Nothing is written where `source` raises an error, which passes.
         """
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Atomic and durable; False, and nothing written, when the object exists."""
+    def put_if_absent(self, path: str, data: bytes) -> Put:
+        """Writes the whole object, atomic and durable, where there is none. It is sent once: nothing below repeats it.
+
+        Raises Unavailable only where it surely was not written, and never will be. `put_once` is for who needs no more
+        than yes or no.
+        """
 
     def info(self, path: str) -> ObjectInfo | None:
         """None when absent."""

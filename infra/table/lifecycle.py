@@ -7,6 +7,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, TopicConfig
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.clean_up import remove_strays
 from siltlog.infra.table.data_file import DataFile
@@ -142,7 +143,7 @@ def restore_table(
     store.sync(paths)
     actions = [add_action(file, data_change=True) for file in files]
     entry = first_entry(properties, actions, released_transactions(transactions), commit_id)
-    store.put_if_absent(entry_path(topic, 0), entry)
+    put_once(store, entry_path(topic, 0), entry)
     if not restored_already(store, topic, commit_id):
         raise _exists(store, topic)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from siltlog.infra import names
 from siltlog.infra.columns import RECORD_SCHEMA
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import open_store
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.opening.landed import Absent
@@ -29,6 +30,6 @@ def write(folder: Path, topic: TopicLog, partition: int, records: Sequence[Absen
         with pa.ipc.new_file(sink, RECORD_SCHEMA) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        store.put_if_absent(f"{folder.name}/{inner}", sink.getvalue().to_pybytes())
+        put_once(store, f"{folder.name}/{inner}", sink.getvalue().to_pybytes())
         paths.append(folder / inner)
     return paths

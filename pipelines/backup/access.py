@@ -17,6 +17,7 @@ from siltlog.infra.security.secret import PURPOSE_ACCESS, read_secret
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.checksum import crc32c
 from siltlog.infra.store.cluster_id import cluster_id
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.backup.format import AccessEntry
 
@@ -112,5 +113,5 @@ def _content(source: ObjectStore, backup_id: str, entry: AccessEntry) -> bytes:
 
 def _write(target: ObjectStore, document: AccessDocument, mac_key: bytes) -> None:
     path = names.access_object(document.number)
-    if not target.put_if_absent(path, seal(document, mac_key)):
+    if not put_once(target, path, seal(document, mac_key)):
         raise problem("access_changed", f"{target.uri(path)} was written by another meanwhile", version=document.number)

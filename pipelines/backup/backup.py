@@ -16,6 +16,7 @@ from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.checksum import crc32c
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.opening import load
 from siltlog.infra.table.producer_objects import covered_offsets
@@ -98,7 +99,7 @@ def backup_topics(
     result = BackupReport(dry_run, None, format_us(taken_us))
     chosen = _with_groups(store, topics)
     if target is not None and not dry_run:
-        target.put_if_absent(names.backup_begun(backup_id), result.taken_at.encode())
+        put_once(target, names.backup_begun(backup_id), result.taken_at.encode(), clock)
     # Groups first: what they have read was in the tables that are looked at after it, or soon will be.
     chosen.sort(key=lambda topic: topic != names.OFFSETS_TOPIC)
     pinned: dict[str, _Pinned] = {}
@@ -136,7 +137,7 @@ def backup_topics(
     if target is not None and entries:
         access = None if topics else back_up_access(store, target, backup_id)
         manifest = Manifest(FORMAT, backup_id, result.taken_at, store.root_uri, entries, failed, access)
-        target.put_if_absent(names.backup_manifest(backup_id), msgspec.json.encode(manifest))
+        put_once(target, names.backup_manifest(backup_id), msgspec.json.encode(manifest), clock)
         result.backup_id = backup_id
         with suppress(SiltlogError):  # the next one tries again
             remove_cut_short(target, now_ms=clock.now_us() // 1000)

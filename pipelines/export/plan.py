@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from siltlog.infra.errors import problem
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.replay.range import Selection, Slice
 
@@ -79,7 +80,7 @@ def begun(target: ObjectStore, made: ExportPlan, version: int | None) -> ExportP
 
     Raises `invalid_request` where another export is.
     """
-    if target.put_if_absent(PLAN_OBJECT, msgspec.json.encode(made)):
+    if put_once(target, PLAN_OBJECT, msgspec.json.encode(made)):
         return made
     there = msgspec.json.decode(target.get(PLAN_OBJECT), type=ExportPlan)
     selection = there.selection if made.selection.is_same(there.selection) else made.selection

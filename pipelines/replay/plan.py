@@ -6,6 +6,7 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.pipelines.replay.range import Selection
@@ -89,7 +90,7 @@ def read_plan(store: ObjectStore, run: str) -> ReplayPlan | None:
 
 def write_plan(store: ObjectStore, run: str, made: ReplayPlan) -> bool:
     """Writes the plan of a run. Returns False, and writes nothing, where the run is there already."""
-    return store.put_if_absent(names.replay_plan_object(run), msgspec.json.encode(made))
+    return put_once(store, names.replay_plan_object(run), msgspec.json.encode(made))
 
 
 def read_progress(store: ObjectStore, run: str) -> Progress:

@@ -11,6 +11,7 @@ import msgspec
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 
 LEASE_MS = 90_000
@@ -132,8 +133,8 @@ class ScheduleLease:
         entry = LeaseEntry("" if released else self._holder, "" if released else self._runner, self.lease_ms, jobs)
         content = msgspec.json.encode(entry)
         path = names.schedule_object(number)
-        # An answer may have been lost: then what is there is our own.
-        written = self._store.put_if_absent(path, content) or self._is(path, content)
+        # What is there may be our own, put twice by the network.
+        written = put_once(self._store, path, content, self._clock) or self._is(path, content)
         entries = _entries(self._store)
         if not written or not entries or entries[-1].path != path:
             self._held_until = 0.0

@@ -19,6 +19,7 @@ from siltlog.infra.redis.embedded import valkey_binary
 from siltlog.infra.security.callers.https import FetchFailed, Https
 from siltlog.infra.security.callers.provider import DISCOVERY_PATH, fetch_keys
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore, open_store
 
 CLOCKS_SECONDS_MAX = 30.0
@@ -108,8 +109,8 @@ def _put_twice(store: ObjectStore, clock: Clock) -> tuple[bool, float]:
     path = f"{names.CLUSTER_FOLDER}/doctor-{uuid.uuid4()}"
     try:
         with stopwatch(clock) as seconds:
-            first = store.put_if_absent(path, b"1")
-        again = store.put_if_absent(path, b"2")
+            first = put_once(store, path, b"1", clock)
+        again = put_once(store, path, b"2", clock)
         return first and not again and store.get(path) == b"1", seconds[0]
     finally:
         store.delete(path)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
 
 WRITER = "writer"
@@ -99,7 +100,7 @@ class Staging:
     def writer_id(self, topic: str, wanted: str | None) -> str:
         """Whose folder it is from its first batch on. Raises ConfigError where it is another's."""
         new = _Writer(wanted or str(uuid4()), topic)
-        self.store.put_if_absent(WRITER, msgspec.json.encode(new))
+        put_once(self.store, WRITER, msgspec.json.encode(new), self._clock)
         found = msgspec.json.decode(self.store.get(WRITER), type=_Writer)
         if found.topic != topic or wanted not in (None, found.writer_id):
             raise ConfigError(
@@ -122,7 +123,7 @@ class Staging:
     def decide(self, batch: int, files: Sequence[StagedFile], first_record: int) -> Manifest:
         """Decides what is in the batch from now on: these files, unless an earlier try decided it."""
         manifest = Manifest(list(files), first_record, self._clock.now_us() // 1000)
-        if self.store.put_if_absent(_batch(batch), msgspec.json.encode(manifest)):
+        if put_once(self.store, _batch(batch), msgspec.json.encode(manifest), self._clock):
             return manifest
         return self.decided(batch)
 

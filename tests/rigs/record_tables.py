@@ -8,7 +8,7 @@ import pyarrow as pa
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import FILE_SCHEMA, HEADERS, TIMESTAMP
 from siltlog.infra.settings.topic_config import TopicConfig
-from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.store.store import ObjectStore, Put
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.entries import HOUR_MS, RETENTION_MS, entry_path
 from siltlog.infra.table.table import TopicTable
@@ -79,7 +79,8 @@ def cleaned_topic(store: ObjectStore) -> TopicTable:
     slept = store.get(entry_path("t", 2))
     table.maintain()
     table.clean_log(CLOCK.now_us() // 1000 + RETENTION_MS + HOUR_MS)
-    assert store.put_if_absent(entry_path("t", 2), slept.replace(b"partition=0/", b"partition=0/gone-"))
+    slept = slept.replace(b"partition=0/", b"partition=0/gone-")
+    assert store.put_if_absent(entry_path("t", 2), slept) is Put.WRITTEN
     return table
 
 

@@ -1,4 +1,5 @@
-"""What stands before a real S3 server and, when told to, answers everything with 503 SlowDown, or keeps a PUT back."""
+"""What stands before a real S3 server and, when told to, answers everything with 503 SlowDown, keeps a PUT back, or
+loses or changes the answers of single ones."""
 
 import threading
 from http.client import HTTPConnection
@@ -8,6 +9,8 @@ from urllib.parse import urlsplit
 SLOW_DOWN = (
     b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate</Message></Error>"
 )
+CONFLICT = b"<?xml version='1.0'?><Error><Code>ConditionalRequestConflict</Code><Message>Try again</Message></Error>"
+XML = [("Content-Type", "application/xml")]
 HOP = frozenset(("connection", "transfer-encoding", "keep-alive"))
 
 
@@ -21,6 +24,10 @@ class Storm:
         self.waiting = threading.Event()
         self.released = threading.Event()
         self.refused = 0
+        self.fates: list[str] = []
+        """Of the next PUTs: "" for nothing, `not_done` and `done` (no answer comes), `slow_down` and `conflict` (not
+        done), `twice` (the answer is that of the second)."""
+        self.puts = 0
         target = urlsplit(endpoint)
         storm = self
 
@@ -32,18 +39,37 @@ class Storm:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 if storm.raging:
                     storm.refused += 1
-                    self._reply(503, [("Content-Type", "application/xml")], SLOW_DOWN)
+                    self._reply(503, XML, SLOW_DOWN)
+                    return
+                fate = ""
+                if self.command == "PUT":
+                    storm.puts += 1
+                    fate = storm.fates.pop(0) if storm.fates else ""
+                if fate in ("slow_down", "conflict"):
+                    self._reply(*((503, XML, SLOW_DOWN) if fate == "slow_down" else (409, XML, CONFLICT)))
+                    return
+                if fate == "not_done":
+                    self.close_connection = True
                     return
                 if storm.kept_back and storm.kept_back in self.path and self.command == "PUT":
                     storm.waiting.set()
                     storm.released.wait(60)
+                if fate == "twice":
+                    self._forward(body)
+                status, headers, answer = self._forward(body)
+                if fate == "done":
+                    self.close_connection = True
+                    return
+                self._reply(status, headers, answer)
+
+            def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
                 assert target.hostname
                 upstream = HTTPConnection(target.hostname, target.port or 80, timeout=30)
                 try:
                     upstream.request(self.command, self.path, body or None, dict(self.headers.items()))
                     answer = upstream.getresponse()
                     kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in HOP]
-                    self._reply(answer.status, kept, answer.read())
+                    return answer.status, kept, answer.read()
                 finally:
                     upstream.close()
 

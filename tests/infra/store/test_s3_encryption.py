@@ -12,7 +12,7 @@ from s3_server import S3Server
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.store.s3 import S3Store
-from siltlog.infra.store.store import COPY_BYTES, open_store
+from siltlog.infra.store.store import COPY_BYTES, Put, open_store
 
 ALL = [{"actions": ["s3:PutObject", "s3:GetObject", "s3:DeleteObject", "s3:ListBucket"], "resources": ["*"]}]
 FIELD = "x-amz-server-side-encryption"
@@ -28,7 +28,7 @@ def watched(s3_server: S3Server) -> Iterator[Policed]:
 
 def put_all(store: S3Store) -> None:
     store.put("one", b"1")
-    assert store.put_if_absent("two", b"2") and not store.put_if_absent("two", b"3")
+    assert [store.put_if_absent("two", content) for content in (b"2", b"3")] == [Put.WRITTEN, Put.EXISTS]
     with store.open("one") as source:
         store.put_from("three", source)
     (Path("large")).write_bytes(os.urandom(2 * COPY_BYTES + 1))

@@ -17,7 +17,7 @@ from s3_storm import Storm
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError
 from siltlog.infra.settings.topic_config import TopicConfig
-from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.store.store import ObjectStore, Put, open_store
 from siltlog.infra.table import delta as handle_module
 from siltlog.infra.table.entries import (
     HOUR_MS,
@@ -164,7 +164,7 @@ def entries(store: ObjectStore) -> list[int]:
 def stray(store: ObjectStore, version: int) -> None:
     """What a committer that never came to look left."""
     content = store.get(entry_path("t", cleaned_below(store, "t")))
-    assert store.put_if_absent(entry_path("t", version), content)
+    assert store.put_if_absent(entry_path("t", version), content) is Put.WRITTEN
 
 
 def check_unharmed(store: ObjectStore, table: TopicTable) -> None:

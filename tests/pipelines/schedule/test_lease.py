@@ -11,7 +11,7 @@ from s3_server import S3Server
 from schedule_rig import MovedClock
 
 from siltlog.infra import names
-from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.store.store import ObjectStore, Put, open_store
 from siltlog.pipelines.schedule.lease import KEPT_ENTRIES, JobState, ScheduleLease, newest_entry
 
 LEASE_MS = 90_000
@@ -68,7 +68,7 @@ def test_who_could_not_hear_that_it_wrote_has_it(store: ObjectStore, monkeypatch
     clock = MovedClock(0)
     one = lease(store, clock, "a")
     put = store.put_if_absent
-    monkeypatch.setattr(store, "put_if_absent", lambda path, data: put(path, data) and False)
+    monkeypatch.setattr(store, "put_if_absent", lambda path, data: [put(path, data), Put.EXISTS][1])
     assert one.take() and one.held
 
 

@@ -24,6 +24,7 @@ from siltlog.infra.errors import ConfigError
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.local import LocalStore
+from siltlog.infra.store.store import Put
 from siltlog.infra.telemetry import logger
 from siltlog.testing import running_server
 
@@ -169,9 +170,9 @@ def test_a_redis_that_is_away_and_its_password_is_not_told(settings: ServerSetti
 
 
 class Overwriting(LocalStore):
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> Put:
         self.put(path, data)
-        return True
+        return Put.WRITTEN
 
 
 def test_a_store_without_conditional_writes(

@@ -20,7 +20,7 @@ from siltlog.infra.security.keys import ApiKey, hash_of, make_key
 from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.local import LocalStore
-from siltlog.infra.store.store import open_store
+from siltlog.infra.store.store import Put, open_store
 from siltlog.infra.telemetry import logger
 from siltlog.server.access import book as book_module
 from siltlog.server.access.book import AWAY_SECONDS, AccessBook, open_secret
@@ -55,7 +55,7 @@ class Away(LocalStore):
         self._answers()
         return super().list(*arguments, **more)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> Put:
         self._answers()
         return super().put_if_absent(path, data)
 
