@@ -52,6 +52,8 @@ class AccessDocuments:
         self._clock = clock
         self._logger = logger
         self._told: set[int] = set()
+        self._noted = b""
+        """The seal of the version that the data dir has as the highest that was seen."""
         self._highest = 0
         """The highest number that an object has, whatever it is."""
         self._listed_s = 0.0
@@ -93,6 +95,7 @@ class AccessDocuments:
             while (following := self._version(self.current.document.number + 1)) is not None:
                 self._take(following)
         self.looked_s = now
+        self._note()
         return self.current
 
     def write(self, change: Change, expected: int | None = None) -> Sealed:
@@ -127,7 +130,18 @@ class AccessDocuments:
     def _take(self, found: Sealed) -> None:
         self.current = found
         self._highest = max(self._highest, found.document.number)
-        replace_private(self._seen_file, msgspec.json.encode(_Seen(found.document.number, found.mac)))
+        self._note()
+
+    def _note(self) -> None:
+        """Keeps which version was seen. One that is in force is not undone for want of room on the disk."""
+        if self._noted == self.current.mac:
+            return
+        try:
+            replace_private(self._seen_file, msgspec.json.encode(_Seen(self.current.document.number, self.current.mac)))
+        except OSError as error:
+            self._logger.error("which access document was seen cannot be kept", reason=str(error))
+        else:
+            self._noted = self.current.mac
 
     def _newest(self) -> Sealed | None:
         listed = self._list()

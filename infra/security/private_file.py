@@ -16,3 +16,8 @@ def replace_private(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(descriptor)
     fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import NewRecord
 from siltlog.infra.redaction import redacted
-from siltlog.infra.security.audit.chain import Anchor, Audited, opened, read_anchor, sealed, start_of
+from siltlog.infra.security.audit.chain import Anchor, Audited, Read, opened, read_anchor, sealed, start_of
 from siltlog.infra.security.audit.denials import Denials
+from siltlog.infra.security.audit.owed import Owed, OwedRecords
 from siltlog.infra.security.private_file import replace_private
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.telemetry import Logger, Metrics
@@ -46,10 +47,11 @@ class _Waiting:
     audited: Audited
     time_us: int
     written: "asyncio.Future[None]"
+    may_be_refused: bool
+    """It is the intent of a change that is not made where it cannot be written."""
 
-    @property
-    def is_intent(self) -> bool:
-        return self.audited.outcome == "begun"
+    def owed(self) -> Owed:
+        return Owed(self.time_us, self.audited)
 
 
 @dataclass(slots=True)
@@ -76,11 +78,13 @@ class AuditLog:
         key: bytes,
         node_id: str,
         seen_file: Path,
+        owed_file: Path,
         clock: Clock,
         logger: Logger,
         metrics: Metrics,
     ) -> None:
-        """`key` seals the records; `seen_file` keeps the last of them, so that the chain goes on after a restart."""
+        """`key` seals the records; `seen_file` keeps the last of them, so that the chain goes on after a restart;
+        `owed_file` what waits to be written."""
         self._log = log
         self._fetcher = fetcher
         self._system = system
@@ -94,6 +98,10 @@ class AuditLog:
         self._noted: Anchor | None = None
         """The last that was told in the server's log."""
         self._batch: _Batch | None = None
+        self._owed_records = OwedRecords(owed_file)
+        self._owed: list[_Waiting] = []
+        """What waits and was done all the same, or is owed by the process before: kept on the disk."""
+        self._owing = asyncio.Lock()
         self._queue: list[_Waiting] = []
         self._denials = Denials()
         self._metrics = metrics
@@ -114,8 +122,12 @@ class AuditLog:
     async def finish(self) -> None:
         """Writes what there is still to say; the drain has ended all requests."""
         self._take_denials()
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._idle.wait(), END_SECONDS_MAX)
+        except TimeoutError:
+            waiting = [*(self._batch.parts if self._batch else ()), *self._queue]
+            self._owed += [part for part in waiting if not part.may_be_refused and part not in self._owed]
+            await self._keep_owed()
         self._note_anchor()
 
     def stop(self) -> None:
@@ -137,7 +149,7 @@ class AuditLog:
 
         Raises Unavailable `audit_unavailable`: the change must not be made.
         """
-        waiting = self._put(intent)
+        waiting = self._put(intent, may_be_refused=True)
         if waiting is None:
             raise _unavailable("too much waits to be recorded")
         try:
@@ -151,11 +163,31 @@ class AuditLog:
                 self._put(_given_up(intent))
             raise _unavailable(f"that was not done within {BEGIN_SECONDS_MAX:g} s") from None
 
+    async def owe(self, intent: Audited, seconds_max: float) -> None:
+        """Records the intent of a change that is made all the same, as soon as may be."""
+        await self._owe(self._put(intent), seconds_max)
+
     async def end(self, ended: Audited) -> None:
         """Records how a change ended. Never raises: what was done is done, and is recorded as soon as may be."""
-        waiting = self._put(ended)
-        if waiting is not None:
-            await asyncio.wait([waiting.written], timeout=END_SECONDS_MAX)
+        await self._owe(self._put(ended), END_SECONDS_MAX)
+
+    async def _owe(self, waiting: _Waiting | None, seconds_max: float) -> None:
+        """Waits for a record to be written; what is not by then is kept on the disk until it is."""
+        if waiting is None:
+            return
+        await asyncio.wait([waiting.written], timeout=seconds_max)
+        if not waiting.written.done():
+            self._owed.append(waiting)
+            await self._keep_owed()
+
+    async def _keep_owed(self) -> None:
+        async with self._owing:
+            self._owed = [waiting for waiting in self._owed if not waiting.written.done()]
+            try:
+                await asyncio.to_thread(self._owed_records.keep, [waiting.owed() for waiting in self._owed])
+            except OSError as error:
+                self._metrics.audit_failures += 1
+                self._logger.error("what the audit log is owed cannot be kept", reason=str(error))
 
     def note(self, audited: Audited) -> None:
         """Records what nobody waits for."""
@@ -166,7 +198,7 @@ class AuditLog:
         self._metrics.denied[reason] = self._metrics.denied.get(reason, 0) + 1
         self._denials.count(denied)
 
-    def _put(self, audited: Audited) -> _Waiting | None:
+    def _put(self, audited: Audited, *, may_be_refused: bool = False) -> _Waiting | None:
         if len(self._queue) >= QUEUE_RECORDS_MAX:
             self._metrics.audit_failures += 1
             return None
@@ -174,7 +206,7 @@ class AuditLog:
         told, request_id = redacted(audited.resource), redacted(audited.request_id)
         if (told, request_id) != (audited.resource, audited.request_id):
             audited = msgspec.structs.replace(audited, resource=told, request_id=request_id)
-        waiting = _Waiting(audited, self._clock.now_us(), asyncio.get_running_loop().create_future())
+        waiting = _waiting(audited, self._clock.now_us(), may_be_refused)
         self._queue.append(waiting)
         self._idle.clear()
         self._wake.set()
@@ -212,6 +244,8 @@ class AuditLog:
                 self._wake.clear()
             except (SiltlogError, OSError) as error:
                 self._failed(error)
+                if self._owed:
+                    await self._keep_owed()
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _write_queued(self) -> None:
@@ -229,6 +263,9 @@ class AuditLog:
             for part in batch.parts:
                 if not part.written.done():
                     part.written.set_result(None)
+            if self._owed:
+                # Before the place in the chain is: what is in the log from there on is found by the next start.
+                await self._keep_owed()
             await asyncio.to_thread(self._keep, batch.last)
 
     def _next_batch(self) -> _Batch:
@@ -253,15 +290,12 @@ class AuditLog:
             batch.may_be_there |= isinstance(error, OutcomeUnknown)
             if not batch.may_be_there:
                 self._batch, waiting = None, batch.parts + waiting
-        self._queue = [part for part in waiting if not part.is_intent]
-        refused = [part for part in waiting if part.is_intent]
+        self._queue = [part for part in waiting if not part.may_be_refused]
+        refused = [part for part in waiting if part.may_be_refused]
         if self._batch is not None:
-            refused += [part for part in self._batch.parts if part.is_intent and not part.written.done()]
-            self._queue += [
-                _Waiting(_given_up(part.audited), self._clock.now_us(), asyncio.get_running_loop().create_future())
-                for part in self._batch.parts
-                if part.is_intent and not part.written.done()
-            ]
+            unknown = [part for part in self._batch.parts if part.may_be_refused and not part.written.done()]
+            refused += unknown
+            self._queue += [_waiting(_given_up(part.audited), self._clock.now_us()) for part in unknown]
         for part in refused:
             if not part.written.done():
                 part.written.set_exception(_unavailable(str(error)))
@@ -275,14 +309,27 @@ class AuditLog:
             seen = start_of(secrets.token_hex(CHAIN_BYTES))
             # Kept before anything is written: else a crash would leave a chain that nobody goes on with.
             await asyncio.to_thread(self._keep, seen)
-        last = await self._followed(seen)
+        found = await self._of_chain(seen)
+        await self._take_owed(found.values())
+        last = self._followed(seen, found)
         if last.seq > seen.seq:
             await asyncio.to_thread(self._keep, last)
         self._last = last
 
-    async def _followed(self, seen: Anchor) -> Anchor:
-        found = await self._of_chain(seen)
-        if seen.seq and found.get(seen.seq) != seen.mac:
+    async def _take_owed(self, written: Iterable[Read]) -> None:
+        """Has what the process before still owed be written first, but for what it wrote just before it ended."""
+        owed = await asyncio.to_thread(self._owed_records.read)
+        known = {(read.record.time, read.record.audited()) for read in written}
+        self._owed = [
+            _waiting(each.audited, each.time_us)
+            for each in owed
+            if (format_us(each.time_us), each.audited) not in known
+        ]
+        self._queue = self._owed + self._queue
+
+    def _followed(self, seen: Anchor, found: Mapping[int, Read]) -> Anchor:
+        macs = {seq: read.mac for seq, read in found.items()}
+        if seen.seq and macs.get(seen.seq) != seen.mac:
             self._metrics.audit_failures += 1
             self._logger.error(
                 "the audit log lacks what this node wrote, or has other records in its place: see "
@@ -295,11 +342,11 @@ class AuditLog:
             # A record that was cut off is not forgotten as a duplicate: what follows it has a number of its own.
             published = self._system.last_of(names.AUDIT_TOPIC, 0, names.audit_producer(seen.chain))
             last = max(last, published[0] if published else 0)
-        return seen if last <= seen.seq else Anchor(seen.chain, last, found.get(last, seen.mac))
+        return seen if last <= seen.seq else Anchor(seen.chain, last, macs.get(last, seen.mac))
 
-    async def _of_chain(self, seen: Anchor) -> dict[int, str]:
-        """The seals of the records of this chain from the one that was kept on, by their numbers."""
-        found: dict[int, str] = {}
+    async def _of_chain(self, seen: Anchor) -> dict[int, Read]:
+        """The records of this chain from the one that was kept on, by their numbers."""
+        found: dict[int, Read] = {}
         try:
             topic = self._log.topic(names.AUDIT_TOPIC)
         except UnknownTopic:
@@ -310,9 +357,9 @@ class AuditLog:
             first = max(bounds.log_start_offset, end - LOOK_RECORDS)
             for record in await stored_in(self._fetcher, topic, first, end):
                 with contextlib.suppress(ValueError):
-                    anchor = opened(record.value or b"", self._key).anchor()
-                    if anchor.chain == seen.chain and anchor.seq >= seen.seq:
-                        found[anchor.seq] = anchor.mac
+                    read = opened(record.value or b"", self._key)
+                    if read.record.chain == seen.chain and read.record.seq >= seen.seq:
+                        found[read.record.seq] = read
             end = first
         return found
 
@@ -333,6 +380,10 @@ class AuditLog:
 
     def _keep(self, last: Anchor) -> None:
         replace_private(self._seen_file, last.text().encode() + b"\n")
+
+
+def _waiting(audited: Audited, time_us: int, may_be_refused: bool = False) -> _Waiting:
+    return _Waiting(audited, time_us, asyncio.get_running_loop().create_future(), may_be_refused)
 
 
 def _given_up(intent: Audited) -> Audited:

@@ -35,6 +35,7 @@ def oversee(node: Node, ingest: Ingest, consumers: Consumers, security: Security
         key=security.secret.key(PURPOSE),
         node_id=node.settings.node_id,
         seen_file=node.settings.data_dir / names.AUDIT_SEEN_FILE,
+        owed_file=node.settings.data_dir / names.AUDIT_OWED_FILE,
         clock=node.clock,
         logger=node.logger,
         metrics=node.metrics,

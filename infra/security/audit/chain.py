@@ -55,6 +55,9 @@ class AuditRecord(Audited, frozen=True, kw_only=True):
     previous: str
     """The seal of the record before in its chain; empty for the first."""
 
+    def audited(self) -> Audited:
+        return Audited(**{name: getattr(self, name) for name in Audited.__struct_fields__})
+
 
 class Anchor(NamedTuple):
     """The last record of a chain, as somebody noted it."""

@@ -18,11 +18,18 @@ CHANGE = "change"
 _FAILED = 500
 
 
+REVOKES_SECONDS_MAX = 1.0
+"""How long what takes a right away waits to be recorded before it is done all the same."""
+
+
 class Trail(Protocol):
     """Where it is recorded."""
 
     async def begin(self, intent: Audited) -> None:
         """Returns once the intent is durable. Raises Unavailable `audit_unavailable`: the change must not be made."""
+
+    async def owe(self, intent: Audited, seconds_max: float) -> None:
+        """Records the intent of what is not refused, within some seconds or later; never raises."""
 
     async def end(self, ended: Audited) -> None:
         """Records how a change ended; never raises."""
@@ -47,15 +54,14 @@ class Change:
     async def begin(self, resource: str | None = None) -> None:
         """Returns once it is recorded that the change is about to be made; `resource` where the path does not say it.
 
-        Raises Unavailable `audit_unavailable`, unless it takes a right away.
+        Raises Unavailable `audit_unavailable`, unless it takes a right away: that is owed to the log.
         """
         if resource is not None:
             self._intent = msgspec.structs.replace(self._intent, resource=resource)
-        try:
+        if self._changes == "revokes":
+            await self._trail.owe(self._intent, REVOKES_SECONDS_MAX)
+        else:
             await self._trail.begin(self._intent)
-        except SiltlogError:
-            if self._changes != "revokes":
-                raise
         self.begun = True
 
     async def end(self, status: int, detail: str = "") -> None:

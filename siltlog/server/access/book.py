@@ -32,7 +32,8 @@ from siltlog.server.access.trust import check_unused, open_trust
 
 T = TypeVar("T")
 
-FOLLOW_SECONDS = 2.0
+FOLLOW_SECONDS = 1.5
+"""What another node revokes counts no more here within three seconds: after this, and one answer of the store."""
 PAUSE_SECONDS = 10.0
 """Who has not looked for so long, by any clock, looks through all versions: the next of them may be gone by now."""
 AWAY_SECONDS = 10.0
@@ -41,6 +42,7 @@ TURN_SECONDS_MAX = 5.0
 """How long a change waits for the store to answer what was asked before it."""
 CHANGE_SECONDS_MAX = 10.0
 REVOKE_SECONDS_MAX = 2.0
+"""How long an answer waits for a revocation to be in the document; it is written later all the same."""
 CLOSE_SECONDS_MAX = 2.0
 
 
@@ -113,6 +115,8 @@ class AccessBook:
             told.append(f"access: the object store has not answered for {int(away_seconds)} s{reason}")
         if self._held.ids:
             told.append(f"access: {len(self._held.ids)} revoked keys are revoked on this node only, until it answers")
+        if not self._held.are_kept:
+            told.append("access: which keys were revoked cannot be kept in the data directory")
         return told
 
     async def change(self, change: Change, expected: int | None = None) -> AccessDocument:
@@ -138,15 +142,25 @@ class AccessBook:
         return self.document
 
     async def revoke(self, key_id: str) -> bool:
-        """Has a key count no more, here at once; whether that is in the document, and so holds on every node."""
-        async with self._holding:
-            await asyncio.to_thread(self._held.hold, key_id)
+        """Has a key count no more, here at once; whether that is in the document, and so holds on every node.
+
+        Raises Unavailable `access_unavailable` where neither the disk nor the store keeps it: it holds here all the
+        same, until the process ends, and is tried again.
+        """
+        self._held.hold(key_id)
         self._take()
+        await self._keep_held()
         writing = asyncio.create_task(self._write_held())
         self._changing.add(writing)
         writing.add_done_callback(self._changing.discard)
         writing.add_done_callback(_looked_at)
         await asyncio.wait((writing,), timeout=REVOKE_SECONDS_MAX)
+        if key_id in self._held.ids and not self._held.are_kept:
+            raise problem(
+                "access_unavailable",
+                f"the key {key_id[:80]!r} counts no more on this node, and neither the disk nor the object store could "
+                "keep that: it holds until the server stops; that is tried again, so make room on the disk",
+            )
         return key_id not in self._held.ids
 
     def _check(self, identity: Identity) -> None:
@@ -167,6 +181,7 @@ class AccessBook:
                 async with self._turn:
                     await asyncio.to_thread(self._documents.follow, thoroughly=paused)
                     await self._took()
+                await self._keep_held()
                 if self._held.ids:
                     await self._write_held()
             except SiltlogError as error:
@@ -208,9 +223,15 @@ class AccessBook:
         await self._release_held()
 
     async def _release_held(self) -> None:
+        self._held.release(self._held.ids.difference(self._documents.current.document.keys))
+        await self._keep_held()
+
+    async def _keep_held(self) -> None:
         async with self._holding:
-            written = self._held.ids.difference(self._documents.current.document.keys)
-            await asyncio.to_thread(self._held.release, written)
+            try:
+                await asyncio.to_thread(self._held.keep)
+            except OSError as error:
+                self._logger.error("revoked keys cannot be kept in the data directory", reason=str(error))
 
     def _take(self) -> None:
         document = without_keys(self._documents.current.document, self._held.ids)

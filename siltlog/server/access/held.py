@@ -1,6 +1,7 @@
 """Keys that were revoked on this node and are still in the access document, in a file of the data directory.
 
-A revocation is never refused: while the object store is away the key counts no more here, also after a restart.
+A revocation is never refused: while the object store is away the key counts no more here, also after a restart. What
+the disk has no room for holds until the process ends, and is kept as soon as there is room.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ _ids = msgspec.json.Decoder(list[str])
 
 
 class HeldRevocations:
-    """Used by one thread at a time."""
+    """`ids` count no more; `keep` has them outlive the process. Changed on one event loop, kept by one thread."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError when the file is there and cannot be read: what it held would count again."""
@@ -23,18 +24,24 @@ class HeldRevocations:
         try:
             self.ids = frozenset(_ids.decode(path.read_bytes()))
         except FileNotFoundError:
-            self.ids = frozenset()
+            self.ids = frozenset[str]()
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}; restore it, or remove it if that is meant") from None
+        self._kept = self.ids
+
+    @property
+    def are_kept(self) -> bool:
+        return self.ids == self._kept
 
     def hold(self, key_id: str) -> None:
-        """Keeps it, durable on return."""
-        self._write(self.ids | {key_id})
+        self.ids |= {key_id}
 
     def release(self, key_ids: Iterable[str]) -> None:
-        self._write(self.ids.difference(key_ids))
+        self.ids = self.ids.difference(key_ids)
 
-    def _write(self, ids: frozenset[str]) -> None:
-        if ids != self.ids:
+    def keep(self) -> None:
+        """Writes what is held, durable on return. Raises OSError."""
+        ids = self.ids
+        if ids != self._kept:
             replace_private(self._path, msgspec.json.encode(sorted(ids)))
-            self.ids = ids
+            self._kept = ids

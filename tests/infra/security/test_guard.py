@@ -53,6 +53,10 @@ class KeptTrail:
             raise self.broken
         self._tell(intent)
 
+    async def owe(self, intent: Audited, seconds_max: float) -> None:
+        assert seconds_max <= 1, "who takes a right away does not wait for long"
+        self._tell(intent)
+
     async def end(self, ended: Audited) -> None:
         self._tell(ended)
 
@@ -198,7 +202,10 @@ def test_what_cannot_be_recorded_is_not_done(world: World) -> None:
 def test_a_revocation_is_made_all_the_same_and_recorded_afterwards(world: World) -> None:
     world.trail.broken = problem("audit_unavailable", "the disk is full")
     world.call("revokes")
-    assert (world.handlers.called, world.trail.told) == (1, [("revokes", "topic/t", "done", 204, "")])
+    assert (world.handlers.called, world.trail.told) == (
+        1,
+        [("revokes", "topic/t", "begun", None, ""), ("revokes", "topic/t", "done", 204, "")],
+    )
 
 
 def test_a_handler_that_says_nothing_of_its_change_is_a_fault(world: World) -> None:

@@ -82,6 +82,7 @@ class Node:
             key=KEY,
             node_id="node-0",
             seen_file=self.seen_file,
+            owed_file=folder / names.AUDIT_OWED_FILE,
             clock=CLOCK,
             logger=self.said,
             metrics=self.metrics,
@@ -288,6 +289,42 @@ async def test_a_flood_of_refusals_is_a_few_records(tmp_path: Path) -> None:
         assert len([record for record in records if record.principal == ""]) == 4
         assert await node.faults() == []
         assert [line.split()[1] for line in await node.metric(names.METRIC_DENIED + "{")] == ["20000.0", "5000.0"]
+
+
+@pytest.mark.rule("A18")
+@on_a_loop
+async def test_what_was_done_all_the_same_is_recorded_once_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "END_SECONDS_MAX", 0.05)
+    owed_file = tmp_path / names.AUDIT_OWED_FILE
+    async with running_log(tmp_path, GatedDisk()) as (log, topics):
+        node = Node(log, topics, tmp_path)
+        node.audit.start()
+        await node.audit.begin(event(number=1))
+        node.system.before = problem("wal_full", "no room")
+        await node.audit.owe(event(number=2), 0.05)
+        await node.audit.end(event("done", 2, status=204))
+        node.audit.stop()
+    owed, seen = owed_file.read_bytes(), (tmp_path / names.AUDIT_SEEN_FILE).read_bytes()
+    written = [("r1", "begun"), ("r2", "begun"), ("r2", "done")]
+    for _ in range(2):
+        async with running(tmp_path) as node:
+            await asyncio.wait_for(node.audit.end(event("done", 3)), 10)
+            assert [(record.request_id, record.outcome) for record in await node.records()][:3] == written
+            assert len({record.seq for record in await node.records()}) == len(await node.records())
+            assert await node.faults() == []
+            assert owed_file.read_bytes() == b"[]"
+        # It is killed once they are in the log, before any of its files says so.
+        owed_file.write_bytes(owed)
+        (tmp_path / names.AUDIT_SEEN_FILE).write_bytes(seen)
+    assert [record.request_id for record in await all_of(tmp_path)] == ["r1", "r2", "r2", "r3", "r3"]
+
+
+async def all_of(folder: Path) -> list[AuditRecord]:
+    async with running(folder) as node:
+        await asyncio.sleep(0)
+        return await node.records()
 
 
 @on_a_loop

@@ -1,7 +1,9 @@
 """The access document on a node: followed, changed, and held on to while the object store is away."""
 
 import asyncio
+import errno
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from access_rig import Secured, secured_server
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, Unauthenticated, problem
+from siltlog.infra.security import documents as documents_module
 from siltlog.infra.security.access import LOCAL, Binding, Subject
 from siltlog.infra.security.callers.api_keys import ApiKeys
 from siltlog.infra.security.document import KeptKey
@@ -23,6 +26,7 @@ from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import Put, open_store
 from siltlog.infra.telemetry import logger
 from siltlog.server.access import book as book_module
+from siltlog.server.access import held as held_module
 from siltlog.server.access.book import AWAY_SECONDS, AccessBook, open_secret
 from siltlog.server.access.changes import with_key, with_part
 from siltlog.server.access.held import HeldRevocations
@@ -165,6 +169,37 @@ def test_a_revocation_holds_here_while_the_store_is_away_also_after_a_restart(wo
     run(body)
 
 
+@pytest.mark.rule("A18", "A30")
+def test_a_revocation_holds_here_where_neither_the_disk_nor_the_store_keeps_it(
+    world: Callable[[str], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def body() -> None:
+        here = world("here")
+        key, other = await here.make("ana"), await here.make("bob")
+        store: Any = here.store  # type: ignore[attr-defined]
+        store.away = True
+        with monkeypatch.context() as full:
+            full.setattr(held_module, "replace_private", no_room)
+            full.setattr(documents_module, "replace_private", no_room)
+            with pytest.raises(SiltlogError) as told:
+                await here.book.revoke(key.key_id)
+            assert (told.value.error_code, told.value.status) == ("access_unavailable", 503)
+            assert [here.counts(key), here.counts(other)] == [False, True]
+            assert any("cannot be kept" in warning for warning in here.book.warnings())
+            # The store has it: nothing is lost with the process.
+            store.away = False
+            assert await here.book.revoke(key.key_id)
+            assert key.key_id not in world("there").book.document.keys
+        here.book.start()
+        await until(lambda: here.book.warnings() == [])
+        here.book.stop()
+
+    run(body)
+
+
 @pytest.mark.rule("A31")
 def test_without_a_look_for_long_nobody_is_let_in_but_the_machines_own_user(world: Callable[[str], Node]) -> None:
     async def body() -> None:
@@ -240,11 +275,13 @@ def test_a_key_that_another_node_revokes_counts_no_more_and_its_streams_end(tmp_
             stream.sendall("\r\n".join((*head, "", "")).encode())
             assert stream.recv(65_536).startswith(b"HTTP/1.1 200")
             asyncio.run(revoke(server, key_id))
+            revoked_s = time.monotonic()
             told = b""
             while part := stream.recv(65_536):
                 told += part
                 if b"event: problem" in told:
                     break
             assert b"unauthenticated" in told
+            assert time.monotonic() - revoked_s <= 3, "as the page of security promises"
         refused = reader.get("/v1/cluster")
         assert (refused.status, refused.json["reason"]) == (401, "unknown")

@@ -30,7 +30,12 @@ def test_what_is_held_outlives_the_process(tmp_path: Path) -> None:
     held = HeldRevocations(tmp_path / "held")
     held.hold("a")
     held.hold("b")
+    held.keep()
     held.release(["a", "c"])
+    held.keep()
+    held.hold("d")
+    assert not held.are_kept
+    held.release(["d"])
     assert HeldRevocations(tmp_path / "held").ids == held.ids == {"b"}
     assert (tmp_path / "held").stat().st_mode & 0o777 == 0o600
 
