@@ -177,6 +177,9 @@ PRIVATE_FOLDER = "cluster/private"
 """Folders of running processes, on a local root only."""
 REPLAY_FOLDER = "cluster/replay"
 """The folder that says what runs of `silt replay` are to do, and how far they are."""
+VIEWS_FOLDER = "cluster/views"
+NODES_FOLDER = "cluster/nodes"
+JOURNALS_FOLDER = "wal"
 PARTITION_COLUMN = "partition"
 REWRITE_PREFIX = "rewrite-"
 STATE_FOLDER = "_state"
@@ -185,6 +188,26 @@ SET_ASIDE_FOLDER = "_set_aside"
 """Beside a topic's log: log files that a power cut left half-written."""
 CLEANED_FOLDER = "_cleaned"
 """Beside a topic's log: up to where it was cleaned."""
+
+
+def view_object(number: int) -> str:
+    """A view: which nodes there are, and what each is to own; the highest number holds."""
+    return f"{VIEWS_FOLDER}/{number:020d}"
+
+
+def beat_object(node: str) -> str:
+    """Says that a node lives and how far it is; that node alone writes it, over and over."""
+    return f"{NODES_FOLDER}/{node}"
+
+
+def journal_folder(node: str, journal: str) -> str:
+    """The folder of the journal that one start of a node opened."""
+    return f"{JOURNALS_FOLDER}/{node}/{journal}"
+
+
+def journal_object(node: str, journal: str, number: int) -> str:
+    """A part of a journal, or the seal that ends it; written only where none is."""
+    return f"{journal_folder(node, journal)}/{number:020d}"
 
 
 def schedule_object(number: int) -> str:

@@ -35,6 +35,7 @@ INNER = {
         "http": {"security"},
         "settings": {"redis", "security"},
         "client": {"arrow", "settings"},
+        "cluster": {"store"},
     },
     "ingest": {
         "records": set(),

@@ -1,0 +1,114 @@
+"""A beat: what a node says of itself, over and over, in an object that it alone writes. Pure."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from siltlog.infra import names
+from siltlog.infra.cluster.view import FORMAT
+from siltlog.infra.errors import ConfigError, problem
+
+Going = Literal["on", "draining", "away"]
+TopicState = Literal["waiting", "claimed", "settled"]
+
+
+class TopicReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that the newest view gives this node, or that it still owns."""
+
+    term: int
+    """The term under which it is owned, or waited for."""
+    state: TopicState
+    """`settled`: what was recovered from other journals is in the own journal or in the table."""
+    awaited: int = 0
+    """Of a topic that waits: the term whose data directory has what nobody else may go past; 0: of no term."""
+    floor: int = 0
+    """The term of the table's epoch, where `term` is not above it: another, higher one is needed."""
+    kept: int = 0
+    """The term to which it was to be handed over, and which was given up before anything was sent."""
+
+
+WishKind = Literal["drain", "up", "remove", "move", "balance", "adopt", "forget"]
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What the controller is asked for. It stays in the beat of the node that was asked until a view tells of it.
+
+    `drain`, `up`, `remove` are for a node, `move` for a topic and a node (none: any other), `balance` for none of
+    both; `adopt` tells of a topic that was made, `forget` of one that was deleted.
+    """
+
+    id: str
+    kind: WishKind
+    node: str = ""
+    topic: str = ""
+    topic_id: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rest of a node says in its beat."""
+
+    ready: bool = True
+    """Whether it can acknowledge."""
+    unreachable: tuple[str, ...] = ()
+    """Members that it cannot reach."""
+    unlanded_ms: int = 0
+    """How old the oldest entry is that no landed object of the journal has."""
+    unflushed_records: int = 0
+    """Acknowledged records that are in no table."""
+    redis: str = ""
+    """The random value that it finds in the Redis of the groups."""
+    topics: Mapping[str, TopicReport] = {}
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    beat: int
+    """Rises with each."""
+    format: int = FORMAT
+    formats: int = FORMAT
+    """The highest format of views and journals that this node reads and writes."""
+    node: str
+    data_dir: str
+    place: str
+    journal: str
+    ends: tuple[str, ...] = ()
+    """Journals that are known to be over: former ones of this data directory."""
+    url: str
+    zone: str = ""
+    version: str = ""
+    """Of the software: for people."""
+    going: Going = "on"
+    """`draining`: it is to stop; `away`: it has stopped, and its journal is over."""
+    view: int = 0
+    """The newest view that it knows."""
+    rounds: int = 0
+    """How many times it has planned, as the controller: one that beats and plans nothing is replaced."""
+    wishes: tuple[Wish, ...] = ()
+    report: Report = Report()
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+_formats = msgspec.json.Decoder(_Format)
+_beats = msgspec.json.Decoder(Beat)
+
+
+def encode_beat(beat: Beat) -> bytes:
+    return msgspec.json.encode(beat)
+
+
+def decode_beat(content: bytes, node: str) -> Beat:
+    """Raises ConfigError for a format of later releases, CorruptData for what is no beat of `node`."""
+    path = names.beat_object(node)
+    try:
+        found = _formats.decode(content).format
+        if found > FORMAT:
+            raise ConfigError(f"{path} is of format {found}, and this release reads formats up to {FORMAT}")
+        beat = _beats.decode(content)
+    except msgspec.DecodeError as error:
+        raise problem("corrupt_data", f"{path} is not a beat: {error}") from None
+    if beat.node != node:
+        raise problem("corrupt_data", f"{path} holds the beat of node {beat.node}")
+    return beat
