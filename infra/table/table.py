@@ -193,6 +193,18 @@ class TopicTable(TableLog):
 
         return self.commit(commit_id, checked)
 
+    def take_back(self, epochs: Mapping[int, int], commit_id: str) -> TableSnapshot:
+        """Undoes a `release` that landed, and shuts out one that may still be under way. Errors are as of `append`:
+        Fenced where another has claimed since."""
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            for partition, epoch in epochs.items():
+                self._check_owned(snapshot, partition, epoch)
+            transactions = {names.txn_released(partition): 0 for partition in epochs}
+            return lambda delta: commit_actions(delta, [], transactions, commit_id)
+
+        return self.commit(commit_id, checked)
+
     def set_config(
         self,
         config: TopicConfig,

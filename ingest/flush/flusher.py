@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from siltlog.infra.errors import Fenced, SiltlogError, UnknownTopic
+from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
 from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.ingest.flush.carry import carry_forward
 from siltlog.ingest.flush.due import Load, active_partitions, due, due_at
@@ -223,11 +223,21 @@ class Flusher:
             return
         # What was flushed is known for good before another goes on, which may clean the log that tells of it.
         await self._log.group_commit.commit()
+        begun = False
         try:
             async with topic.table_lock:
                 await self.states.write(topic, at_once=True)
+                if any(log.offsets.table != log.sequencer.next_offset for log in topic.partitions):
+                    return
+                begun = True
+                topic.releasing()
                 await self._one.release(topic)
+                topic.released()
         except SiltlogError as error:
+            if isinstance(error, Fenced):
+                topic.close("fenced", error.detail)
+            elif begun and not isinstance(error, OutcomeUnknown):
+                topic.opened()
             self._logger.warning("not released: only this data dir may go on", topic=topic.name, reason=error.detail)
 
     async def _refresh(self, topic: TopicLog, changed: bool) -> bool:

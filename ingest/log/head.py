@@ -82,6 +82,12 @@ class Chunk:
     """When each of `frames` was appended."""
     level: int = 0
 
+    def places(self) -> Iterator[tuple[int, int, Location]]:
+        """Yields (first offset, offset after the last, place) of its frames."""
+        ends = [first_offset for first_offset, _ in self.frames[1:]] + [self.next_offset]
+        for (first_offset, place), end in zip(self.frames, ends, strict=True):
+            yield first_offset, end, place
+
 
 class Head:
     """Contiguous chunks of one partition, oldest first. Everything unflushed is here, in memory or by its frames."""
@@ -227,8 +233,7 @@ def _begin_with_frames(chunk: Chunk) -> None:
 
 
 def _frames_above(chunk: Chunk, table_offset: int) -> Iterator[tuple[int, Location]]:
-    ends = [first_offset for first_offset, _ in chunk.frames[1:]] + [chunk.next_offset]
-    return (frame for frame, end in zip(chunk.frames, ends, strict=True) if end > table_offset)
+    return ((first_offset, place) for first_offset, end, place in chunk.places() if end > table_offset)
 
 
 def _merge(tail: Sequence[Chunk]) -> Chunk:

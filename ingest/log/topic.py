@@ -19,7 +19,7 @@ from siltlog.ingest.log.state import EPOCHS_REMEMBERED, TopicState
 from siltlog.ingest.producers.known import TopicProducers
 from siltlog.ingest.wal import Wal
 
-State = Literal["creating", "open", "fenced", "unavailable", "deleted"]
+State = Literal["creating", "taking", "open", "fenced", "unavailable", "releasing", "released", "deleted"]
 
 
 class Availability(msgspec.Struct, frozen=True):
@@ -34,11 +34,13 @@ class Availability(msgspec.Struct, frozen=True):
 
     @property
     def lasting(self) -> bool:
-        """It takes none from this process any more: another node has it, or it was deleted."""
-        return self.state in ("fenced", "deleted")
+        """It takes none from this process any more: another node has it, or may, or it was deleted."""
+        return self.state in ("fenced", "released", "deleted")
 
 
 OPEN = Availability("open")
+TAKING_RETRY_MS = 200
+RELEASING_RETRY_MS = 500
 
 
 @dataclass(slots=True)
@@ -95,8 +97,20 @@ class TopicLog:
         """It is known, and takes no records before it is `opened`."""
         self.availability = Availability("creating", reason)
 
+    def taking(self) -> None:
+        """It is being claimed, and takes no records before it is `opened`."""
+        self.availability = Availability("taking", "it is being taken over", TAKING_RETRY_MS)
+
     def opened(self) -> None:
         self.availability = OPEN
+
+    def releasing(self) -> None:
+        """Its release is about to be sent: nothing is appended under its epoch, unless it is `opened` again."""
+        self.availability = Availability("releasing", "it is being handed over", RELEASING_RETRY_MS)
+
+    def released(self) -> None:
+        """Its release is in the table, with all that was appended: whoever claims it has it."""
+        self.availability = Availability("released", "it was handed over", RELEASING_RETRY_MS)
 
     @property
     def state(self) -> State:

@@ -3,6 +3,7 @@
 Built before both: the WAL asks for the state, and the log fills it.
 """
 
+import uuid
 from collections.abc import Iterator, Sequence
 
 from siltlog.infra import names
@@ -22,6 +23,8 @@ class TopicLogs:
         self._by_name: dict[str, TopicLog] = {}
         self._by_id: dict[bytes, TopicLog] = {}
         self._sorted: tuple[TopicLog, ...] | None = ()
+        self._former: dict[bytes, wal_state.TopicState] = {}
+        """What the WAL remembers of topics that are not held, by id."""
 
     def find(self, name: str) -> TopicLog:
         """Raises UnknownTopic."""
@@ -42,7 +45,9 @@ class TopicLogs:
         return (log for topic in self._by_name.values() for log in topic.partitions)
 
     def add(self, topic: TopicLog) -> None:
+        """Holds the topic; what the WAL remembered of it is what the topic says from now on."""
         self._sorted = None
+        self._former.pop(topic.id_bytes, None)
         self._by_name[topic.name] = topic
         self._by_id[topic.id_bytes] = topic
         topic.producers.bytes.join(self.producer_bytes)
@@ -54,8 +59,40 @@ class TopicLogs:
             del self._by_id[topic.id_bytes]
             topic.producers.bytes.leave()
 
+    def keep(self, topic_id: str, known: wal_state.TopicState) -> None:
+        """Has the WAL remember a topic that is not held, with all that it has of it."""
+        self._former[uuid.UUID(topic_id).bytes] = known
+
+    def settled(self, topic_id: str) -> None:
+        """The WAL may forget a topic that is not held."""
+        self._former.pop(uuid.UUID(topic_id).bytes, None)
+
+    def let_go(self, topic: TopicLog, *, released: bool) -> None:
+        """Does not hold the topic any more. What was released is all in the table, its producers beside it: of that
+        the WAL remembers only how far it came."""
+        self.remove(topic)
+        known = _state_of(topic)
+        if released:
+            partitions = {
+                partition: wal_state.PartitionState(state.next_offset, state.table_offset)
+                for partition, state in known.partitions.items()
+            }
+            known = wal_state.TopicState(topic.name, topic.snapshot.version, partitions=partitions)
+        self._former[topic.id_bytes] = known
+
+    def former(self, topic_id: str) -> wal_state.TopicState | None:
+        """What the WAL remembers of a topic that is not held."""
+        return self._former.get(uuid.UUID(topic_id).bytes)
+
+    def former_ids(self) -> list[str]:
+        """The ids of the topics that are not held, and that the WAL remembers."""
+        return [str(uuid.UUID(bytes=topic_id)) for topic_id in self._former]
+
     def table_offset(self, topic_id: bytes, partition: int) -> int:
         """The table offset of a partition, for recycling: of a topic that is gone everything may go."""
+        if (former := self._former.get(topic_id)) is not None:
+            known = former.partitions.get(partition)
+            return 0 if known is None else known.table_offset
         topic = self._by_id.get(topic_id)
         if topic is None or partition >= len(topic.partitions):
             return 2**63 - 1
@@ -94,22 +131,25 @@ class TopicLogs:
         return encoded
 
     def _state(self) -> wal_state.WalState:
-        topics = {}
-        for topic in self._by_name.values():
-            partitions = {
-                log.partition: wal_state.PartitionState(
-                    log.offsets.submitted, log.offsets.table, log.sequencer.dump(log.offsets.submitted)
-                )
-                for log in topic.partitions
-            }
-            topics[topic.topic_id] = wal_state.TopicState(
-                topic.name,
-                topic.snapshot.version,
-                topic.epochs,
-                topic.open_commit,
-                partitions,
-                topic.producers.epochs.dump(),
-                topic.open_version,
-                topic.claiming,
-            )
+        topics = {str(uuid.UUID(bytes=topic_id)): known for topic_id, known in self._former.items()}
+        topics |= {topic.topic_id: _state_of(topic) for topic in self._by_name.values()}
         return wal_state.WalState(topics, wal_state.VERSION)
+
+
+def _state_of(topic: TopicLog) -> wal_state.TopicState:
+    partitions = {
+        log.partition: wal_state.PartitionState(
+            log.offsets.submitted, log.offsets.table, log.sequencer.dump(log.offsets.submitted)
+        )
+        for log in topic.partitions
+    }
+    return wal_state.TopicState(
+        topic.name,
+        topic.snapshot.version,
+        topic.epochs,
+        topic.open_commit,
+        partitions,
+        topic.producers.epochs.dump(),
+        topic.open_version,
+        topic.claiming,
+    )

@@ -1,1 +1,1 @@
-"""Starts a node: it compares what the WAL and the tables say, and decides where each topic goes on."""
+"""Starts a node: it reads what its WAL holds, and takes the topics that go on here."""

@@ -17,11 +17,10 @@ from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.admission import Unmade
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.producers import objects
 
 PARTITIONS_DEFAULT = 1
-EPOCH_OWN_BITS = 32
-"""The low bits of an epoch are drawn anew for each claim; those above them count."""
 SETTLE_SECONDS = 0.5
 """How often it is asked whether a commit without an answer has landed."""
 
@@ -305,37 +304,3 @@ class AutoCreate:
 
 def _exists(name: str, how: str = "") -> SiltlogError:
     return problem("topic_exists", f"there is a topic {name} already{how}", topic=name)
-
-
-async def claim(log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None) -> None:
-    """Takes the next epoch of every partition: first into the WAL, durably, then into the table.
-
-    The WAL is told of `topic.claiming`, too. With `offsets` those partitions go on there. Raises Fenced when another
-    node claims at the same time.
-    """
-    former = topic.table.snapshot.epochs
-    epoch = _next_epoch(max([*former.values(), *topic.epochs]))
-    topic.took(epoch)
-    claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming)
-    log.group_commit.add_control(wal_state.encode(claiming))
-    await log.group_commit.commit()
-    epochs = {partition.partition: epoch for partition in topic.partitions}
-    snapshot = await asyncio.to_thread(
-        topic.table.claim,
-        epochs,
-        str(uuid.uuid4()),
-        offsets=offsets,
-        former=former,
-        removed_files_ms=topic.config.integer("removed.files.retention.ms"),
-    )
-    # Who claimed it since has it.
-    topic.check_claimed(snapshot, epochs)
-    topic.see(snapshot)
-
-
-def _next_epoch(former: int) -> int:
-    """Above `former`, and not what another node takes that claims over the same one.
-
-    Who lost that race has its epoch in the WAL, and must not find it in the table later on as if it were its own.
-    """
-    return (former >> EPOCH_OWN_BITS) + 1 << EPOCH_OWN_BITS | uuid.uuid4().int >> 128 - EPOCH_OWN_BITS

@@ -31,8 +31,7 @@ from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.group_commit import GroupCommit
 from siltlog.ingest.log.log import Log
-from siltlog.ingest.opening import landed, stranded
-from siltlog.ingest.opening import opening as start
+from siltlog.ingest.ownership import landed, stranded, take
 from siltlog.ingest.wal import Wal
 from siltlog.ingest.wal.disk import Disk
 
@@ -84,7 +83,7 @@ START_STEPS: list[tuple[Any, str]] = [
     (stranded, "write"),
     (Wal, "start"),
     (TopicTable, "claim"),
-    (start, "claim"),
+    (take, "claim"),
     (GroupCommit, "commit"),
 ]
 

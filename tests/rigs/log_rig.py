@@ -60,6 +60,27 @@ async def running_log(
     server_config: dict[str, Value] | None = None,
 ) -> AsyncIterator[tuple[Log, Topics]]:
     """Recovers what `folder` holds; leaves it as a clean stop without a flush does."""
+    log = stopped_log(folder, disk, clock, lake=lake, server_config=server_config)
+    recovery = await asyncio.to_thread(log.wal.recover)
+    stranded = folder / "stranded"
+    try:
+        await start_log(log, recovery, take_over=take_over, accept_loss=False, stranded_dir=stranded, logger=LOGGER)
+        yield log, Topics(log, LOGGER)
+    finally:
+        if isinstance(disk, GatedDisk):
+            disk.gate.set()
+        await asyncio.to_thread(log.wal.close)
+
+
+def stopped_log(
+    folder: Path,
+    disk: Disk,
+    clock: Clock = CLOCK,
+    *,
+    lake: Path | None = None,
+    server_config: dict[str, Value] | None = None,
+) -> Log:
+    """A log that has not been started."""
     store = open_store((lake or folder / "lake").as_uri())
 
     def failed(error: BaseException) -> None:
@@ -85,7 +106,7 @@ async def running_log(
         group_bytes_max=MIB // 8,
         flush_retry_ms=lambda: None,
     )
-    log = Log(
+    return Log(
         store,
         wal,
         clock,
@@ -97,15 +118,6 @@ async def running_log(
         on_group=lambda seconds: None,
         in_flight=InFlight(8 * MIB, CLOCK),
     )
-    recovery = await asyncio.to_thread(wal.recover)
-    stranded = folder / "stranded"
-    try:
-        await start_log(log, recovery, take_over=take_over, accept_loss=False, stranded_dir=stranded, logger=LOGGER)
-        yield log, Topics(log, LOGGER)
-    finally:
-        if isinstance(disk, GatedDisk):
-            disk.gate.set()
-        await asyncio.to_thread(wal.close)
 
 
 def body(*values: str, first_sequence: int | None = None, partition: int = 0) -> Body:

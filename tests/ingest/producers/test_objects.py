@@ -1,7 +1,6 @@
 """Producers, as a successor without the log learns them: an object beside the table, and the rows after it."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pyarrow as pa
@@ -15,9 +14,8 @@ from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import write_data_file
 from siltlog.infra.table.producer_objects import OBJECTS_KEPT
 from siltlog.infra.table.table import TopicTable
-from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.opening.opening import _inherited
+from siltlog.ingest.ownership.take import inherited
 from siltlog.ingest.producers import objects
 from siltlog.ingest.producers.epochs import ProducerEpochs
 from siltlog.ingest.producers.sequencer import APPEND, ProducerBatch, Sequencer, StateBytes
@@ -112,9 +110,8 @@ def test_who_sent_old_records_is_not_forgotten_by_a_successor(tmp_path: Path) ->
     store = open_store(tmp_path.as_uri())
     table = claimed(store, partitions=1)
     flushed(store, table, [(ProducerBatch("p", 0, 0, 3), 3)])
-    log = cast(Log, SimpleNamespace(store=store, clock=CLOCK))
     topic = TopicLog(table.topic, table, TopicConfig({}), cast(Wal, None))
-    topic.partitions[0].sequencer.load(_inherited(log, topic, 0).items())
+    topic.partitions[0].sequencer.load(inherited(store, CLOCK, topic, 0).items())
     topic.expire_producers(CLOCK.now_us())
     assert topic.partitions[0].sequencer.next_sequence("p") == 3
 

@@ -1,4 +1,4 @@
-"""Plans where each topic goes on when a node starts: what is to be refused, jumped, set aside."""
+"""Plans where a topic goes on that is to be taken: what is to be refused, jumped, set aside."""
 
 from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +12,21 @@ from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.opening.found import Found, FoundFrame, check_contiguous
-from siltlog.ingest.opening.landed import Absent, Landed, landed, missing
+from siltlog.ingest.ownership.former import Former
+from siltlog.ingest.ownership.found import FoundFrame, check_contiguous
+from siltlog.ingest.ownership.landed import Absent, Landed, landed, missing
 
 TABLES_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """What may be done where a table and this WAL do not fit together."""
+
+    take_over: bool = False
+    """Partitions of another are taken, and jump above all that it may have acknowledged."""
+    accept_loss: bool = False
+    """What was acknowledged and is nowhere any more is a gap."""
 
 
 @dataclass(slots=True)
@@ -54,39 +65,39 @@ class Plan:
         return self.offsets.get(partition, self.topic.snapshot.offsets[partition])
 
 
-def standings(log: Log, found: Found, tables: Mapping[str, TopicTable]) -> list[Standing]:
+def standings(log: Log, former: Former, tables: Mapping[str, TopicTable]) -> list[Standing]:
     """Raises Unavailable where a table cannot be read now."""
-
-    def standing(name: str, table: TopicTable) -> Standing:
-        topic = TopicLog(name, table, TopicConfig(table.snapshot.config.own, log.server_config), log.wal)
-        snapshot = table.snapshot
-        known = found.state.topics.get(topic.topic_id)
-        own_epochs = {0, *(known.epochs if known else ())}
-        own = {partition for partition, epoch in snapshot.epochs.items() if epoch in own_epochs}
-        found_landed = landed(log.store, snapshot, name, known)
-        claiming = known.claiming if known else {}
-        claimed = {
-            partition for partition in own & claiming.keys() if snapshot.offsets[partition] == claiming[partition]
-        }
-        result = Standing(topic, known, found_landed, own, claimed)
-        result.ahead = {
-            at: found_landed.offset(at)
-            for at in own - claimed
-            if 0 <= found_landed.offset(at) < snapshot.offsets[at]
-            and not (found_landed.in_doubt and _all_there(log.store, result, at, found))
-        }
-        return result
-
-    open_tables = [(name, table) for name, table in tables.items() if not table.snapshot.deleted]
+    there = [table for table in tables.values() if not table.snapshot.deleted]
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        return list(pool.map(lambda item: standing(*item), open_tables))
+        return list(pool.map(lambda table: standing_of(log, former, table), there))
 
 
-def _all_there(store: ObjectStore, standing: Standing, partition: int, found: Found) -> bool:
+def standing_of(log: Log, former: Former, table: TopicTable) -> Standing:
+    """Raises Unavailable where the table cannot be read now."""
+    topic = TopicLog(table.topic, table, TopicConfig(table.snapshot.config.own, log.server_config), log.wal)
+    topic.taking()
+    snapshot = table.snapshot
+    known = former.state(topic.topic_id)
+    own_epochs = {0, *(known.epochs if known else ())}
+    own = {partition for partition, epoch in snapshot.epochs.items() if epoch in own_epochs}
+    found_landed = landed(log.store, snapshot, topic.name, known)
+    claiming = known.claiming if known else {}
+    claimed = {partition for partition in own & claiming.keys() if snapshot.offsets[partition] == claiming[partition]}
+    result = Standing(topic, known, found_landed, own, claimed)
+    result.ahead = {
+        at: found_landed.offset(at)
+        for at in own - claimed
+        if 0 <= found_landed.offset(at) < snapshot.offsets[at]
+        and not (found_landed.in_doubt and _all_there(log.store, result, at, former))
+    }
+    return result
+
+
+def _all_there(store: ObjectStore, standing: Standing, partition: int, former: Former) -> bool:
     """Whether all that the table has more than this WAL is known to have brought there are this WAL's records."""
     topic = standing.topic
     at, end = standing.landed.offset(partition), topic.snapshot.offsets[partition]
-    frames = [frame for frame in found.frames_of(topic.topic_id, partition) if frame.first_offset < end]
+    frames = [frame for frame in former.frames_of(topic.topic_id, partition) if frame.first_offset < end]
     covered = bool(frames) and frames[0].first_offset <= at and frames[-1].next_offset >= end
     return covered and not [
         batch
@@ -95,40 +106,37 @@ def _all_there(store: ObjectStore, standing: Standing, partition: int, found: Fo
     ]
 
 
-def plans(
-    store: ObjectStore, found_standings: Sequence[Standing], found: Found, take_over: bool, accept_loss: bool
-) -> list[Plan]:
+def plans(store: ObjectStore, found_standings: Sequence[Standing], former: Former, leave: Leave) -> list[Plan]:
     """Plans where each topic goes on, and says what speaks against it. Raises CorruptData, Unavailable."""
     # One topic is enough to tell: a copy that is behind in one may be so in any.
     behind = any(standing.ahead for standing in found_standings)
-    return [_plan(store, standing, found, behind, take_over, accept_loss) for standing in found_standings]
+    return [plan_of(store, standing, former, leave, behind=behind) for standing in found_standings]
 
 
-def _plan(
-    store: ObjectStore, standing: Standing, found: Found, behind: bool, take_over: bool, accept_loss: bool
-) -> Plan:
+def plan_of(store: ObjectStore, standing: Standing, former: Former, leave: Leave, *, behind: bool) -> Plan:
+    """Plans where a topic goes on. `behind`: this data dir is an older copy of one that went on."""
     topic, known = standing.topic, standing.known
-    plan = Plan(topic, standing)
+    result = Plan(topic, standing)
     snapshot = topic.snapshot
     claimed = {partition for partition, epoch in snapshot.epochs.items() if epoch != 0}
-    plan.foreign = claimed if behind else (claimed - standing.own) | standing.claimed
+    result.foreign = claimed if behind else (claimed - standing.own) | standing.claimed
     half = set() if behind else standing.claimed
-    taken = sorted(p for p in plan.foreign - half if snapshot.released[p] != snapshot.epochs[p])
-    if taken and not take_over:
-        plan.refusals.append(_owned_by_another(standing, taken))
-    if known is not None and snapshot.version < known.table_version and not accept_loss:
-        plan.refusals.append(
+    taken = sorted(p for p in result.foreign - half if snapshot.released[p] != snapshot.epochs[p])
+    if taken and not leave.take_over:
+        result.refusals.append(_owned_by_another(standing, taken))
+    if known is not None and snapshot.version < known.table_version and not leave.accept_loss:
+        result.refusals.append(
             f"topic {topic.name}: its table is at version {snapshot.version}, but this server has seen version "
             f"{known.table_version}: it was rolled back or restored. Put it back, or accept what is lost with "
             "`silt serve --accept-loss`"
         )
     for partition in range(snapshot.partitions):
-        frames = found.frames_of(topic.topic_id, partition)
-        if partition in plan.foreign:
-            _plan_foreign(store, plan, partition, frames, jump=partition in taken)
+        frames = former.frames_of(topic.topic_id, partition)
+        if partition in result.foreign:
+            _plan_foreign(store, result, partition, frames, jump=partition in taken)
         else:
-            _plan_own(plan, partition, frames, accept_loss)
-    return plan
+            _plan_own(result, partition, frames, leave.accept_loss)
+    return result
 
 
 def _owned_by_another(standing: Standing, taken: list[int]) -> str:
@@ -191,12 +199,12 @@ def _plan_own(plan: Plan, partition: int, frames: list[FoundFrame], accept_loss:
         )
 
 
-def missing_tables(store: ObjectStore, found: Found, there: Container[str]) -> list[str]:
+def missing_tables(store: ObjectStore, former: Former, there: Container[str]) -> list[str]:
     """Topics the WAL knows whose table is not there at all; a deleted one still has its log of commits."""
     return [
         f"topic {state.name}: its table is gone from {store.uri(names.topic_path(state.name))}. Put it back, or accept "
         "the loss with `silt serve --accept-loss`"
-        for state in found.state.topics.values()
+        for state in former.states()
         if state.name not in there
     ]
 

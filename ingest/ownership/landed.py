@@ -18,7 +18,7 @@ from siltlog.infra.table.data_file import DataFile, read_data_file
 from siltlog.infra.table.entries import Entry, read_entry
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.log import state as wal_state
-from siltlog.ingest.opening.found import FoundFrame, each_once
+from siltlog.ingest.ownership.found import FoundFrame, each_once
 from siltlog.ingest.records.batch import LogBatch, file_columns
 
 FILES_OPEN = 2
@@ -105,7 +105,7 @@ def missing(
     for frame in each_once(frames):
         first = max(frame.first_offset, at)
         if first < frame.next_offset:
-            batch = LogBatch.from_payload(frame.first_offset, frame.payload).slice(first, frame.next_offset)
+            batch = LogBatch.from_payload(frame.first_offset, frame.payload()).slice(first, frame.next_offset)
             absent += [Absent(frame.epoch, run) for run in _absent(batch, rows.between(first, frame.next_offset))]
             at = frame.next_offset
     return absent

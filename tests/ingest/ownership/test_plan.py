@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from siltlog.infra.store.store import ObjectStore
-from siltlog.ingest.log.state import PartitionState, TopicState, WalState
-from siltlog.ingest.opening.found import Found
-from siltlog.ingest.opening.landed import Landed
-from siltlog.ingest.opening.plan import Plan, Standing, plans
+from siltlog.ingest.log.state import PartitionState, TopicState
+from siltlog.ingest.ownership.former import Former
+from siltlog.ingest.ownership.landed import Landed
+from siltlog.ingest.ownership.plan import Leave, Plan, Standing, plans
 
 EPOCH = 5
 TABLE_OFFSET = 10
@@ -32,7 +32,8 @@ def standing(name: str, *, acknowledged: int, own: bool, ahead: bool = False, re
 
 
 def planned(*standings: Standing, take_over: bool = False) -> list[Plan]:
-    return plans(cast(ObjectStore, None), standings, Found(WalState(), {}, {}), take_over, accept_loss=False)
+    no_frames = cast(Former, SimpleNamespace(frames_of=lambda topic_id, partition: []))
+    return plans(cast(ObjectStore, None), standings, no_frames, Leave(take_over))
 
 
 @pytest.mark.rule("S3")

@@ -14,7 +14,7 @@ from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import open_store
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.opening.landed import Absent
+from siltlog.ingest.ownership.landed import Absent
 from siltlog.ingest.records.batch import record_columns
 
 

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltlog.infra.errors import CorruptData
-from siltlog.ingest.opening.found import FoundFrame, check_contiguous, each_once
+from siltlog.ingest.ownership.found import FoundFrame, check_contiguous, each_once
 from siltlog.ingest.wal import Location
 
 
 def frame(first: int, end: int) -> FoundFrame:
-    return FoundFrame(first, end, 1, Location(1, first, end - first, 0), pa.py_buffer(b""))
+    return FoundFrame(first, end, 1, Location(1, first, end - first, 0), lambda: pa.py_buffer(b""))
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=20), st.data())

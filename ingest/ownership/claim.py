@@ -1,0 +1,53 @@
+"""The claim of a topic: the commit, without files, by which this node takes an epoch of every partition."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+from siltlog.ingest.log import state as wal_state
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic import TopicLog
+
+EPOCH_OWN_BITS = 32
+"""The low bits of an epoch are drawn anew for each claim; those above them are its term."""
+
+
+async def claim(
+    log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None, *, term: int | None = None
+) -> None:
+    """Takes an epoch of every partition, of `term` or the next: first into the WAL, durably, then into the table.
+
+    The WAL is told of `topic.claiming`, too. With `offsets` those partitions go on there. Raises Fenced when another
+    node claims at the same time.
+    """
+    former = topic.table.snapshot.epochs
+    epoch = next_epoch(max([*former.values(), *topic.epochs]), term)
+    topic.took(epoch)
+    claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming)
+    log.group_commit.add_control(wal_state.encode(claiming))
+    await log.group_commit.commit()
+    epochs = {partition.partition: epoch for partition in topic.partitions}
+    snapshot = await asyncio.to_thread(
+        topic.table.claim,
+        epochs,
+        str(uuid.uuid4()),
+        offsets=offsets,
+        former=former,
+        removed_files_ms=topic.config.integer("removed.files.retention.ms"),
+    )
+    # Who claimed it since has it.
+    topic.check_claimed(snapshot, epochs)
+    topic.see(snapshot)
+
+
+def next_epoch(former: int, term: int | None = None) -> int:
+    """Above `former`, and not what another node takes that claims over the same one.
+
+    Who lost that race has its epoch in the WAL, and must not find it in the table later on as if it were its own.
+    """
+    term = term_of(former) + 1 if term is None else term
+    return term << EPOCH_OWN_BITS | uuid.uuid4().int >> 128 - EPOCH_OWN_BITS
+
+
+def term_of(epoch: int) -> int:
+    return epoch >> EPOCH_OWN_BITS
