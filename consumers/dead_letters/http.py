@@ -125,6 +125,7 @@ class DeadLettersHttp:
         "once for a `replay_id`, which stands for one request: repeated it brings what is missing. `offsets` are those "
         "of the dead letters; left out: every one.",
         access=IN_BODY,
+        at_owner="yes",
         needs="`read` of `{topic}.dlq` and `write` of the topic",
         changes="in_body",
         replies={200: json_answer("How many.", Replayed)},

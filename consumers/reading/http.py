@@ -340,6 +340,7 @@ class ReadsHttp:
         "The bounds of every partition",
         "With `timestamp` also the lowest offset at or after it.",
         access=on_topic("describe"),
+        at_owner="or_here",
         replies={200: json_answer("The bounds.", TopicOffsets)},
         parameters=(TOPIC, in_query("timestamp", "RFC 3339 or milliseconds.", TIME), TOPIC_ID),
         errors=(*_ERRORS, "invalid_request"),

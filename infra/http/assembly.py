@@ -11,7 +11,7 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.http.connection.connections import Connections
 from siltlog.infra.http.connection.crowd import Crowd
 from siltlog.infra.http.connection.fast_path import FastPath
-from siltlog.infra.http.door import Door, Identification
+from siltlog.infra.http.door import Door, Hops, Identification
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.part import Part
@@ -52,6 +52,7 @@ def assemble(
     metrics: Metrics,
     identification: Identification | None = None,
     guard: Guard | None = None,
+    hops: Hops | None = None,
 ) -> Edge:
     """`fast_path(door)` makes what is offered each request before `app` is; without `identification` everybody may do
     everything."""
@@ -75,6 +76,7 @@ def assemble(
         metrics=metrics,
         identification=identification,
         guard=guard,
+        hops=hops,
     )
     fast = fast_path(door)
     connections = Connections(

@@ -32,6 +32,11 @@ _EXPOSED = ", ".join(
 )
 _PREFLIGHT_SECONDS = "600"
 _CLOSE = (b"connection", b"close")
+_HOP = names.HEADER_HOP.lower().encode()
+HOP = "hop"
+"""Where a request's state says that another node made it."""
+HOP_SESSION = "silt.hop"
+"""The key of the state of a request's scope that has what the node at the other end of its connection has said."""
 _TAIL = "/tail"
 HOSTS_KNOWN_MAX = 1_000
 _ALWAYS = ("/healthz", "/readyz", "/metrics")
@@ -62,6 +67,19 @@ class Identification(Protocol):
         """The identity, where it can be told at once; without a trace of it where it cannot."""
 
 
+class Hops(Protocol):
+    """Tells the requests of other nodes from all others."""
+
+    def session(self) -> Any:
+        """Makes what is kept with each connection."""
+
+    def welcome(self, said: str, session: Any) -> str | None:
+        """The answer to a hello; None where it is none. Raises Refused."""
+
+    async def accept(self, said: str, session: Any, scope: Scope, receive: Receive) -> tuple[Grant, Receive]:
+        """Gives what the caller may do, and the body that was signed. Raises Refused."""
+
+
 class Door:
     """Wraps the application. Not a general middleware: it is the outermost layer and knows this server's errors."""
 
@@ -80,10 +98,13 @@ class Door:
         metrics: Metrics,
         identification: Identification | None = None,
         guard: Guard | None = None,
+        hops: Hops | None = None,
     ) -> None:
         """`hosts` are names (without port) by which the server may be called besides loopback; `overload()` is what
-        those hear that are too many. Without `identification` everybody may do everything."""
+        those hear that are too many. Without `identification` everybody may do everything. `hops` are there where nodes
+        call each other."""
         self.identification = identification
+        self.hops = hops
         self.guard = guard
         self.requests = 0
         """How many are under way."""
@@ -121,6 +142,7 @@ class Door:
         request_id = self._request_id(headers)
         peer: Peer = scope["state"][PEER]
         known: Callable[[], None] = scope["state"][KNOWN]
+        session = None if self.hops is None else scope["state"].get(HOP_SESSION)
         caller = self._caller(peer, scope["query_string"], headers)
         extra = [(_REQUEST_ID, request_id.encode())]
         admission: Admission | None = None
@@ -156,7 +178,17 @@ class Door:
                 )
             admission = self.admit(caller)
             extra += admission.fields
-            scope["state"][GRANT] = EVERYTHING if self.identification is None else await self._granted(caller, known)
+            if self.hops is not None and _HOP in headers:
+                said = headers[_HOP].decode("latin-1")
+                if (welcome := self.hops.welcome(said, session)) is not None:
+                    await Response(status_code=204, headers={names.HEADER_HOP: welcome})(scope, receive, send_with_id)
+                    return
+                scope["state"][GRANT], receive = await self.hops.accept(said, session, scope, receive)
+                scope["state"][HOP] = True
+                known()
+            else:
+                grant = EVERYTHING if self.identification is None else await self._granted(caller, known)
+                scope["state"][GRANT] = grant
             preflight = (
                 admission.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
             )

@@ -6,11 +6,12 @@ The routes of the server and the OpenAPI document are made of the same statement
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
@@ -24,7 +25,9 @@ Schema = Mapping[str, Any]
 Shape = type | Schema
 """A msgspec Struct, or a JSON Schema where no Struct says it."""
 Method = Literal["DELETE", "GET", "PATCH", "POST", "PUT"]
+AtOwner = Literal["no", "yes", "or_here"]
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ class Operation:
     """`errors` are codes of `infra/errors.py` beside those that every operation has.
 
     `needs` tells in words what the handler asks for beside `access`. What `changes` something is recorded. What `reads`
-    answers with records, whose bytes count for quotas.
+    answers with records, whose bytes count for quotas. What is `at_owner` is done by the node that owns the topic;
+    `or_here` where that is gone.
     """
 
     method: Method
@@ -120,6 +124,7 @@ class Operation:
     needs: str = ""
     changes: Changes = "nothing"
     reads: bool = False
+    at_owner: AtOwner = "no"
 
     @property
     def needed(self) -> str:
@@ -159,6 +164,7 @@ def operation(
     needs: str = "",
     changes: Changes = "nothing",
     reads: bool = False,
+    at_owner: AtOwner = "no",
 ) -> Callable[[Handler], Handler]:
     """States above a handler which operation it is."""
     stated = Operation(
@@ -177,6 +183,7 @@ def operation(
         needs,
         changes,
         reads,
+        at_owner,
     )
 
     def state(handler: Handler) -> Handler:
@@ -191,13 +198,28 @@ def operations_of(*parts: type) -> list[Operation]:
     return [stated for part in parts for _, stated in _stated(part)]
 
 
-def routes_of(*parts: object, guard: Guard | None = None) -> list[Route]:
+class ToOwner(Protocol):
+    """Has a topic's owner answer where that is another node."""
+
+    async def answered(
+        self,
+        scope: Scope,
+        receive: Receive,
+        topic: str,
+        here: Callable[[Receive], Awaitable[T]],
+        *,
+        or_here: bool = False,
+    ) -> T | Response: ...
+
+
+def routes_of(*parts: object, guard: Guard | None = None, to_owner: ToOwner | None = None) -> list[Route]:
     """The routes of some objects whose methods are handlers; each asks for the access that its operation states.
 
-    `guard` records what they change, and holds their callers to quotas; None where nobody is asked who he is.
+    `guard` records what they change, and holds their callers to quotas; None where nobody is asked who he is. Without
+    `to_owner` this node owns every topic.
     """
     return [
-        Route(stated.path, _guarded(stated, getattr(part, name), guard), methods=[stated.method])
+        Route(stated.path, _guarded(stated, getattr(part, name), guard, to_owner), methods=[stated.method])
         for part in parts
         for name, stated in _stated(type(part))
     ]
@@ -214,10 +236,15 @@ def require(access: Access, grant: Grant, path: Mapping[str, str]) -> None:
 
 
 def _guarded(
-    stated: Operation, handler: Callable[[Request], Awaitable[Response]], guard: Guard | None
+    stated: Operation,
+    handler: Callable[[Request], Awaitable[Response]],
+    guard: Guard | None,
+    to_owner: ToOwner | None = None,
 ) -> Callable[..., Any]:
     access = stated.access
     act = handler if guard is None else _watched(stated, handler, guard)
+    if to_owner is not None and stated.at_owner != "no":
+        act = _at_owner(act, to_owner, or_here=stated.at_owner == "or_here")
 
     @wraps(handler)
     async def guarded(request: Request) -> Response:
@@ -234,6 +261,19 @@ def _guarded(
         return response
 
     return guarded
+
+
+def _at_owner(
+    act: Callable[[Request], Awaitable[Response]], to_owner: ToOwner, *, or_here: bool
+) -> Callable[[Request], Awaitable[Response]]:
+    async def there(request: Request) -> Response:
+        async def here(receive: Receive) -> Response:
+            return await act(Request(request.scope, receive))
+
+        topic = request.path_params["topic"]
+        return await to_owner.answered(request.scope, request.receive, topic, here, or_here=or_here)
+
+    return there
 
 
 def _watched(

@@ -132,6 +132,7 @@ class Publish:
         "Publish records",
         _TEXT_PUBLISH,
         access=on_topic("write"),
+        at_owner="yes",
         needs="for a topic that this makes `create` too",
         replies={
             200: json_answer("`acks` is met.", Published),

@@ -31,6 +31,7 @@ class ProducersHttp:
         "The epoch is durable before the reply, and fences requests with an older one, also those still under way. "
         + _PRODUCER_TEXT,
         access=on_topic("write"),
+        at_owner="yes",
         replies={200: json_answer("The claimed epoch.", ProducerState)},
         parameters=(TOPIC, _PRODUCER),
         errors=(
@@ -62,6 +63,7 @@ class ProducersHttp:
         "Where a producer stopped",
         f"Changes nothing. {_PRODUCER_TEXT}",
         access=on_topic("describe"),
+        at_owner="yes",
         replies={200: json_answer("What is known of it.", ProducerState)},
         parameters=(TOPIC, _PRODUCER),
         errors=("unknown_topic", "topic_unavailable", "store_denied"),

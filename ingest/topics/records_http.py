@@ -42,6 +42,7 @@ class RecordsHttp:
         "Moves the log start, for good. What is below `before_offset` and not in the table yet is flushed first. A log "
         "start that is there already stays, so a repeat changes nothing. Groups below it follow their reset policy.",
         access=on_topic("delete"),
+        at_owner="yes",
         changes="in_path",
         replies={200: json_answer("The bounds, as they are now.", DeletedRecords)},
         parameters=(

@@ -9,7 +9,14 @@ import msgspec
 from siltlog.infra import names
 from siltlog.infra.errors import KINDS
 from siltlog.infra.http.answers import Problem
-from siltlog.infra.http.operations import ANYBODY, Content, Operation, Parameter, Reply
+from siltlog.infra.http.operations import (
+    ANYBODY,
+    Content,
+    Operation,
+    Parameter,
+    Reply,
+    in_header,
+)
 
 TAGS = {
     "Publish": "Records in, acknowledged, exactly once where asked for.",
@@ -47,12 +54,15 @@ OF_CHANGES = ("audit_unavailable",)
 """Error codes of every operation that changes something that is recorded."""
 OF_PATHS = ("not_found",)
 """Error codes that any operation with a name in its path may answer too."""
+OF_OWNERS = ("not_owner", "owner_away", "topic_unavailable", "ack_timeout")
+"""Error codes of every operation that the owner of a topic does."""
 RETRYING = (429, 503, 507)
 _ASKING = {401: ("WWW-Authenticate",)}
 _SCHEME = "bearer"
 
 HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     names.HEADER_REQUEST_ID: ("Names the request in problems and in the server's log.", {"type": "string"}),
+    names.HEADER_VIEW: ("In a cluster: the newest view that the node knows; views only rise.", {"type": "integer"}),
     names.HEADER_NEXT_OFFSET: ("Read on from here.", {"type": "integer"}),
     names.HEADER_LOG_START_OFFSET: ("The lowest offset that is left.", {"type": "integer"}),
     names.HEADER_TABLE_OFFSET: ("Everything below it is in the Delta table.", {"type": "integer"}),
@@ -61,6 +71,11 @@ HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "Location": ("The path of what was created.", {"type": "string"}),
     "Retry-After": ("Whole seconds to wait before trying again.", {"type": "integer"}),
 }
+_ROUTE = in_header(
+    names.HEADER_ROUTE,
+    "In a cluster: `direct` asks to be told which node owns the topic (421) where another does, instead of being "
+    "answered by way of this one.",
+)
 _SCHEMAS = "#/components/schemas/"
 
 
@@ -161,8 +176,9 @@ def _operation(operation: Operation, schemas: _Schemas, errors: _Errors) -> dict
         "description": f"{operation.text}\n\nNeeds {operation.needed}.",
         "security": [{_SCHEME: []}] if operation.access != ANYBODY else [],
     }
-    if operation.parameters:
-        said["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
+    parameters = [*operation.parameters, *([] if operation.at_owner == "no" else [_ROUTE])]
+    if parameters:
+        said["parameters"] = [_parameter(parameter) for parameter in parameters]
     if operation.body:
         content = {media: schemas.of(each) for media, each in operation.body.items()}
         said["requestBody"] = {"required": operation.body_required, "content": content}
@@ -172,7 +188,9 @@ def _operation(operation: Operation, schemas: _Schemas, errors: _Errors) -> dict
 def _by_status(operation: Operation) -> dict[int, list[str]]:
     of_callers = () if operation.access == ANYBODY else OF_CALLERS
     of_changes = () if operation.changes == "nothing" else OF_CHANGES
-    wanted = {*EVERYWHERE, *of_callers, *of_changes, *operation.errors, *(OF_PATHS if "{" in operation.path else ())}
+    of_owners = () if operation.at_owner == "no" else OF_OWNERS
+    of_paths = OF_PATHS if "{" in operation.path else ()
+    wanted = {*EVERYWHERE, *of_callers, *of_changes, *of_owners, *of_paths, *operation.errors}
     found: dict[int, list[str]] = {}
     for code, kind in KINDS.items():
         if code in wanted:
@@ -199,7 +217,8 @@ def _reply(reply: Reply, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _headers(own: Iterable[str]) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in (names.HEADER_REQUEST_ID, *own)}
+    everywhere = (names.HEADER_REQUEST_ID, names.HEADER_VIEW)
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in (*everywhere, *own)}
 
 
 def _contents(replies: Iterable[Reply]) -> Iterable[Content]:

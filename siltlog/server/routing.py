@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.http.operations import operations_of, require
+from siltlog.infra.http.operations import ToOwner, operations_of, require
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.security.guard import Guard
@@ -19,11 +19,18 @@ from siltlog.ingest.publish.http import Publish
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def routing(publish: Publish, routes: Sequence[Route], pace: Pace, guard: Guard | None = None) -> ASGIApp:
+def routing(
+    publish: Publish,
+    routes: Sequence[Route],
+    pace: Pace,
+    guard: Guard | None = None,
+    to_owner: ToOwner | None = None,
+) -> ASGIApp:
     """Sends requests to their handlers past the router: to try one route after the other, and what a framework wraps
     around a function, would be a good part of their time. The router tells of what is at no route.
 
-    `guard` holds who publishes to quotas; None where nobody is asked who he is.
+    `guard` holds who publishes to quotas; None where nobody is asked who he is. Without `to_owner` this node owns every
+    topic.
     """
     (publishing,) = operations_of(Publish)
     router = Router(routes, redirect_slashes=False, default=_not_found)
@@ -38,6 +45,16 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace, guard: Guard 
             else:
                 endpoints.setdefault((method, route.path), route.endpoint)
 
+    async def anywhere(to_owner: ToOwner, topic: str, scope: Scope, receive: Receive, send: Send) -> None:
+        async def here(receive: Receive) -> None:
+            if guard is not None:
+                receive = guard.charge_publish(grant_of(scope), topic, scope["headers"], receive)
+            await publish(scope, receive, send)
+
+        reply = await to_owner.answered(scope, receive, topic, here)
+        if reply is not None:
+            await reply(scope, receive, send)
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path.endswith("/records") and path.startswith("/v1/topics/"):
@@ -50,6 +67,9 @@ def routing(publish: Publish, routes: Sequence[Route], pace: Pace, guard: Guard 
                 grant = grant_of(scope)
                 try:
                     require(publishing.access, grant, scope["path_params"])
+                    if to_owner is not None:
+                        await anywhere(to_owner, topic, scope, receive, send)
+                        return
                     if guard is not None:
                         receive = guard.charge_publish(grant, topic, scope["headers"], receive)
                     await publish(scope, receive, send)

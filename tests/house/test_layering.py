@@ -33,6 +33,7 @@ INNER = {
         "redis": set(),
         "security": {"store"},
         "http": {"security"},
+        "peers": {"client", "cluster", "http", "security"},
         "settings": {"redis", "security"},
         "client": {"arrow", "settings"},
         "cluster": {"store"},

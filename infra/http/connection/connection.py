@@ -14,7 +14,7 @@ from siltlog.infra.http.connection.crowd import KEEP_ALIVE_SECONDS, Crowd
 from siltlog.infra.http.connection.fast_path import Exchange, FastPath, NoFastPath
 from siltlog.infra.http.connection.gathering import LingeringTransport
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
-from siltlog.infra.http.door import Door
+from siltlog.infra.http.door import HOP_SESSION, Door
 from siltlog.infra.http.peer import KNOWN, PEER, Peer, Peers
 from siltlog.infra.http.requests import encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
@@ -87,6 +87,8 @@ class Connection(HttpToolsProtocol):
         except SiltlogError as error:
             refusal = error
         self.app_state = {PEER: self.peer, KNOWN: self.known}
+        if door.hops is not None:
+            self.app_state[HOP_SESSION] = door.hops.session()
         self.excess = crowd.joined(self, self.peer.address)
         if self.excess:
             self.app = door.refuse

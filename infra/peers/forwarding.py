@@ -1,0 +1,349 @@
+"""Requests for a topic that another node owns: they go there, one hop, or wait until somebody owns it.
+
+Who calls was let in before, and what he may do decided, by this node. Nothing of a request is sent twice unless that is
+harmless, or nothing of it can have happened.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope
+
+from siltlog.infra import names
+from siltlog.infra.client.core import IDEMPOTENT_METHODS, ConnectionFailed
+from siltlog.infra.clock import Clock, format_us
+from siltlog.infra.cluster.router import Away, Here, Member, There, Unknown, Where
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.http.door import HOP
+from siltlog.infra.http.memory import SMALL_BYTES, held_of
+from siltlog.infra.http.requests import BODIES, BodyReader
+from siltlog.infra.peers.connection import Field, PeerReply
+from siltlog.infra.peers.hop import OF_HEAD, digest
+from siltlog.infra.peers.peers import PeerRefused, Peers
+from siltlog.infra.security.grant import grant_of
+
+T = TypeVar("T")
+
+TIMEOUT_MS = 10_000
+TIMEOUT_MS_MAX = 60_000
+GRACE_SECONDS = 5.0
+"""How much longer an owner may take than the request gives it."""
+ANSWER_SECONDS_MAX = 600.0
+"""How long it may take for what says no time: a replay of dead letters takes as long as it has some."""
+LOOK_SECONDS = 0.1
+"""How long it waits for news before it tries a node again that could not answer."""
+ASKED_WAIT_SECONDS = 1.0
+"""How long a node that was asked by another waits for a claim or a hand-over to end."""
+THREAD_BYTES_MIN = 1024 * 1024
+"""Bodies from this size on leave the event loop to be digested."""
+_TIMEOUT = re.compile(rb"(?:\A|&)timeout_ms=(\d{1,5})(?:&|\Z)")
+_ROUTE = names.HEADER_ROUTE.lower().encode()
+_VIEW = names.HEADER_VIEW.lower().encode()
+_REQUEST_ID = names.HEADER_REQUEST_ID.lower().encode()
+_KEPT_HERE = OF_HEAD | {
+    *(b"authorization", b"cookie", b"origin", b"expect", b"te", b"upgrade", b"keep-alive", b"proxy-authorization"),
+    *(b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-prefix", _ROUTE, _REQUEST_ID),
+}
+"""Fields that are not passed on: a hop never carries the caller's credential."""
+_NOT_ANSWERED = OF_HEAD | {b"keep-alive", b"date", b"server", _VIEW, _REQUEST_ID}
+_ONCE = {names.HEADER_PRODUCER_ID.lower().encode(), names.HEADER_IDEMPOTENCY_KEY.lower().encode()}
+"""A publish with one of them lands once, however often it is sent."""
+
+
+class Routes(Protocol):
+    """Says where topics are."""
+
+    @property
+    def view(self) -> int:
+        """The number of the newest view that this node knows."""
+
+    def where(self, topic: str, denied: frozenset[str] = frozenset()) -> Where:
+        """Where a request for `topic` goes; journals that are `denied` have said that they do not own it."""
+
+    async def changed(self, seconds: float) -> None:
+        """Returns once there is a newer view, or a topic's state here is another, or the time is over."""
+
+    def told(self, view: int) -> None:
+        """Another node knows that view."""
+
+
+class _Problem(msgspec.Struct):
+    error_code: str = ""
+    parameter: str = ""
+    view: int | None = None
+
+
+_PROBLEM = msgspec.json.Decoder(_Problem)
+
+
+class Forwarding:
+    """Used on one event loop."""
+
+    def __init__(self, routes: Routes, peers: Peers, clock: Clock) -> None:
+        self._routes = routes
+        self._peers = peers
+        self._clock = clock
+        self.proxied = 0
+        """Requests that another node has answered."""
+
+    async def answered(
+        self,
+        scope: Scope,
+        receive: Receive,
+        topic: str,
+        here: Callable[[Receive], Awaitable[T]],
+        *,
+        or_here: bool = False,
+    ) -> T | Response:
+        """Has `here` answer a request, or the topic's owner. The caller may do what he asks for.
+
+        With `or_here` this node answers as well as it can where there is no owner.
+
+        Raises what `here` does; Unavailable `not_owner` for who goes to owners by himself, and for another node;
+        `owner_away`; `topic_unavailable` where nobody owned it in time; OutcomeUnknown.
+        """
+        request = _Request(self._routes, self._peers, self._clock, scope, receive, topic, or_here)
+        return await request.run(here, self._answered)
+
+    def _answered(self) -> None:
+        self.proxied += 1
+
+
+class _NoOwner(Exception):
+    """Nobody owns the topic now; `error` is what a caller is told."""
+
+    def __init__(self, error: SiltlogError) -> None:
+        super().__init__(error.detail)
+        self.error = error
+
+
+class _Request:
+    """One request, until it is answered."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        peers: Peers,
+        clock: Clock,
+        scope: Scope,
+        receive: Receive,
+        topic: str,
+        or_here: bool,
+    ) -> None:
+        self._routes = routes
+        self._peers = peers
+        self._now = clock.monotonic
+        self._scope = scope
+        self._topic = topic
+        self._body = _Body(receive)
+        self._asked = HOP in scope["state"]
+        self._direct = self._asked or _direct(scope)
+        self._timeout, self._is_timed = _timeout_seconds(scope)
+        self._or_here = or_here and not self._asked
+        wait = min(self._timeout, ASKED_WAIT_SECONDS) if self._asked or or_here else self._timeout
+        self._deadline = clock.monotonic() + wait
+        self._denied: frozenset[str] = frozenset()
+        self._failure = ""
+
+    async def run(self, here: Callable[[Receive], Awaitable[T]], answered: Callable[[], None]) -> T | Response:
+        try:
+            return await self._run(here, answered)
+        except _NoOwner as none:
+            if self._or_here:
+                return await here(self._body.receive)
+            raise none.error from None
+
+    async def _run(self, here: Callable[[Receive], Awaitable[T]], answered: Callable[[], None]) -> T | Response:
+        while True:
+            match self._routes.where(self._topic, self._denied):
+                case Here() | Unknown():
+                    try:
+                        return await here(self._body.receive)
+                    except SiltlogError as error:
+                        if error.error_code != "not_owner" or not self._begin_again():
+                            raise
+                case There(member):
+                    if self._direct:
+                        raise not_owner(self._topic, member, self._routes.view)
+                    reply = await self._ask(member)
+                    if reply is not None:
+                        answered()
+                        return _response(reply)
+                case Away(node, since_us):
+                    raise _NoOwner(owner_away(self._topic, node, since_us))
+                case _:
+                    # Of a node that owns it any moment now this one hears nothing.
+                    seconds = LOOK_SECONDS if self._denied else None
+                    self._denied = frozenset()
+                    await self._news(seconds)
+
+    def _begin_again(self) -> bool:
+        """Whether a request that this node had begun can be sent to another."""
+        held = held_of(self._scope)
+        if held is not None:
+            held.release()
+        return self._body.rewind()
+
+    async def _news(self, seconds: float | None = None) -> None:
+        """Waits for news of the topic. Raises once the time is over."""
+        left = self._deadline - self._now()
+        if left <= 0:
+            if self._asked:
+                raise not_owner(self._topic, None, self._routes.view)
+            raise _NoOwner(
+                problem(
+                    "topic_unavailable",
+                    f"no node that owns the topic {self._topic} answered within {int(self._timeout * 1000)} ms"
+                    f"{self._failure}; nothing happened, try again",
+                    topic=self._topic,
+                )
+            )
+        await self._routes.changed(left if seconds is None else min(left, seconds))
+
+    async def _ask(self, member: Member) -> PeerReply | None:
+        """The owner's answer; None where it is to be tried again, once there is news."""
+        body = await self._whole()
+        signed = await asyncio.to_thread(digest, body) if len(body) >= THREAD_BYTES_MIN else digest(body)
+        held = held_of(self._scope)
+        scope = self._scope
+        target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        try:
+            reply = await self._peers.ask(
+                member,
+                scope["method"],
+                target,
+                self._fields(),
+                body,
+                identity=grant_of(scope).identity,
+                seconds=max(self._deadline - self._now(), 0) + GRACE_SECONDS if self._is_timed else ANSWER_SECONDS_MAX,
+                digest=signed,
+                took=None if held is None else held.take,
+            )
+        except ConnectionFailed as failed:
+            self._failure = f": {member.node} ({failed})"
+            if failed.sent and not self._may_repeat():
+                raise problem(
+                    "ack_timeout",
+                    f"the node {member.node}, which owns the topic {self._topic}, was lost before its answer came: "
+                    f"{failed}; whether it was done is not known",
+                    topic=self._topic,
+                ) from None
+            await self._news(LOOK_SECONDS)
+            return None
+        except PeerRefused as refused:
+            self._failure = f": {member.node}: {refused}"
+            await self._news(LOOK_SECONDS)
+            return None
+        if reply.status not in (400, 421):
+            return reply
+        return await self._denied_by(member, reply)
+
+    async def _denied_by(self, member: Member, reply: PeerReply) -> PeerReply | None:
+        try:
+            said = _PROBLEM.decode(reply.body)
+        except msgspec.MsgspecError:
+            return reply
+        if said.error_code != "not_owner" and said.parameter != names.HEADER_HOP:
+            return reply
+        self._failure = f": {member.node} does not own it"
+        if said.view is not None:
+            self._routes.told(said.view)
+        if member.journal in self._denied:
+            # It, and who is to own it after, both said no: somebody will soon.
+            self._denied = frozenset()
+            await self._news(LOOK_SECONDS)
+        self._denied |= {member.journal}
+        return None
+
+    async def _whole(self) -> bytes:
+        scope = self._scope
+        bodies: BodyReader = scope["state"][BODIES]
+        if self._body.whole is None:
+            length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
+            self._body.whole = await bodies.read(self._body.receive, length, held_of(scope))
+        return self._body.whole
+
+    def _fields(self) -> Sequence[Field]:
+        own = (_REQUEST_ID, self._scope["state"]["request_id"].encode("latin-1"))
+        return [*(field for field in self._scope["headers"] if field[0] not in _KEPT_HERE), own]
+
+    def _may_repeat(self) -> bool:
+        scope = self._scope
+        return scope["method"] in IDEMPOTENT_METHODS or not _ONCE.isdisjoint(name for name, _ in scope["headers"])
+
+
+class _Body:
+    """The body of a request: from its connection, and again from the beginning where that was little."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._seen: list[Message] | None = []
+        self._size = 0
+        self._at = 0
+        self.whole: bytes | None = None
+
+    async def receive(self) -> Message:
+        if self.whole is not None:
+            return {"type": "http.request", "body": self.whole, "more_body": False}
+        if self._seen is not None and self._at < len(self._seen):
+            self._at += 1
+            return self._seen[self._at - 1]
+        message = await self._receive()
+        if self._seen is not None:
+            self._size += len(message.get("body", b""))
+            # More would be in memory beside what its handler counts.
+            self._seen = None if self._size > SMALL_BYTES else [*self._seen, message]
+            self._at += 1
+        return message
+
+    def rewind(self) -> bool:
+        self._at = 0
+        return self._seen is not None or self.whole is not None
+
+
+def not_owner(topic: str, member: Member | None, view: int) -> SiltlogError:
+    """Tells who goes to owners by himself where the topic is, as far as that is known."""
+    who = "nobody is known to" if member is None else f"the node {member.node} at {member.url} does"
+    return problem(
+        "not_owner",
+        f"this node does not own the topic {topic}; {who} by view {view}",
+        topic=topic,
+        node=None if member is None else member.node,
+        url=None if member is None else member.url,
+        view=view,
+    )
+
+
+def owner_away(topic: str, node: str, since_us: int) -> SiltlogError:
+    since = format_us(since_us)
+    return problem(
+        "owner_away",
+        f"the topic {topic} is owned by the node {node}, which is away since {since} and has acknowledged records that "
+        "are on its disk alone: start it again, or abandon the topic there",
+        topic=topic,
+        node=node,
+        since=since,
+    )
+
+
+def _response(reply: PeerReply) -> Response:
+    response = Response(reply.body, reply.status)
+    kept = [field for field in reply.fields if field[0] not in _NOT_ANSWERED]
+    response.raw_headers[:] = [*kept, (b"content-length", b"%d" % len(reply.body))]
+    return response
+
+
+def _direct(scope: Scope) -> bool:
+    return any(name == _ROUTE and value == names.ROUTE_DIRECT.encode() for name, value in scope["headers"])
+
+
+def _timeout_seconds(scope: Scope) -> tuple[float, bool]:
+    """Seconds that a request gives an owner, and whether they end it: they do where records are published."""
+    found = _TIMEOUT.search(scope["query_string"])
+    timeout_ms = TIMEOUT_MS if found is None else int(found[1])
+    is_publish = scope["method"] == "POST" and scope["path"].endswith("/records")
+    return min(timeout_ms, TIMEOUT_MS_MAX) / 1000, is_publish
