@@ -322,6 +322,16 @@ def txn_released(partition: int) -> str:
     return f"released/{partition}"
 
 
+def txn_shipped(partition: int) -> str:
+    """The epoch under which nothing is acknowledged or shown that is in neither a journal nor the table."""
+    return f"shipped/{partition}"
+
+
+def txn_abandoned(partition: int) -> str:
+    """The epoch that was claimed on an operator's word over records of another; 0 once their offsets were jumped."""
+    return f"abandoned/{partition}"
+
+
 def txn_state(partition: int) -> str:
     """The newest object of producer state that was beside the table by then: it is named by that offset."""
     return f"state/{partition}"

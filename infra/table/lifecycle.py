@@ -16,6 +16,15 @@ from siltlog.infra.table.entries import RETENTION_MS, Torn, cleaned_below, damag
 from siltlog.infra.table.snapshot import FALSE, TRUE, TableSnapshot, interval, removed_files_property
 
 _LOG_PROPERTIES = {"delta.logRetentionDuration": interval(RETENTION_MS)}
+_OF_RECORDS = (
+    names.txn_shipped,
+    names.txn_abandoned,
+    names.txn_state,
+    names.txn_compacted,
+    names.txn_tombstones,
+    names.txn_tombstones_since,
+)
+"""The app transactions that say something of records: 0 where there are none any more."""
 
 
 def new_properties(topic_id: str, partitions: int, config: TopicConfig, created_us: int) -> dict[str, str]:
@@ -72,6 +81,8 @@ def grown_transactions(snapshot: TableSnapshot, partitions: int, epoch: int) -> 
         transactions[names.txn_offset(partition)] = 0
         transactions[names.txn_start(partition)] = 0
         transactions[names.txn_epoch(partition)] = epoch
+        if snapshot.shipped(0) == epoch:
+            transactions[names.txn_shipped(partition)] = epoch
     return transactions
 
 
@@ -97,7 +108,7 @@ def reset_transactions(snapshot: TableSnapshot, partitions_ever: int) -> dict[st
         transactions[names.txn_epoch(partition)] = epoch
         # Nobody owns it yet: whoever claims it first takes nothing away from anyone.
         transactions[names.txn_released(partition)] = epoch
-        for app_id in (names.txn_state, names.txn_compacted, names.txn_tombstones, names.txn_tombstones_since):
+        for app_id in _OF_RECORDS:
             if app_id(partition) in snapshot.transactions:
                 transactions[app_id(partition)] = 0
     return transactions
@@ -151,12 +162,15 @@ def restore_table(
 def released_transactions(transactions: Mapping[str, int]) -> dict[str, int]:
     """The transactions as they were, except that nobody owns a partition any more."""
     epoch_prefix = names.txn_epoch(0).removesuffix("0")
-    released = {
-        names.txn_released(int(name.removeprefix(epoch_prefix))): epoch
-        for name, epoch in transactions.items()
-        if name.startswith(epoch_prefix)
-    }
-    return {**transactions, **released}
+    released = dict(transactions)
+    for name, epoch in transactions.items():
+        if name.startswith(epoch_prefix):
+            partition = int(name.removeprefix(epoch_prefix))
+            released[names.txn_released(partition)] = epoch
+            if names.txn_abandoned(partition) in transactions:
+                # What was to be jumped is not there.
+                released[names.txn_abandoned(partition)] = 0
+    return released
 
 
 def _exists(store: ObjectStore, topic: str) -> Exception:

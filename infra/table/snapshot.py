@@ -30,7 +30,7 @@ def removed_files_property(period_ms: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """App transactions and files of the same version. The four maps have every partition of the topic."""
+    """App transactions and files of the same version. The maps by partition have every one of the topic."""
 
     version: int
     properties: Mapping[str, str]
@@ -95,6 +95,14 @@ class TableSnapshot:
         """Ranges of offsets [from, to) that were jumped and name no record."""
         text = self.properties.get(f"{names.PROPERTY_GAPS_PREFIX}{partition}", "[]")
         return [(start, end) for start, end in json.loads(text)]
+
+    def shipped(self, partition: int) -> int:
+        """The epoch under which nothing is acknowledged that is in neither a journal nor the table; 0 without one."""
+        return self.transactions.get(names.txn_shipped(partition), 0)
+
+    def abandoned(self, partition: int) -> int:
+        """The epoch that was claimed over records of another, and has still to jump their offsets; 0 without one."""
+        return self.transactions.get(names.txn_abandoned(partition), 0)
 
     def compacted(self, partition: int) -> int:
         """Below this offset key compaction may have removed records."""

@@ -1,12 +1,11 @@
 """The one door to a topic's table: every commit to it, by the server or a job, is checked and made here."""
 
-import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import Fenced, SiltlogError, problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import ObjectStore
@@ -36,7 +35,8 @@ from siltlog.infra.table.lifecycle import (
     reset_transactions,
 )
 from siltlog.infra.table.opening import load, recover
-from siltlog.infra.table.snapshot import TableSnapshot, removed_files_property
+from siltlog.infra.table.ownership import check_expected, check_owned, confirmed, fenced, jumped
+from siltlog.infra.table.snapshot import NOT_RELEASED, TableSnapshot, removed_files_property
 from siltlog.infra.table.totals import Kept, check_cover, check_kept, compare_totals
 
 
@@ -113,32 +113,33 @@ class TopicTable(TableLog):
         *,
         offsets: Mapping[int, int] | None = None,
         former: Mapping[int, int] | None = None,
+        expected: Mapping[str, int] | None = None,
+        marks: Mapping[str, int] | None = None,
         removed_files_ms: int | None = None,
     ) -> TableSnapshot:
         """Takes partitions over: `epochs` by partition, each above the table's, else Fenced.
 
-        With `former` the table's epochs must also still be those: what the claim was decided on.
+        With `former` the table's epochs must also still be those, with `expected` these app transactions (0 without
+        one): what the claim was decided on. `marks` has app transactions that go with it.
         `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit, and
         so is how long removed files stay from now on.
         """
 
         def checked(snapshot: TableSnapshot) -> Make:
-            transactions: dict[str, int] = {}
+            check_expected(self.topic, snapshot, expected)
+            transactions.update(marks or {})
             changed: dict[str, str] = {}
             for partition, epoch in epochs.items():
                 if snapshot.epochs[partition] >= epoch:
-                    raise self._fenced(partition, f"its epoch is {snapshot.epochs[partition]}, not below {epoch}")
+                    raise fenced(self.topic, partition, f"its epoch is {snapshot.epochs[partition]}, not below {epoch}")
                 if former is not None and snapshot.epochs[partition] != former[partition]:
-                    raise self._fenced(
-                        partition, f"its epoch is {snapshot.epochs[partition]}, not {former[partition]} any more"
+                    raise fenced(
+                        self.topic,
+                        partition,
+                        f"its epoch is {snapshot.epochs[partition]}, not {former[partition]} any more",
                     )
-                table_offset = snapshot.offsets[partition]
-                offset = (offsets or {}).get(partition, table_offset)
-                if offset < table_offset:
-                    raise self._fenced(partition, f"its table offset is {table_offset}, above {offset}")
-                if offset > table_offset:
-                    jumped = [*snapshot.gaps(partition), (table_offset, offset)]
-                    changed[f"{names.PROPERTY_GAPS_PREFIX}{partition}"] = json.dumps(jumped)
+                offset = (offsets or {}).get(partition, snapshot.offsets[partition])
+                changed |= jumped(self.topic, snapshot, partition, offset)
                 transactions[names.txn_epoch(partition)] = epoch
                 transactions[names.txn_offset(partition)] = offset
             if removed_files_ms is not None and snapshot.removed_files_ms != removed_files_ms:
@@ -147,7 +148,8 @@ class TopicTable(TableLog):
                 return lambda delta: commit_properties(delta, changed, transactions, commit_id)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
-        return self.commit(commit_id, checked)
+        transactions: dict[str, int] = {}
+        return confirmed(self.topic, self.commit(commit_id, checked), epochs, transactions)
 
     def append(
         self,
@@ -169,15 +171,45 @@ class TopicTable(TableLog):
 
         def checked(snapshot: TableSnapshot) -> Make:
             for partition, (first, _) in bounds.items():
-                self._check_owned(snapshot, partition, epochs[partition])
+                check_owned(self.topic, snapshot, partition, epochs[partition])
                 if snapshot.offsets[partition] != first:
-                    raise self._fenced(partition, f"its table offset is {snapshot.offsets[partition]}, not {first}")
-            actions = [add_action(file, data_change=True) for file in files]
-            transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
-            transactions |= _state_transactions(states)
+                    raise fenced(
+                        self.topic, partition, f"its table offset is {snapshot.offsets[partition]}, not {first}"
+                    )
             return lambda delta: commit_actions(delta, actions, transactions, commit_id)
 
-        return self.commit(commit_id, checked)
+        actions = [add_action(file, data_change=True) for file in files]
+        transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
+        transactions |= _state_transactions(states)
+        owned = {partition: epochs[partition] for partition in bounds}
+        return confirmed(self.topic, self.commit(commit_id, checked), owned, transactions)
+
+    def mark(
+        self,
+        epochs: Mapping[int, int],
+        marks: Mapping[str, int],
+        commit_id: str,
+        *,
+        offsets: Mapping[int, int] | None = None,
+        expected: Mapping[str, int] | None = None,
+    ) -> TableSnapshot:
+        """Sets app transactions as the owner under `epochs`, and jumps as `claim`, of which `expected` is too. Errors
+        are as of `append`."""
+
+        def checked(snapshot: TableSnapshot) -> Make:
+            check_expected(self.topic, snapshot, expected)
+            changed: dict[str, str] = {}
+            for partition, epoch in epochs.items():
+                check_owned(self.topic, snapshot, partition, epoch)
+                if partition in (offsets or {}):
+                    changed |= jumped(self.topic, snapshot, partition, (offsets or {})[partition])
+            if changed:
+                return lambda delta: commit_properties(delta, changed, transactions, commit_id)
+            return lambda delta: commit_actions(delta, [], transactions, commit_id)
+
+        jumps = {names.txn_offset(partition): offset for partition, offset in (offsets or {}).items()}
+        transactions = {**marks, **jumps}
+        return confirmed(self.topic, self.commit(commit_id, checked), epochs, transactions)
 
     def release(
         self, epochs: Mapping[int, int], commit_id: str, *, states: Mapping[int, int] | None = None
@@ -186,24 +218,22 @@ class TopicTable(TableLog):
 
         def checked(snapshot: TableSnapshot) -> Make:
             for partition, epoch in epochs.items():
-                self._check_owned(snapshot, partition, epoch)
-            transactions = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
-            transactions |= _state_transactions(states)
+                check_owned(self.topic, snapshot, partition, epoch)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
-        return self.commit(commit_id, checked)
+        released = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
+        transactions = released | _state_transactions(states)
+        snapshot = self.commit(commit_id, checked)
+        # Whoever waited for it may have claimed already, so it is not asked whose they are.
+        for partition, epoch in epochs.items():
+            if snapshot.released.get(partition, NOT_RELEASED) < epoch:
+                raise fenced(self.topic, partition, f"its log does not have that {epoch} was released")
+        return snapshot
 
     def take_back(self, epochs: Mapping[int, int], commit_id: str) -> TableSnapshot:
         """Undoes a `release` that landed, and shuts out one that may still be under way. Errors are as of `append`:
         Fenced where another has claimed since."""
-
-        def checked(snapshot: TableSnapshot) -> Make:
-            for partition, epoch in epochs.items():
-                self._check_owned(snapshot, partition, epoch)
-            transactions = {names.txn_released(partition): 0 for partition in epochs}
-            return lambda delta: commit_actions(delta, [], transactions, commit_id)
-
-        return self.commit(commit_id, checked)
+        return self.mark(epochs, {names.txn_released(partition): 0 for partition in epochs}, commit_id)
 
     def set_config(
         self,
@@ -246,14 +276,14 @@ class TopicTable(TableLog):
         def checked(snapshot: TableSnapshot) -> Make:
             check_growth(self.topic, snapshot, partitions, config)
             if snapshot.partitions != len(first_offsets):
-                raise self._fenced(snapshot.partitions - 1, f"there are {snapshot.partitions} partitions by now")
+                raise fenced(self.topic, snapshot.partitions - 1, f"there are {snapshot.partitions} partitions by now")
             for partition in range(snapshot.partitions):
-                self._check_owned(snapshot, partition, epoch)
+                check_owned(self.topic, snapshot, partition, epoch)
             transactions = grown_transactions(snapshot, partitions, epoch)
             for partition in range(snapshot.partitions, partitions):
                 former = snapshot.transactions.get(names.txn_epoch(partition), 0)
                 if former >= epoch:
-                    raise self._fenced(partition, f"its epoch is {former}, not below {epoch}")
+                    raise fenced(self.topic, partition, f"its epoch is {former}, not below {epoch}")
             properties = (
                 config.properties(unset)
                 | _removed_files(removed_files_ms)
@@ -261,7 +291,7 @@ class TopicTable(TableLog):
             )
             return lambda delta: commit_properties(delta, properties, transactions, commit_id)
 
-        return self.commit(commit_id, checked)
+        return confirmed(self.topic, self.commit(commit_id, checked), dict.fromkeys(range(partitions), epoch), {})
 
     def delete(self, commit_id: str) -> TableSnapshot:
         """Empties the table and marks its topic deleted; the log stays, so that a stale handle commits nowhere."""
@@ -337,21 +367,6 @@ class TopicTable(TableLog):
                     partition=file.partition,
                 )
         self._store.sync(paths)
-
-    def _check_owned(self, snapshot: TableSnapshot, partition: int, epoch: int) -> None:
-        if snapshot.epochs.get(partition) != epoch:
-            raise self._fenced(partition, f"its epoch is {snapshot.epochs.get(partition)}, not {epoch}")
-
-    def _fenced(self, partition: int, reason: str) -> Fenced:
-        return Fenced(
-            f"another writer took over partition {partition} of topic {self.topic}: {reason}; "
-            "one server may write to a root",
-            error_code="topic_unavailable",
-            status=503,
-            retryable="yes",
-            retry_after_ms=1000,
-            members={"topic": self.topic, "partition": partition},
-        )
 
 
 def topic_names(store: ObjectStore) -> list[str]:
