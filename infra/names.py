@@ -190,6 +190,11 @@ CLEANED_FOLDER = "_cleaned"
 """Beside a topic's log: up to where it was cleaned."""
 
 
+def probe_object(race: str) -> str:
+    """What the puts of a race are for, before a node joins; gone afterwards."""
+    return f"{CLUSTER_FOLDER}/probe/{race}"
+
+
 def view_object(number: int) -> str:
     """A view: which nodes there are, and what each is to own; the highest number holds."""
     return f"{VIEWS_FOLDER}/{number:020d}"
