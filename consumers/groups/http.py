@@ -61,6 +61,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode
 from siltlog.infra.security.grant import EVERYTHING, Grant, grant_of
+from siltlog.infra.security.guard import METERED
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 LIST_LIMIT = 100
@@ -158,6 +159,7 @@ class GroupsHttp:
         "`generation`, and in `commit` what was handled; without `commit` the same records come again.",
         access=IN_BODY,
         needs=_JOINING,
+        reads=True,
         replies={200: json_answer("Records.", Polled)},
         parameters=(GROUP, MEMBER),
         body=json_body(PollRequest, {**_JOIN, "wait_ms": 1000}),
@@ -184,7 +186,9 @@ class GroupsHttp:
         for topic in sorted({at.topic for at in body.commit or ()}):
             require_read(grant, topic)
         actor = Actor.of(grant, group)
-        generation, result = await self._polls.poll(group, member, body, held_of(request.scope), actor, grant)
+        generation, result = await self._polls.poll(
+            group, member, body, held_of(request.scope), actor, grant, request.scope["state"].get(METERED)
+        )
         grant.require("read", "group", group)
 
         def rendered() -> bytes:

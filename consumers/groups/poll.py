@@ -1,18 +1,26 @@
 """The whole loop of a consumer in one call: join or heartbeat, commit, read."""
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import Actor, Membership, PollRequest
 from siltlog.consumers.groups.waiters import Waiter
-from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, FetchResult
+from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, FetchResult, Meter
 from siltlog.infra.errors import problem
 from siltlog.infra.http.memory import Held
 from siltlog.infra.security.grant import EVERYTHING, Grant
 
 FETCH_BYTES_MAX = 64 * 1024 * 1024
 FETCH_RECORDS_MAX = 1_000_000
+
+
+class Reading(NamedTuple):
+    """For whom is read: what counts it, and what he may read."""
+
+    held: Held | None
+    grant: Grant
+    meter: Meter | None
 
 
 class GroupPoll:
@@ -30,6 +38,7 @@ class GroupPoll:
         held: Held | None = None,
         actor: Actor | None = None,
         grant: Grant = EVERYTHING,
+        meter: Meter | None = None,
     ) -> tuple[int, FetchResult]:
         """The generation to send next time, and records from the committed offsets on.
 
@@ -39,21 +48,20 @@ class GroupPoll:
         """
         if request.generation == 0 and request.commit:
             raise problem("invalid_request", "a poll that joins (generation 0) has nothing to commit: leave commit out")
+        reading = Reading(held, grant, meter)
         with self._groups.waiting(group, member) as waiter:
             told = await self._groups.beat(group, member, request, actor, poll=True, commits=request.commit)
             waiter.told(told.generation)
             wait_ms = 0 if told.releasing else int(told.wait_s(request.wait_ms) * 1000)
-            result = await self._fetch_or_change(told, request, wait_ms, waiter, held, grant)
+            result = await self._fetch_or_change(told, request, wait_ms, waiter, reading)
             if result is None:
                 again = PollRequest(generation=request.generation, topics=request.topics)
                 again.topic_pattern = request.topic_pattern
                 told = await self._groups.beat(group, member, again, actor, poll=True)
-                result = await self._fetch(told, request, 0, held, grant)
+                result = await self._fetch(told, request, 0, reading)
             return told.generation, result
 
-    async def _fetch(
-        self, told: Membership, request: PollRequest, wait_ms: int, held: Held | None, grant: Grant
-    ) -> FetchResult:
+    async def _fetch(self, told: Membership, request: PollRequest, wait_ms: int, reading: Reading) -> FetchResult:
         positions = [
             FetchPosition(key.topic, key.partition, offset, topic_id=key.topic_id)
             for key, offset in told.assignment or ()
@@ -66,19 +74,20 @@ class GroupPoll:
             wait_ms=wait_ms,
             isolation="wal",
             values=request.values,
-            held=held,
-            grant=grant,
+            held=reading.held,
+            grant=reading.grant,
+            meter=reading.meter,
         )
 
     async def _fetch_or_change(
-        self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter, held: Held | None, grant: Grant
+        self, told: Membership, request: PollRequest, wait_ms: int, waiter: Waiter, reading: Reading
     ) -> FetchResult | None:
         """Returns None when what the member may read changed before there was a record."""
         if wait_ms == 0:
-            return await self._fetch(told, request, 0, held, grant)
+            return await self._fetch(told, request, 0, reading)
         if not told.assignment:
-            return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0, held, grant)
-        fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms, held, grant))
+            return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0, reading)
+        fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms, reading))
         changing: asyncio.Task[Any] = asyncio.ensure_future(waiter.changed())
         try:
             await asyncio.wait((fetching, changing), return_when=asyncio.FIRST_COMPLETED)

@@ -102,7 +102,8 @@ class Session(abc.ABC):
         self._holds = True
         message = await self._message(found)
         self.socket.send(message)
-        self.stream.paid(len(message))
+        parts = ((part.key.topic, sum(batch.nbytes for batch in part.batches)) for part in found)
+        self.stream.paid(len(message), parts)
         records = sum(part.records for part in found)
         self.credit -= records
         self.stream.sent(records)

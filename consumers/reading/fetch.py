@@ -1,9 +1,9 @@
 """Fetches: one answer, or one long poll, over many partitions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 import pyarrow as pa
@@ -100,6 +100,16 @@ class FetchResult:
         return out
 
 
+class Meter(Protocol):
+    """Holds reads to the quotas of their topics."""
+
+    def ask_topics(self, topics: Iterable[str]) -> None:
+        """Raises Unavailable `rate_limited` where one of them has to wait."""
+
+    def read_of(self, topic: str, nbytes: int) -> float:
+        """Counts what was read of a topic."""
+
+
 class Fetcher:
     """Serves fetches from a log. Used on one event loop."""
 
@@ -126,13 +136,17 @@ class Fetcher:
         values: str = "text",
         held: Held | None = None,
         grant: Grant = EVERYTHING,
+        meter: Meter | None = None,
     ) -> FetchResult:
         """Reads until `min_bytes` are there, a partition has a problem, or `wait_ms` are over.
 
         Problems of one partition are in its part of the result; that `grant` does not allow to read it is one, also
         where that changed meanwhile. Limits are the caller's to cut. What is read is counted in `held`; reads of the
-        server itself are no reply, and give none. Raises Refused `unauthenticated` when the grant ended.
+        server itself are no reply, and give none. `meter` takes it of the quotas of each topic that may be read. Raises
+        Refused `unauthenticated` when the grant ended, Unavailable `rate_limited`.
         """
+        if meter is not None:
+            meter.ask_topics(_readable(grant, positions))
         budget = Budget(max_records, max_bytes, held)
         parts = [PartitionFetch(at, at.offset, Share(at.max_bytes)) for at in positions]
         first = self._first_of(len(parts))
@@ -174,6 +188,10 @@ class Fetcher:
             forget()
             if wait is not None:
                 wait.close()
+            if meter is not None:
+                for part in parts:
+                    if part.share.bytes_taken:
+                        meter.read_of(part.position.topic, part.share.bytes_taken)
 
     def _first_of(self, count: int) -> int:
         """Chooses the partition a fetch begins with: each as often as others, also among every second or third
@@ -241,6 +259,11 @@ def require_read(grant: Grant, topic: str) -> None:
         return
     for name in sources(topic):
         grant.require("read", "topic", name)
+
+
+def _readable(grant: Grant, positions: Sequence[FetchPosition]) -> list[str]:
+    topics = dict.fromkeys(at.topic for at in positions)
+    return [topic for topic in topics if all(grant.may("read", "topic", name) for name in sources(topic))]
 
 
 def sources(topic: str) -> Iterator[str]:

@@ -53,6 +53,7 @@ from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX, whole_number
 from siltlog.infra.security.grant import Grant, grant_of
+from siltlog.infra.security.guard import METERED
 
 T = TypeVar("T")
 
@@ -325,6 +326,7 @@ class ReadsHttp:
             values=body.values,
             held=held_of(request.scope),
             grant=grant_of(request),
+            meter=request.scope["state"].get(METERED),
         )
 
         def rendered() -> Sequence[Piece]:

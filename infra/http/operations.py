@@ -3,7 +3,8 @@
 The routes of the server and the OpenAPI document are made of the same statements.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Literal, Protocol, TypeVar
@@ -17,7 +18,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.infra.security.access import CLUSTER, Kind, Right
-from siltlog.infra.security.audit.trail import CHANGE, Change, Changes
+from siltlog.infra.security.audit.trail import CHANGE, MAKES, Change, Changes
 from siltlog.infra.security.grant import Grant, grant_of
 from siltlog.infra.security.guard import METERED, Guard
 
@@ -47,6 +48,7 @@ Access = Need | Literal["anybody", "any_caller", "filtered", "in_body"]
 `anybody`: also one who did not say who he is. `any_caller`: one who did. `filtered`: the answer has only what the
 caller may see. `in_body`: what is named in the body decides, so the handler asks.
 """
+_MADE = 201
 _REFUSED = 400
 ANYBODY: Access = "anybody"
 ANY_CALLER: Access = "any_caller"
@@ -309,6 +311,26 @@ async def begin_change(request: Request, kind: Kind | Literal["key"], name: str)
     change: Change | None = request.scope["state"].get(CHANGE)
     if change is not None:
         await change.begin(f"{kind}/{name}")
+
+
+@asynccontextmanager
+async def recorded_making(request: Request, kind: Kind, name: str) -> AsyncIterator[None]:
+    """Records what a request makes that was not there, from before it does to how that ended.
+
+    Raises Unavailable `audit_unavailable` before anything is made.
+    """
+    makes: Callable[[], Change] | None = request.scope["state"].get(MAKES)
+    if makes is None:
+        yield
+        return
+    change = makes()
+    await change.begin(f"{kind}/{name}")
+    try:
+        yield
+    except Exception as error:
+        await change.fail(error)
+        raise
+    await change.end(_MADE)
 
 
 def _stated(part: type) -> Iterator[tuple[str, Operation]]:

@@ -5,7 +5,7 @@ them, so an idle stream costs nothing between two beats.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -64,9 +64,15 @@ class Stream:
         self._streams.too_slow[self.kind] += 1
         self.end()
 
-    def paid(self, nbytes: int) -> None:
-        """Takes bytes that were sent of the quotas that it is under, and rests where that was too much."""
-        if self.meter is not None and (pause := self.meter.read(nbytes)):
+    def paid(self, nbytes: int, topics: Iterable[tuple[str, int]] = ()) -> None:
+        """Takes bytes that were sent of the quotas that it is under, and rests where that was too much.
+
+        `topics` says how many of them are of which, for a stream that has several.
+        """
+        if self.meter is None:
+            return
+        pauses = [self.meter.read(nbytes), *(self.meter.read_of(topic, part) for topic, part in topics)]
+        if pause := max(pauses):
             self.rest(pause)
 
     def rest(self, seconds: float) -> None:

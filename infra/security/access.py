@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from siltlog.infra import names
+
 Kind = Literal["topic", "group", "cluster"]
 Right = Literal["read", "write", "create", "alter", "delete", "describe", "admin"]
 Pattern = Literal["literal", "prefix"]
@@ -155,6 +157,17 @@ def checked_entry(entry: Entry) -> Entry:
         raise ValueError(f"no prefix matches names that begin with {_SYSTEM!r}; name each literally")
     checked_principal(entry.principal)
     return entry
+
+
+def checked_binding(binding: Binding) -> Binding:
+    """Raises ValueError for a role of what no caller can ever be, or for names that nothing can have."""
+    wrong = names.name_problem(binding.prefix) if binding.prefix else None
+    if wrong is not None:
+        raise ValueError(wrong)
+    if binding.prefix.startswith(_SYSTEM):
+        raise ValueError(f"no prefix matches names that begin with {_SYSTEM!r}; an entry names each literally")
+    checked_principal(binding.principal)
+    return binding
 
 
 PRINCIPAL_KINDS = ("key:", "user:", "cert:", GROUP_PREFIX)

@@ -44,22 +44,25 @@ class Guard:
     # What is taken.
 
     def charge(self, grant: Grant, topic: str | None, *, reads: bool) -> "Meter | None":
-        """Takes a request that publishes nothing; gives what counts the bytes of its answer, where a quota is of them.
+        """Takes a request that publishes nothing; gives what counts the bytes of its answer, where it `reads`.
 
         Raises Unavailable `rate_limited`; then nothing was taken.
         """
-        if not self.quotas.any or grant.identity is None:
+        if grant.identity is None:
             return None
+        if self.quotas.any:
+            self.ask(self.quotas.both(grant.principal, topic, self.now()), reads=reads)
+        return Meter(self, grant.principal, topic) if reads else None
+
+    def ask(self, all_limits: tuple[Limits, ...], *, reads: bool) -> None:
+        """Takes a request of all of these, or of none: then it raises Unavailable `rate_limited`."""
         now = self.now()
-        all_limits = self.quotas.both(grant.principal, topic, now)
         for taken, limits in enumerate(all_limits):
             exceeded = limits.asking(now, reads=reads)
             if exceeded is not None:
                 for before in all_limits[:taken]:
                     before.not_asked()
                 raise self.limited(exceeded)
-        metered = tuple(limits for limits in all_limits if limits.read is not None) if reads else ()
-        return Meter(metered, self._clock) if metered else None
 
     def charge_publish(
         self, grant: Grant, topic: str, headers: Iterable[tuple[bytes, bytes]], receive: Receive
@@ -107,16 +110,39 @@ class Guard:
 
 
 class Meter:
-    """Counts the bytes of one answer for the quotas that it is under."""
+    """Counts the bytes of one answer for the quotas that hold at that moment: streams outlive changes of them."""
 
-    def __init__(self, all_limits: tuple[Limits, ...], clock: Clock) -> None:
-        self._all = all_limits
-        self._clock = clock
+    def __init__(self, guard: Guard, principal: str, topic: str | None) -> None:
+        """`topic` is None where an answer has several: what is of each is told one by one."""
+        self._guard = guard
+        self._principal = principal
+        self._topic = topic
 
     def read(self, nbytes: int) -> float:
         """Takes bytes that were sent, and gives the seconds that a stream pauses before it sends more."""
-        now = self._clock.monotonic()
-        return max(limits.was_read(nbytes, now) for limits in self._all)
+        quotas = self._guard.quotas
+        if not quotas.any:
+            return 0.0
+        now = self._guard.now()
+        all_limits = quotas.both(self._principal, self._topic, now)
+        return max((limits.was_read(nbytes, now) for limits in all_limits), default=0.0)
+
+    def ask_topics(self, topics: Iterable[str]) -> None:
+        """Takes a request to several topics of the quotas of each. Raises Unavailable `rate_limited`."""
+        quotas = self._guard.quotas
+        if self._topic is None and quotas.any:
+            now = self._guard.now()
+            found = (quotas.of("topic", topic, now) for topic in topics)
+            self._guard.ask(tuple(limits for limits in found if limits is not None), reads=True)
+
+    def read_of(self, topic: str, nbytes: int) -> float:
+        """Takes what an answer with several topics has of one."""
+        quotas = self._guard.quotas
+        if self._topic is not None or not quotas.any:
+            return 0.0
+        now = self._guard.now()
+        limits = quotas.of("topic", topic, now)
+        return 0.0 if limits is None else limits.was_read(nbytes, now)
 
 
 def _audited(

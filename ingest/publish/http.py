@@ -1,5 +1,6 @@
 """`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
 
+from functools import partial
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -22,6 +23,7 @@ from siltlog.infra.http.operations import (
     json_answer,
     on_topic,
     operation,
+    recorded_making,
     whole,
 )
 from siltlog.infra.http.query import Query
@@ -190,6 +192,7 @@ class Publish:
         topic = self._publishing.topic(request.path_params["topic"])
         if isinstance(topic, Absent):
             grant.require("create", "topic", topic.name)
+            topic = Absent(topic.name, partial(recorded_making, request, "topic", topic.name))
         held = held_of(request.scope)
         content = await self._bodies.read(request.receive, headers.get("content-length", ""), held)
         if coding:

@@ -5,6 +5,7 @@ A request is appended whole or refused whole, and answered once its records have
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -36,9 +37,10 @@ ANYBODY = Publisher()
 
 
 class Absent(NamedTuple):
-    """A topic that is not there, or not whole yet, and that publishing makes."""
+    """A topic that is not there, or not whole yet, and that publishing makes; within what `making` gives."""
 
     name: str
+    making: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
 
 # Not frozen: that would be a good part of a small publish's time.
@@ -115,7 +117,7 @@ class Publishing:
                 "acks=none gives no answer to retry on: ask for wal, or leave out Silt-Producer-Id and Idempotency-Key",
             )
         if isinstance(topic, Absent):
-            topic = await self._made(topic.name, body, by)
+            topic = await self._made(topic, body, by)
         if topic.paused is not None:
             await topic.resumed(timeout_ms / 1000)
         try:
@@ -160,11 +162,12 @@ class Publishing:
         """The future that a refusal waits for before it is answered; None when it need not wait."""
         return self._log.told_once(error)
 
-    async def _made(self, name: str, body: Body, by: Publisher) -> TopicLog:
+    async def _made(self, absent: Absent, body: Body, by: Publisher) -> TopicLog:
         assert self._auto_create is not None
         # Made only now: a request that is refused has no effect.
-        self._log.admission.rehearse(self._auto_create.unmade(name), body, by.who, by.partition_count)
-        return await self._auto_create.make(name)
+        self._log.admission.rehearse(self._auto_create.unmade(absent.name), body, by.who, by.partition_count)
+        async with absent.making():
+            return await self._auto_create.make(absent.name)
 
 
 def _own_acks(topic: TopicLog, by: Publisher) -> Acks:

@@ -1,6 +1,7 @@
 """The way from the door to the handler of a request."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from inspect import iscoroutinefunction
 
 from starlette.exceptions import HTTPException
@@ -12,9 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.operations import ToOwner, operations_of, require
 from siltlog.infra.http.pace import Pace
+from siltlog.infra.security.audit.trail import MAKES
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.security.guard import Guard
 from siltlog.ingest.publish.http import Publish
+from siltlog.ingest.topics.http import TopicsHttp
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -33,6 +36,7 @@ def routing(
     topic.
     """
     (publishing,) = operations_of(Publish)
+    (creating,) = (stated for stated in operations_of(TopicsHttp) if stated.operation_id == "createTopic")
     router = Router(routes, redirect_slashes=False, default=_not_found)
     endpoints: dict[tuple[str, str], Endpoint] = {}
     alike: dict[tuple[str, int], list[Route]] = {}
@@ -72,6 +76,7 @@ def routing(
                         return
                     if guard is not None:
                         receive = guard.charge_publish(grant, topic, scope["headers"], receive)
+                        scope["state"][MAKES] = partial(guard.change, creating.operation_id, "in_body", scope, grant)
                     await publish(scope, receive, send)
                 except SiltlogError as error:
                     if guard is not None:

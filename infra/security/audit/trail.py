@@ -15,6 +15,8 @@ takes a right away, and is not refused for want of a record.
 """
 CHANGE = "change"
 """Where a request's state has the change that it makes."""
+MAKES = "makes"
+"""Where it has what gives the change that it makes beside what it was sent for."""
 _FAILED = 500
 
 

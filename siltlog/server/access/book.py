@@ -6,12 +6,10 @@ because a key that was revoked elsewhere would count for ever.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-
-import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
@@ -27,6 +25,7 @@ from siltlog.infra.security.documents import AccessDocuments, Change
 from siltlog.infra.security.grant import Access, Identity
 from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS, Secret, make_secret, read_secret
 from siltlog.infra.telemetry import Logger
+from siltlog.server.access.changes import without_keys
 from siltlog.server.access.held import HeldRevocations
 from siltlog.server.access.trust import check_unused, open_trust
 
@@ -209,7 +208,7 @@ class AccessBook:
     async def _write_held(self) -> None:
         held = self._held.ids
         if held & set(self._documents.current.document.keys):
-            await self.change(lambda document: without_keys(document, held))
+            await self.change(without_keys(held))
         else:
             await self._release_held()
 
@@ -234,7 +233,7 @@ class AccessBook:
                 self._logger.error("revoked keys cannot be kept in the data directory", reason=str(error))
 
     def _take(self) -> None:
-        document = without_keys(self._documents.current.document, self._held.ids)
+        document = without_keys(self._held.ids)(self._documents.current.document)
         if document != self.document or not self.access.version:
             self.document = document
             self._keys.keep(document.keys)
@@ -331,13 +330,6 @@ def open_secret(data_dir: Path, secret_file: str, *, is_remote: bool, warn: Call
             "root counts, and every other node needs it (SILT_SECRET_FILE)"
         )
     return read_secret(path)
-
-
-def without_keys(document: AccessDocument, key_ids: Collection[str]) -> AccessDocument:
-    if not key_ids:
-        return document
-    kept = {key_id: key for key_id, key in document.keys.items() if key_id not in key_ids}
-    return msgspec.structs.replace(document, keys=kept)
 
 
 def _unavailable(reason: str) -> SiltlogError:

@@ -1,6 +1,6 @@
 """Changes of the access document, each as a function from one document to the next. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -38,13 +38,17 @@ def with_key(key_id: str, key: KeptKey, roles: Iterable[tuple[Role, str]], now_u
             raise problem(
                 "key_exists", f"there is a key called {key.name}; rotate it, or revoke it, or choose another name"
             )
-        bound = {
-            binding_id(key.name, role, prefix): Binding(KEY_PREFIX + key.name, role, prefix) for role, prefix in roles
-        }
+        bindings = dict(document.bindings)
+        for role, prefix in roles:
+            binding, part_id = Binding(KEY_PREFIX + key.name, role, prefix), binding_id(key.name, role, prefix)
+            # Names have dots too, so another's may be called the same.
+            while bindings.get(part_id, binding) != binding:
+                part_id += "_"
+            bindings[part_id] = binding
         return msgspec.structs.replace(
             document,
             keys=_bounded({**document.keys, key_id: key}, KEYS_MAX),
-            bindings=_bounded({**document.bindings, **bound}, PARTS_MAX),
+            bindings=_bounded(bindings, PARTS_MAX),
         )
 
     return change
@@ -66,6 +70,29 @@ def with_another(key_id: str, key_hash: bytes, old_id: str, old_until_us: int, n
             key_id: KeptKey(old.name, key_hash, now_us, old.expires_us),
         }
         return msgspec.structs.replace(document, keys=_bounded(keys, KEYS_MAX))
+
+    return change
+
+
+def without_keys(key_ids: Collection[str]) -> Change:
+    """Removes keys; with the last of a name also all that the name was given: who has it next begins with nothing.
+
+    What denies it something, or bounds it, stays: a key that is made anew must not pass by that.
+    """
+
+    def change(document: AccessDocument) -> AccessDocument:
+        removed = {key.name for key_id, key in document.keys.items() if key_id in key_ids}
+        if not removed:
+            return document
+        keys = {key_id: key for key_id, key in document.keys.items() if key_id not in key_ids}
+        gone = {KEY_PREFIX + name for name in removed.difference(key.name for key in keys.values())}
+        bindings = {each: binding for each, binding in document.bindings.items() if binding.principal not in gone}
+        entries = {
+            each: entry
+            for each, entry in document.entries.items()
+            if entry.principal not in gone or entry.effect == "deny"
+        }
+        return msgspec.structs.replace(document, keys=keys, bindings=bindings, entries=entries)
 
     return change
 

@@ -33,9 +33,11 @@ from siltlog.infra.security.access import (
     Entry,
     Kind,
     Subject,
+    checked_binding,
     checked_entry,
     checked_principal,
 )
+from siltlog.infra.security.callers.api_keys import KEY_PREFIX
 from siltlog.infra.security.document import KeptKey
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.security.keys import hash_of, make_key
@@ -144,6 +146,8 @@ class AccessHttp:
         key = make_key(secrets.token_bytes)
         kept = KeptKey(name, hash_of(key, security.secret.key(PURPOSE_KEYS)), now_us, expires_us)
         roles = [(each.role, each.prefix) for each in wanted.bindings]
+        for role, prefix in roles:
+            _valid(checked_binding, Binding(KEY_PREFIX + name, role, prefix))
         await begin_change(request, "key", name)
         document = await security.book.change(changes.with_key(key.key_id, kept, roles, now_us))
         made = answers.MadeKey(key.key_id, name, key.text(), _time(expires_us), document.number)
@@ -183,7 +187,8 @@ class AccessHttp:
         "revokeKey",
         "Access",
         "Revoke an API key",
-        "It counts no more on this node at once, and on others within seconds. While the object store is away that is "
+        "It counts no more on this node at once, and on others within seconds. With the last key of a name goes what "
+        "that was given; what denies it something, or bounds it, stays. While the object store is away that is "
         "kept here and written later: 202.",
         access=_ADMIN,
         replies={**NO_CONTENT, 202: json_answer("Revoked here; elsewhere later.", answers.Held)},
@@ -337,7 +342,7 @@ class AccessHttp:
         elif isinstance(value, Quota):
             _valid(checked_quota, value)
         else:
-            _valid(checked_principal, value.principal)
+            _valid(checked_binding, value)
         change = changes.with_part(part, part_id, value, self._clock.now_us())
         return json_reply(answers.Version((await security.book.change(change, expected)).number))
 

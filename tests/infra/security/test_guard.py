@@ -265,5 +265,10 @@ def test_what_is_read_counts_for_the_next(world: World) -> None:
     world.call("reads")
 
 
-def test_without_a_quota_nothing_is_counted(world: World) -> None:
-    assert world.call("reads")["metered"] is None
+def test_without_a_quota_nothing_is_counted_and_a_later_one_holds_for_what_is_open(world: World) -> None:
+    meter = world.call("reads")["metered"]
+    assert meter.read(10**9) == 0
+    world.quotas.change({"q": Quota(principal="key:ana", read_bytes_per_s=100.0)})
+    assert meter.read(500) == pytest.approx(3.0)
+    meter.ask_topics(["u"])
+    assert meter.read_of("u", 10**9) == 0, "of a path with a topic it is counted with the answer"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from access_rig import As, Secured, make_first_key, secured_server
-from http_rig import NO_REDIS, Http, exchange
+from http_rig import NO_REDIS, Http, Reply, exchange
 
 import siltlog
 from siltlog.infra import names
@@ -47,7 +47,7 @@ main()
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Secured]:
-    with secured_server(log_level="info") as server:
+    with secured_server(log_level="info", auto_create_partitions=1) as server:
         yield server
 
 
@@ -97,6 +97,21 @@ def test_each_change_is_recorded_with_its_end(secured: Secured) -> None:
     assert faults_of(secured.server.data_dir, admin) == []
     config = admin.get(f"/v1/topics/{names.AUDIT_TOPIC}").json["config"]
     assert config["retention.ms"]["value"] == 400 * 86_400_000
+
+
+@pytest.mark.rule("A6")
+def test_a_topic_that_a_publish_makes_is_recorded_before_it_is_made(secured: Secured) -> None:
+    _, caller = secured.key("maker", ("producer", "made"))
+    secured.allow("make", "key:maker", "topic", "made", "create", pattern="prefix")
+    assert caller.publish("made-by", {"value": "x"}).status == 200
+    assert caller.publish("made-by", {"value": "y"}).status == 200
+    assert caller.publish("made-never", {"value": 5, "timestamp": "never"}).status == 422
+    assert secured.key("only-writes", ("producer", "made"))[1].publish("made-no", {"value": "x"}).status == 403
+    made = [record for record in records_of(secured.admin) if record["principal"] == "key:maker"]
+    assert [(each["operation"], each["resource"], each["outcome"], each["status"]) for each in made] == [
+        ("createTopic", "topic/made-by", "begun", None),
+        ("createTopic", "topic/made-by", "done", 201),
+    ]
 
 
 def test_the_log_has_no_value_no_key_of_a_record_and_no_token(secured: Secured) -> None:
@@ -270,6 +285,66 @@ def test_what_was_read_counts_for_the_next_read(secured: Secured) -> None:
     assert (refused.status, refused.json["limit"]) == (429, "read_bytes_per_s")
     assert int(refused.headers["retry-after"]) > 20
     assert caller.get("/v1/topics/read").status == 200, "what reads nothing does not wait"
+
+
+def test_what_is_read_of_several_topics_counts_for_each(secured: Secured) -> None:
+    for topic in ("many-a", "many-b"):
+        secured.admin.create(topic)
+        assert secured.admin.publish(topic, {"value": "x" * 5_000}).status == 200
+    _, caller = secured.key("many", ("consumer", "many"))
+    _, stranger = secured.key("stranger", ("consumer", "elsewhere"))
+    quota(secured, "many-a", topic="many-a", read_bytes_per_s=100)
+    quota(secured, "many-b", topic="many-b", requests_per_s=0.1, burst_seconds=20)
+
+    def fetch(who: As, *topics: str) -> Reply:
+        return who.json(
+            "POST", "/v1/fetch", {"partitions": [{"topic": t, "partition": 0, "offset": 0} for t in topics]}
+        )
+
+    for _ in range(3):
+        assert fetch(stranger, "many-a", "many-b").status == 200, "who may not read them takes nothing of them"
+    assert fetch(caller, "many-a", "many-b").status == 200
+    refused = fetch(caller, "many-b", "many-a")
+    assert (refused.status, refused.json["scope"], refused.json["limit"]) == (429, "topic", "read_bytes_per_s")
+    assert fetch(caller, "many-b").status == 200, "what was refused took nothing of the other"
+    assert fetch(caller, "many-b").json["limit"] == "requests_per_s"
+    path = "/v1/topics/many-a/partitions/0/records?offset=0"
+    assert caller.get(path).status == 429, "it is one measure, however it is read"
+
+
+def test_what_a_member_polls_counts(valkey_url: str) -> None:
+    with secured_server(redis_url=valkey_url) as own:
+        own.admin.create("polled")
+        assert own.admin.publish("polled", {"value": "x" * 5_000}).status == 200
+        _, caller = own.key("polled", ("consumer", "polled"))
+        quota(own, "polled", principal="key:polled", read_bytes_per_s=100)
+        quota(own, "topic", topic="polled", read_bytes_per_s=50)
+        asked = {"topics": ["polled"], "wait_ms": 2_000, "auto_offset_reset": "earliest"}
+        path = "/v1/groups/polled/members/m/poll"
+        polled = caller.json("POST", path, asked)
+        while polled.status == 200 and not polled.json["records"]:
+            polled = caller.json("POST", path, {**asked, "generation": polled.json["generation"]})
+        assert polled.status == 200, polled
+        refused = caller.json("POST", path, {**asked, "generation": polled.json["generation"]})
+        assert (refused.status, refused.json["scope"]) == (429, "principal")
+        read = own.admin.get("/v1/topics/polled/partitions/0/records?offset=0")
+        assert (read.status, read.json["scope"]) == (429, "topic")
+
+
+def test_a_quota_holds_for_streams_that_are_open_already(secured: Secured) -> None:
+    secured.admin.create("open")
+    _, caller = secured.key("open", ("consumer", "open"))
+    head = f"GET /v1/topics/open/tail HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {caller.token}\r\n\r\n"
+    with secured.admin.connect() as connection:
+        connection.sendall(head.encode())
+        assert b"200" in connection.recv(65_536)
+        quota(secured, "open", principal="key:open", read_bytes_per_s=100, burst_seconds=0.1)
+        assert secured.admin.publish("open", {"value": "x" * 5_000}).status == 200
+        got = b""
+        while b"event: record" not in got:
+            got += connection.recv(65_536)
+    refused = caller.get("/v1/topics/open/partitions/0/records?offset=0")
+    assert (refused.status, refused.json["limit"]) == (429, "read_bytes_per_s")
 
 
 def test_a_producer_waits_for_what_it_is_told(secured: Secured) -> None:

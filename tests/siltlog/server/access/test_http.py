@@ -168,6 +168,46 @@ def test_a_key_of_a_name_is_one(secured: Secured) -> None:
         assert secured.admin.json("POST", "/v1/access/keys", wrong).status == 422
 
 
+def test_with_the_last_key_of_a_name_goes_what_it_was_given(fresh: Secured) -> None:
+    first, _ = fresh.key("leaver", ("producer", "flights"), ("viewer", ""))
+    fresh.key("leaver.producer", ("producer", "flights"))
+    fresh.allow("gives", "key:leaver", "topic", "salaries", "read")
+    fresh.allow("denies", "key:leaver", "topic", "plans", "read", effect="deny")
+    assert (
+        fresh.admin.json("PUT", "/v1/access/quotas/q", {"principal": "key:leaver", "requests_per_s": 9}).status == 200
+    )
+    second = fresh.admin.json("POST", f"/v1/access/keys/{first}/rotate", {}).json["id"]
+
+    def of_leaver(part: str) -> set[str]:
+        return {
+            each for each, has in fresh.admin.get("/v1/access").json[part].items() if has["principal"] == "key:leaver"
+        }
+
+    assert fresh.admin.call("DELETE", f"/v1/access/keys/{first}").status == 204
+    assert len(of_leaver("bindings")) == 2, "its other key counts still"
+    assert fresh.admin.call("DELETE", f"/v1/access/keys/{second}").status == 204
+    assert of_leaver("bindings") == set()
+    assert (of_leaver("acls"), of_leaver("quotas")) == ({"denies"}, {"q"})
+    assert len(fresh.admin.get("/v1/access").json["bindings"]) == 2, "others keep theirs"
+    _, again = fresh.key("leaver")
+    assert again.get("/v1/access/whoami").json["roles"] == []
+
+
+def test_a_role_that_a_key_is_made_with_takes_no_others_place(fresh: Secured) -> None:
+    fresh.key("a", ("producer", "viewer"))
+    fresh.key("a.producer", ("viewer", ""))
+    bindings = fresh.admin.get("/v1/access").json["bindings"]
+    assert {(has["principal"], has["role"]) for has in bindings.values()} >= {
+        ("key:a", "producer"),
+        ("key:a.producer", "viewer"),
+    }
+    for prefix in ("_audit", "a/b", "x" * 300):
+        wanted = {"name": "c", "bindings": [{"role": "viewer", "prefix": prefix}]}
+        assert fresh.admin.json("POST", "/v1/access/keys", wanted).status == 422
+        wanted = {"principal": "key:a", "role": "viewer", "prefix": prefix}
+        assert fresh.admin.json("PUT", "/v1/access/bindings/c", wanted).status == 422
+
+
 def test_a_change_may_be_of_one_version_only(secured: Secured) -> None:
     version = secured.admin.get("/v1/access").json["version"]
     role = {"principal": "key:match", "role": "viewer"}
