@@ -159,12 +159,14 @@ class TopicTable(TableLog):
         commit_id: str,
         *,
         states: Mapping[int, int] | None = None,
+        released: Mapping[int, int] | None = None,
     ) -> TableSnapshot:
         """Adds `files`, which hold offsets [first, end) of each partition in `bounds`, without a hole.
 
-        `states` has, by partition, the offset of an object of producer state that came beside the table since. Raises
-        Fenced when a partition's epoch or table offset is not what the caller says, OutcomeUnknown when the answer was
-        lost, Unavailable when nothing was committed.
+        `states` has, by partition, the offset of an object of producer state that came beside the table since;
+        `released` the epochs that are handed back with what is added, as by `release`. Raises Fenced when a partition's
+        epoch or table offset is not what the caller says, OutcomeUnknown when the answer was lost, Unavailable when
+        nothing was committed.
         """
         check_cover(files, bounds)
         self._settle_files(files)
@@ -176,11 +178,15 @@ class TopicTable(TableLog):
                     raise fenced(
                         self.topic, partition, f"its table offset is {snapshot.offsets[partition]}, not {first}"
                     )
+            for partition, epoch in (released or {}).items():
+                check_owned(self.topic, snapshot, partition, epoch)
             return lambda delta: commit_actions(delta, actions, transactions, commit_id)
 
         actions = [add_action(file, data_change=True) for file in files]
         transactions = {names.txn_offset(partition): end for partition, (_, end) in bounds.items()}
-        transactions |= _state_transactions(states)
+        transactions |= _state_transactions(states) | _release_transactions(released)
+        if released:
+            return self._released(self.commit(commit_id, checked), released)
         owned = {partition: epochs[partition] for partition in bounds}
         return confirmed(self.topic, self.commit(commit_id, checked), owned, transactions)
 
@@ -221,9 +227,10 @@ class TopicTable(TableLog):
                 check_owned(self.topic, snapshot, partition, epoch)
             return lambda delta: commit_actions(delta, [], transactions, commit_id)
 
-        released = {names.txn_released(partition): epoch for partition, epoch in epochs.items()}
-        transactions = released | _state_transactions(states)
-        snapshot = self.commit(commit_id, checked)
+        transactions = _release_transactions(epochs) | _state_transactions(states)
+        return self._released(self.commit(commit_id, checked), epochs)
+
+    def _released(self, snapshot: TableSnapshot, epochs: Mapping[int, int]) -> TableSnapshot:
         # Whoever waited for it may have claimed already, so it is not asked whose they are.
         for partition, epoch in epochs.items():
             if snapshot.released.get(partition, NOT_RELEASED) < epoch:
@@ -384,6 +391,10 @@ def _removed_files(period_ms: int | None) -> dict[str, str]:
 
 def _topic_exists(topic: str) -> SiltlogError:
     return problem("topic_exists", f"the topic {topic!r} exists", topic=topic)
+
+
+def _release_transactions(epochs: Mapping[int, int] | None) -> dict[str, int]:
+    return {names.txn_released(partition): epoch for partition, epoch in (epochs or {}).items()}
 
 
 def _state_transactions(states: Mapping[int, int] | None) -> dict[str, int]:

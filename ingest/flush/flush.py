@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -49,13 +49,31 @@ class Flush:
         if work:
             await self._commit(topic, work)
 
+    def is_last(self, topic: TopicLog) -> bool:
+        """Whether one more flush has all that was appended."""
+        return all(
+            log.offsets.synced == log.sequencer.next_offset
+            and ((work := _work_of(log)) is None or work[2] == log.offsets.synced)
+            for log in topic.partitions
+        )
+
     async def release(self, topic: TopicLog) -> None:
-        """Gives the partitions up, for another WAL to take over without asking."""
+        """Commits the rest, and with it gives the partitions up, for another WAL to take over without asking.
+
+        Where it is not known whether that landed, it is the topic's open commit.
+        """
+        work = [item for log in topic.partitions if (item := _work_of(log)) is not None]
+        if work:
+            await self._commit(topic, work, released={log.partition: log.epoch for log in topic.partitions})
+            return
         epochs = {log.partition: log.epoch for log in topic.partitions}
         states = _states_to_note(topic.partitions, topic.table.snapshot)
-        await self._in_thread(topic.table.release, epochs, str(uuid.uuid4()), states=states)
+        commit_id = str(uuid.uuid4())
+        topic.began_commit(commit_id)
+        await self._in_thread(topic.table.release, epochs, commit_id, states=states)
+        topic.ended_commit()
 
-    async def _commit(self, topic: TopicLog, work: list[Work]) -> None:
+    async def _commit(self, topic: TopicLog, work: list[Work], released: Mapping[int, int] | None = None) -> None:
         commit_id = str(uuid.uuid4())
         topic.began_commit(commit_id)
         self._log.group_commit.add_control(
@@ -66,9 +84,10 @@ class Flush:
         chunks = [chunk for _, _, _, part in work for chunk in part]
         with work[0][0].held(chunks):
             states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
-            snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id, states)
-        # Where another has claimed since, the commit stays open: the next start finds that it landed.
-        self._log.see_table(topic, snapshot)
+            snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id, states, released)
+        if released is None:
+            # Where another has claimed since, the commit stays open: the next start finds that it landed.
+            self._log.see_table(topic, snapshot)
         topic.ended_commit()
         records = sum(end - first for _, first, end, _ in work)
         seconds = self._clock.monotonic() - started
@@ -79,12 +98,17 @@ class Flush:
         )
 
     def _write_and_commit(
-        self, topic: TopicLog, work: list[Work], commit_id: str, states: dict[int, int]
+        self,
+        topic: TopicLog,
+        work: list[Work],
+        commit_id: str,
+        states: dict[int, int],
+        released: Mapping[int, int] | None,
     ) -> TableSnapshot:
         files = list(self._pool.map(lambda item: self._write(topic, item), work))
         bounds = {log.partition: (first, end) for log, first, end, _ in work}
         epochs = {log.partition: log.epoch for log, _, _, _ in work}
-        return topic.table.append(files, bounds, epochs, commit_id, states=states)
+        return topic.table.append(files, bounds, epochs, commit_id, states=states, released=released)
 
     def _write(self, topic: TopicLog, work: Work) -> DataFile:
         log, first, end, chunks = work

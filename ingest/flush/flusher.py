@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, UnknownTopic
+from siltlog.infra.errors import Fenced, SiltlogError, UnknownTopic
 from siltlog.infra.telemetry import Logger, Metrics
 from siltlog.ingest.flush.carry import carry_forward
 from siltlog.ingest.flush.due import Load, active_partitions, due, due_at
@@ -18,6 +18,7 @@ from siltlog.ingest.flush.flush import Flush
 from siltlog.ingest.flush.loads import Loads
 from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.flush.refresh import Refresh
+from siltlog.ingest.flush.release import Release
 from siltlog.ingest.flush.retries import RETRY_SECONDS_MAX, Failures, Retries
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
@@ -45,6 +46,7 @@ class Flusher:
         self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
         self._one = Flush(log, self._in_thread, logger, metrics)
         self.states = StateWriter(log.store, log.clock, logger, self._in_thread)
+        self.releases = Release(log, self._one, self.states, self.flush, self._in_thread, logger)
         refresh = Refresh(log, self._in_thread, self._refresh, logger)
         self._tasks = [asyncio.create_task(self._decide()), asyncio.create_task(refresh.run())]
 
@@ -126,7 +128,7 @@ class Flusher:
     async def _flush(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         try:
             async with topic.table_lock:
-                if topic.availability.lasting:
+                if not topic.may_flush:
                     return
                 await self._one.run(topic, partitions)
                 await self.states.write(topic)
@@ -158,7 +160,7 @@ class Flusher:
     def _fails_alone(self, topic: TopicLog, failures: Failures) -> bool:
         """Whether others can be flushed where this topic cannot; then it must not cost them the WAL."""
         log = self._log
-        if not log.admission.wal_is_tight() or topic.state not in ("open", "unavailable"):
+        if not log.admission.wal_is_tight() or not topic.may_flush:
             return False
         if self._retries.succeeded_seconds > failures.since_seconds:
             return True
@@ -217,28 +219,14 @@ class Flusher:
 
     async def release(self, topic: TopicLog) -> None:
         """After the flush of a clean stop: another WAL may take over without asking. A failure is only logged."""
-        if topic.state != "open" or topic.open_commit:
-            return
-        if any(log.offsets.table != log.offsets.synced for log in topic.partitions):
-            return
-        # What was flushed is known for good before another goes on, which may clean the log that tells of it.
-        await self._log.group_commit.commit()
-        begun = False
-        try:
-            async with topic.table_lock:
-                await self.states.write(topic, at_once=True)
-                if any(log.offsets.table != log.sequencer.next_offset for log in topic.partitions):
-                    return
-                begun = True
-                topic.releasing()
-                await self._one.release(topic)
-                topic.released()
-        except SiltlogError as error:
-            if isinstance(error, Fenced):
-                topic.close("fenced", error.detail)
-            elif begun and not isinstance(error, OutcomeUnknown):
-                topic.opened()
-            self._logger.warning("not released: only this data dir may go on", topic=topic.name, reason=error.detail)
+        await self.releases.at_stop(topic)
+
+    async def flush(self, topic: TopicLog) -> None:
+        """Flushes what the topic has by now; returns once it is in the table or that failed."""
+        while (running := self._running.get(topic)) is not None:
+            await asyncio.wait([running])
+        self._start(topic, [partition for partition in topic.partitions if partition.head.unflushed_bytes])
+        await asyncio.wait([self._running[topic]])
 
     async def _refresh(self, topic: TopicLog, changed: bool) -> bool:
         """Looks after a topic of which nothing is under way; whether it could be."""
@@ -246,7 +234,7 @@ class Flusher:
             return False
         try:
             async with topic.table_lock:
-                if topic.state in ("open", "unavailable"):
+                if topic.may_flush:
                     if changed:
                         self._log.see_table(topic, await self._in_thread(topic.table.refresh))
                         await self._see_files(topic)

@@ -26,11 +26,11 @@ class Loads:
         pinning = frozenset(log.wal.oldest_pinning() if log.admission.wal_holds_much() else ())
         loads = []
         for topic in topics:
-            if topic.state == "fenced":
+            if not topic.may_flush:
                 continue
             config = topic.config
             flush_ms, flush_bytes = config.integer("flush.ms"), config.integer("flush.bytes")
-            hidden = config["acks"] == "table"
+            hidden = topic.hidden
             waiting = [
                 (each, oldest)
                 for each in topic.partitions

@@ -97,7 +97,7 @@ class StateWriter:
             return
         # One after the other, or an older object might replace a newer one.
         async with self._epochs_locks.setdefault(topic, asyncio.Lock()):
-            if topic.producers.epochs_stored or topic.state not in ("open", "unavailable"):
+            if topic.producers.epochs_stored or not topic.may_flush:
                 return
             topic.producers.epochs_written()
             epochs = objects.encode_epochs(topic.producers.epochs.dump())

@@ -185,7 +185,7 @@ class PartitionLog:
     @property
     def hidden(self) -> bool:
         """Readers do not see what is not in the table."""
-        return self.topic.config["acks"] == "table"
+        return self.topic.hidden
 
     def fail_waiters(self, error: Exception) -> None:
         self._table_waiters.fail(error)

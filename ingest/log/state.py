@@ -35,6 +35,8 @@ class TopicState(msgspec.Struct, array_like=True):
     """The version of the handle that `open_commit` was to be made on."""
     claiming: dict[int, int] = {}
     """The epochs of the last claim, while its outcome is not recorded: see `Claiming`."""
+    shipped: list[int] = []
+    """The part of `epochs` under which nothing was acknowledged or shown that is not in the table."""
 
 
 class WalState(msgspec.Struct, array_like=True):
@@ -55,6 +57,15 @@ class Claiming(msgspec.Struct, tag=True, array_like=True):
     topic: str
     epoch: int
     offsets: dict[int, int] = {}
+    shipped: bool = False
+    """Nothing is acknowledged or shown under it that is not in the table."""
+
+
+class Shipped(msgspec.Struct, tag=True, array_like=True):
+    """All that was acknowledged or shown under `epoch` is in the table, and so it is from now on."""
+
+    topic_id: str
+    epoch: int
 
 
 class Flushing(msgspec.Struct, tag=True, array_like=True):
@@ -92,7 +103,7 @@ class ProducerClaimed(msgspec.Struct, tag=True, array_like=True):
     now_us: int
 
 
-Event = Union[Claiming, Flushing, Flushed, Deleted, Inherited, ProducerClaimed]  # noqa: UP007 (msgspec builds its decoder from it)
+Event = Union[Claiming, Shipped, Flushing, Flushed, Deleted, Inherited, ProducerClaimed]  # noqa: UP007 (msgspec builds its decoder from it)
 
 encode = msgspec.msgpack.Encoder().encode
 decode_state = msgspec.msgpack.Decoder(WalState).decode
@@ -139,12 +150,16 @@ def apply(state: WalState, event: Event) -> None:
         topic = state.topics.setdefault(event.topic_id, TopicState(event.topic))
         topic.epochs = [*topic.epochs, event.epoch][-EPOCHS_REMEMBERED:]
         topic.claiming = event.offsets
+        if event.shipped:
+            topic.shipped = [*topic.shipped, event.epoch][-EPOCHS_REMEMBERED:]
     elif isinstance(event, Deleted):
         state.topics.pop(event.topic_id, None)
     elif (known := state.topics.get(event.topic_id)) is not None:
         if isinstance(event, Flushing):
             known.open_commit = event.commit_id
             known.open_version = event.version
+        elif isinstance(event, Shipped):
+            known.shipped = [*known.shipped, event.epoch][-EPOCHS_REMEMBERED:]
         elif isinstance(event, Inherited):
             for partition, producers in event.producers.items():
                 known.partitions.setdefault(partition, PartitionState()).producers = producers

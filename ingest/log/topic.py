@@ -90,6 +90,14 @@ class TopicLog:
         self.records_total = 0
         self.bytes_total = 0
         """Acknowledged since the process started."""
+        self.shipped_epochs: list[int] = []
+        """Those of `epochs` under which it ships, or did."""
+        self.ships = False
+        """Nothing is acknowledged or shown that is not in the table: another node goes on from there without asking."""
+        self.hidden = config["acks"] == "table"
+        """Readers do not see what is not in the table."""
+        self.plain = config["acks"] == "wal" and not self.system
+        """Whoever publishes to it without saying how is answered once it is synced."""
         self._sticky = 0
         self._wal = wal
 
@@ -112,9 +120,25 @@ class TopicLog:
         """Its release is in the table, with all that was appended: whoever claims it has it."""
         self.availability = Availability("released", "it was handed over", RELEASING_RETRY_MS)
 
+    def ship(self) -> None:
+        """From now on it `ships`, whatever it did under this epoch so far is in the table."""
+        self.ships = True
+        self.shipped_epochs = [*self.shipped_epochs, *self.epochs[-1:]][-EPOCHS_REMEMBERED:]
+        self._find_level()
+
+    def _find_level(self) -> None:
+        acks = self.config["acks"]
+        self.hidden = self.ships or acks == "table"
+        self.plain = acks == "wal" and not self.system and not self.ships
+
     @property
     def state(self) -> State:
         return self.availability.state
+
+    @property
+    def may_flush(self) -> bool:
+        """Whether its table is this node's, and no release was sent."""
+        return self.availability.state in ("open", "unavailable")
 
     @property
     def takes_records(self) -> bool:
@@ -128,10 +152,13 @@ class TopicLog:
         # Until a claim has shut it out, a commit to a remote store may still land.
         self.open_commit, self.open_version = known.open_commit, known.open_version
         self.claiming = known.claiming
+        self.shipped_epochs = known.shipped
 
-    def took(self, epoch: int) -> None:
-        """This WAL has taken another epoch."""
+    def took(self, epoch: int, *, ships: bool = False) -> None:
+        """This WAL has taken another epoch, under which nothing that only it has is acknowledged where it `ships`."""
         self.epochs = [*self.epochs, epoch][-EPOCHS_REMEMBERED:]
+        if ships:
+            self.ship()
 
     def takes_over(self, goes_on_at: dict[int, int]) -> None:
         """Partitions of another are being claimed, and go on at these offsets."""
@@ -187,6 +214,7 @@ class TopicLog:
             config = self.config
         if config.own != self.config.own:
             self.config = config
+            self._find_level()
             for log in self.partitions:
                 log.reconfigured()
         for partition in range(len(self.partitions), snapshot.partitions):

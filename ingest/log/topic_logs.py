@@ -152,4 +152,5 @@ def _state_of(topic: TopicLog) -> wal_state.TopicState:
         topic.producers.epochs.dump(),
         topic.open_version,
         topic.claiming,
+        topic.shipped_epochs,
     )

@@ -2,8 +2,10 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from siltlog.infra import names
+from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
@@ -13,17 +15,24 @@ EPOCH_OWN_BITS = 32
 
 
 async def claim(
-    log: Log, topic: TopicLog, offsets: Mapping[int, int] | None = None, *, term: int | None = None
+    log: Log,
+    topic: TopicLog,
+    offsets: Mapping[int, int] | None = None,
+    *,
+    term: int | None = None,
+    ships: bool = False,
 ) -> None:
     """Takes an epoch of every partition, of `term` or the next: first into the WAL, durably, then into the table.
 
-    The WAL is told of `topic.claiming`, too. With `offsets` those partitions go on there. Raises Fenced when another
+    The WAL is told of `topic.claiming`, too. A claim under a term is decided on what the table's snapshot says. With `offsets` those partitions go on there; with `ships` the topic does
+    from here on. Raises Fenced when another
     node claims at the same time.
     """
-    former = topic.table.snapshot.epochs
+    found = topic.table.snapshot
+    former = found.epochs
     epoch = next_epoch(max([*former.values(), *topic.epochs]), term)
-    topic.took(epoch)
-    claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming)
+    topic.took(epoch, ships=ships)
+    claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming, ships)
     log.group_commit.add_control(wal_state.encode(claiming))
     await log.group_commit.commit()
     epochs = {partition.partition: epoch for partition in topic.partitions}
@@ -34,10 +43,20 @@ async def claim(
         offsets=offsets,
         former=former,
         removed_files_ms=topic.config.integer("removed.files.retention.ms"),
+        expected=None if term is None else {name: found.transactions.get(name, 0) for name in _decided_on(found)},
+        marks={names.txn_shipped(at): epoch for at in epochs} if ships else None,
     )
     # Who claimed it since has it.
     topic.check_claimed(snapshot, epochs)
     topic.see(snapshot)
+
+
+def _decided_on(snapshot: TableSnapshot) -> Iterator[str]:
+    """Yields the app transactions that say whether a topic may be claimed, besides its epochs."""
+    for partition in range(snapshot.partitions):
+        yield names.txn_released(partition)
+        yield names.txn_shipped(partition)
+        yield names.txn_abandoned(partition)
 
 
 def next_epoch(former: int, term: int | None = None) -> int:

@@ -27,6 +27,8 @@ class Leave:
     """Partitions of another are taken, and jump above all that it may have acknowledged."""
     accept_loss: bool = False
     """What was acknowledged and is nowhere any more is a gap."""
+    shipped: frozenset[int] = frozenset()
+    """Partitions whose former owner acknowledged nothing that is not in the table, or was recovered."""
 
 
 @dataclass(slots=True)
@@ -119,9 +121,10 @@ def plan_of(store: ObjectStore, standing: Standing, former: Former, leave: Leave
     result = Plan(topic, standing)
     snapshot = topic.snapshot
     claimed = {partition for partition, epoch in snapshot.epochs.items() if epoch != 0}
-    result.foreign = claimed if behind else (claimed - standing.own) | standing.claimed
+    result.foreign = claimed if behind else (claimed - standing.own) | standing.claimed | leave.shipped
     half = set() if behind else standing.claimed
-    taken = sorted(p for p in result.foreign - half if snapshot.released[p] != snapshot.epochs[p])
+    held = result.foreign - half - leave.shipped
+    taken = sorted(p for p in held if snapshot.released[p] != snapshot.epochs[p])
     if taken and not leave.take_over:
         result.refusals.append(_owned_by_another(standing, taken))
     if known is not None and snapshot.version < known.table_version and not leave.accept_loss:
@@ -131,7 +134,9 @@ def plan_of(store: ObjectStore, standing: Standing, former: Former, leave: Leave
             "`silt serve --accept-loss`"
         )
     for partition in range(snapshot.partitions):
-        frames = former.frames_of(topic.topic_id, partition)
+        found = former.frames_of(topic.topic_id, partition)
+        # Of what shipped nothing was acknowledged or shown that the table does not have.
+        frames = [frame for frame in found if known is None or frame.epoch not in known.shipped]
         if partition in result.foreign:
             _plan_foreign(store, result, partition, frames, jump=partition in taken)
         else:
@@ -172,6 +177,8 @@ def _plan_foreign(store: ObjectStore, plan: Plan, partition: int, frames: list[F
     if absent:
         plan.stranded[partition] = absent
     recorded = known.partitions.get(partition) if known else None
+    if known is not None and known.epochs[-1:] == known.shipped[-1:] != []:
+        recorded = None
     reached = max(recorded.next_offset if recorded else 0, frames[-1].next_offset if frames else 0)
     if jump:
         plan.offsets[partition] = -(-max(table_offset + 1, reached) // OFFSET_JUMP) * OFFSET_JUMP

@@ -38,9 +38,12 @@ class Taking:
         self._logger = logger
         self._limit = asyncio.Semaphore(TABLES_AT_ONCE)
 
-    async def take(self, table: TopicTable, leave: Leave, *, behind: bool = False, term: int | None = None) -> TopicLog:
+    async def take(
+        self, table: TopicTable, leave: Leave, *, behind: bool = False, term: int | None = None, ships: bool = False
+    ) -> TopicLog:
         """Takes the topic of `table`, whose snapshot is what the claim is made on.
 
+        Where it `ships`, it does from the claim on, unless this WAL has records of it that the table has still to get.
         Raises Unavailable or OutcomeUnknown where it could not be taken now, Fenced when another claimed it first, and
         Refused `topic_unavailable` for what does not fit together. Then it can be taken again.
         """
@@ -52,7 +55,7 @@ class Taking:
         await asyncio.to_thread(self.restore, plan)
         log.topic_logs.add(plan.topic)
         try:
-            await self.claim(plan, term)
+            await self.claim(plan, term, ships=ships and not any(plan.frames.values()))
         except BaseException:
             # An epoch that may have landed is its own when it is taken again.
             self.former.not_taken(plan.topic)
@@ -82,14 +85,14 @@ class Taking:
             partition.remembered(_next_offset(plan, number), settled)
         topic.producers.loaded((partition.sequencer for partition in topic.partitions), now_us)
 
-    async def claim(self, plan: Plan, term: int | None = None) -> None:
+    async def claim(self, plan: Plan, term: int | None = None, *, ships: bool = False) -> None:
         """Claims a topic that was restored and that the WAL knows. Raises ConfigError where another went on with a copy
         of this data dir meanwhile; else as `take`."""
         async with self._limit:
             log, topic = self._log, plan.topic
             goes_on_at = [plan.goes_on_at(partition.partition) for partition in topic.partitions]
             topic.takes_over({partition: goes_on_at[partition] for partition in plan.foreign})
-            await claim(log, topic, plan.offsets or None, term=term)
+            await claim(log, topic, plan.offsets or None, term=term, ships=ships)
             await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
             if plan.foreign:
                 await self._set_aside(plan)

@@ -95,8 +95,7 @@ class Publishing:
             topic = self._log.topic(name)
         except UnknownTopic:
             return None
-        plain = topic.takes_records and topic.config["acks"] == "wal" and not topic.system
-        return topic if plain else None
+        return topic if topic.plain and topic.takes_records else None
 
     async def publish(
         self, topic: TopicLog | Absent, body: Body, by: Publisher, acks: Acks | None, timeout_ms: int
@@ -131,6 +130,8 @@ class Publishing:
     def append_now(self, topic: TopicLog, body: Body, by: Publisher, acks: Acks | None) -> Published:
         """Appends to a topic that is there and not paused. Raises SiltlogError; then nothing was appended."""
         level = acks or _own_acks(topic, by)
+        if level == "wal" and topic.ships:
+            level = "table"
         appended = self._log.append(topic, body, by.who, by.partition_count)
         # Its values would keep all that was read until the answer; the log has its own copy.
         body.plain = None

@@ -1,0 +1,140 @@
+"""Whether this node may claim a topic now: by the table's snapshot, the newest view, and what its own WAL noted. Pure.
+
+The view entitles and the claim takes. The rules are tried in the order of `Rule`; where none holds the topic waits for
+who owns it. The claim is compare-and-set on the snapshot that was decided on.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from siltlog.infra.cluster.view import TERM_SHIFT, TermEntry, TopicEntry
+from siltlog.infra.table.snapshot import TableSnapshot
+
+
+class Rule(Enum):
+    """Why a partition may be claimed."""
+
+    RELEASED = "released"
+    """Nobody has it: it was never claimed, or was handed back."""
+    SHIPPED = "shipped"
+    """Its owner's journal is lost, and nothing was acknowledged that is not in journals or in the table."""
+    OWN = "own"
+    """This node's WAL has what its last owner acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a snapshot of a table says of who owns it, by partition."""
+
+    epochs: Mapping[int, int]
+    released: Mapping[int, int]
+    shipped: Mapping[int, int]
+    abandoned: Mapping[int, int]
+
+    @classmethod
+    def of(cls, snapshot: TableSnapshot) -> "Facts":
+        partitions = range(snapshot.partitions)
+        return cls(
+            snapshot.epochs,
+            snapshot.released,
+            {partition: snapshot.shipped(partition) for partition in partitions},
+            {partition: snapshot.abandoned(partition) for partition in partitions},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MayClaim:
+    """Under `term`, once every journal of `seal` is sealed; what those hold beyond the table is read afterwards."""
+
+    term: int
+    rules: Mapping[int, Rule]
+    """By partition."""
+    seal: tuple[str, ...] = ()
+    """Journals, oldest term first. All of them are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """It may not be claimed now."""
+
+    reason: str
+    awaited: int = 0
+    """The term whose data directory has what nobody else may go past; 0 where none has."""
+    floor: int = 0
+    """The term that this node's must be above; 0 where it is."""
+    node: str = ""
+    """Who is waited for, as far as that is known."""
+
+
+Decision = MayClaim | Waits
+
+
+def decide(facts: Facts, entry: TopicEntry, journal: str, own_epochs: Collection[int]) -> Decision:
+    """Decides about a topic that a view names, for the start of a node whose journal is `journal`.
+
+    `own_epochs` are those that the WAL of its data directory has noted for the topic.
+    """
+    right = entry.entitled(journal)
+    if right is None:
+        return Waits("the newest view gives it to another node", node=entry.owner.node)
+    floor = max((epoch >> TERM_SHIFT for epoch in facts.epochs.values()), default=0)
+    if right.term <= floor:
+        return Waits(f"term {right.term} is not above {floor}, that of its table", floor=floor)
+    rules: dict[int, Rule] = {}
+    seal: dict[int, str] = {}
+    for partition, epoch in facts.epochs.items():
+        if facts.abandoned[partition]:
+            return Waits(f"partition {partition} was abandoned, and its gap is not recorded yet")
+        rule = _rule(facts, partition, epoch, own_epochs)
+        if isinstance(rule, Waits):
+            return _named(rule, entry, epoch)
+        lost = _former_journals(facts, partition, epoch, rule, entry, journal)
+        if isinstance(lost, Waits):
+            return lost
+        rules[partition] = rule
+        seal |= lost
+    return MayClaim(right.term, rules, tuple(seal[term] for term in sorted(seal)))
+
+
+def _rule(facts: Facts, partition: int, epoch: int, own_epochs: Collection[int]) -> Rule | Waits:
+    if epoch == 0 or facts.released[partition] == epoch:
+        return Rule.RELEASED
+    # Before the own WAL: that may have what a successor went past.
+    if facts.shipped[partition] == epoch:
+        return Rule.SHIPPED
+    if epoch in own_epochs:
+        return Rule.OWN
+    return Waits("another data directory has records of it that were acknowledged", awaited=epoch >> TERM_SHIFT)
+
+
+def _named(waits: Waits, entry: TopicEntry, epoch: int) -> Waits:
+    owner = entry.term(epoch >> TERM_SHIFT)
+    if owner is None:
+        return Waits(f"no node of the cluster is known to have taken epoch {epoch}, which its table has")
+    return Waits(waits.reason, awaited=owner.term, node=owner.node)
+
+
+def _former_journals(
+    facts: Facts, partition: int, epoch: int, rule: Rule, entry: TopicEntry, journal: str
+) -> Mapping[int, str] | Waits:
+    """The journals, by term, that may hold something that the claim must not lose, and that somebody may still write.
+
+    Those of this node's present start are not among them: it knows what it wrote.
+    """
+    if rule is Rule.RELEASED:
+        return {}
+    last = epoch >> TERM_SHIFT
+    if rule is Rule.OWN:
+        needed = [one for one in entry.chain if one.term == last]
+    else:
+        settled = max(facts.released[partition], 0) >> TERM_SHIFT
+        needed = [one for one in entry.chain if settled < one.term <= last]
+        if all(one.term != last for one in needed):
+            return Waits(f"no node of the cluster is known to have taken epoch {epoch}, which its table has")
+    others = [one for one in needed if one.journal != journal]
+    return _not_lost(others) or {one.term: one.journal for one in others}
+
+
+def _not_lost(needed: list[TermEntry]) -> Waits | None:
+    return next((Waits("its owner has not let go of it", node=one.node) for one in needed if not one.lost), None)
