@@ -24,9 +24,9 @@ async def claim(
 ) -> None:
     """Takes an epoch of every partition, of `term` or the next: first into the WAL, durably, then into the table.
 
-    The WAL is told of `topic.claiming`, too. A claim under a term is decided on what the table's snapshot says. With `offsets` those partitions go on there; with `ships` the topic does
-    from here on. Raises Fenced when another
-    node claims at the same time.
+    The WAL is told of `topic.claiming`, too. With `offsets` those partitions go on there; with `ships` the topic does
+    from here on. Raises Fenced when another node claims at the same time, and under a term also when whatever the
+    claim was decided on is another than in the table's snapshot.
     """
     found = topic.table.snapshot
     former = found.epochs
