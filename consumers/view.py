@@ -28,6 +28,12 @@ class PartitionView(Protocol):
         None when the head does not cover `offset`: it is then below the table offset of the topic's snapshot.
         """
 
+    async def decided(self) -> Bounds | None:
+        """The bounds as the partition's owner has them now, where something is refused or begun by them.
+
+        None while nobody owns it: what lies above what is known is then not known. Raises Unavailable.
+        """
+
     def subscribe(self, callback: Callable[[], None]) -> None:
         """`callback` is called on the loop when a bound moved or the topic went away, until it is unsubscribed."""
 

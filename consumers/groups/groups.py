@@ -181,6 +181,7 @@ class Groups:
             body["instance_id"] = request.instance_id
         if request.owned is not None:
             body["owned"] = self._topics.owned(request.owned)
+        await self._topics.learn(commits or ())
         reply = await self._runner.run(
             "heartbeat", group, body | ({"commits": self._topics.commits(commits)} if commits else {})
         )
@@ -205,6 +206,7 @@ class Groups:
         Refused `group_not_empty` without a member while there are some, and what `GroupTopics.commits` does."""
         if (request.member_id is None) != (request.generation is None):
             raise problem("invalid_request", "member_id and generation come together: give both or neither")
+        await self._topics.learn(request.offsets)
         commits = self._topics.commits(request.offsets, topic_id, by_member=request.member_id is not None)
         body: dict[str, Any] = {"commits": commits, "generation": request.generation, **_fields(actor)}
         if request.member_id is not None:
@@ -235,6 +237,7 @@ class Groups:
         Raises Fenced where the member does not hold the partition, what `GroupTopics.record` does, and Refused
         `invalid_request` where too many records of the partition have attempts and none is committed.
         """
+        await self._topics.learn((request,))
         key = self._topics.record(request)
         body = {
             "member": request.member_id,

@@ -117,6 +117,22 @@ class GroupTopics:
             if (topic := topics[name]) is not None and number < len(topic.partitions)
         ]
 
+    async def learn(self, offsets: Iterable[PolledOffset]) -> None:
+        """Has the bounds of partitions known as far as they decide about `offsets`. Raises Unavailable where an offset
+        is above what is known, and nobody owns the partition."""
+        for at in offsets:
+            topic = self._find(at.topic)
+            if topic is None or not 0 <= at.partition < len(topic.partitions):
+                continue
+            view = topic.partitions[at.partition]
+            if at.offset > view.bounds().high_watermark and await view.decided() is None:
+                raise problem(
+                    "topic_unavailable",
+                    f"nobody owns {at.topic}/{at.partition} now, so whether it has the offset {at.offset} is not known",
+                    topic=at.topic,
+                    partition=at.partition,
+                )
+
     def commits(
         self, offsets: Sequence[PolledOffset], topic_id: str | None = None, *, by_member: bool = True
     ) -> list[Commit]:

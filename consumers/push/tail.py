@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.push.feed import Feed, RecordFilter
 from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic
-from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, check_range, visible_end
+from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, decided, visible_end
 from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra.errors import SiltlogError, problem
@@ -182,7 +182,7 @@ async def tail_request(
         offsets = {each: await _begin(fetcher, topic, each, query, isolation) for each in partitions}
     for partition, offset in offsets.items():
         view = find_partition(topic, partition)
-        check_range(topic, view, offset, view.bounds())
+        await decided(topic, view, offset)
     return TailRequest(topic, offsets, "partitions" not in query, wanted, values, isolation)
 
 
@@ -265,7 +265,7 @@ async def _begin(fetcher: Fetcher, topic: TopicView, partition: int, query: Quer
         return await fetcher.lookup.offset_at(topic, view, timestamp_us)
     if query.choice("offset", PLACES, "latest") == "earliest":
         return _start(topic, partition)
-    return visible_end(view.bounds(), isolation)
+    return visible_end(await view.decided() or view.bounds(), isolation)
 
 
 def _start(topic: TopicView, partition: int) -> int:

@@ -272,12 +272,11 @@ class ReadsHttp:
                     "invalid_parameter", "offset and timestamp are both given; send one", parameter="timestamp"
                 )
             return await self._fetcher.lookup.offset_at(topic, view, timestamp_us)
-        bounds = view.bounds()
         match query.text("offset", "earliest"):
             case "earliest":
-                return bounds.log_start_offset
+                return view.bounds().log_start_offset
             case "latest":
-                return visible_end(bounds, isolation)
+                return visible_end(await view.decided() or view.bounds(), isolation)
             case asked if whole_number(asked) is None:
                 raise problem(
                     "invalid_parameter",

@@ -52,7 +52,8 @@ class Reader:
         source covers an offset (once nothing before that is left to give), Unavailable where the table cannot be read.
         """
         bounds = view.bounds()
-        check_range(topic, view, offset, bounds)
+        if not bounds.log_start_offset <= offset <= bounds.high_watermark:
+            bounds = await decided(topic, view, offset)
         read = PartitionRead(bounds, offset)
         end = visible_end(bounds, isolation)
         try:
@@ -151,6 +152,20 @@ class Reader:
 
 def visible_end(bounds: Bounds, isolation: Isolation) -> int:
     return bounds.table_offset if isolation == "table" else bounds.high_watermark
+
+
+async def decided(topic: TopicView, view: PartitionView, offset: int) -> Bounds:
+    """The bounds that a read from `offset` begins with.
+
+    Raises OffsetOutOfRange by what the partition's owner says; while nobody owns it none is above its end.
+    """
+    bounds = await view.decided()
+    if bounds is not None:
+        check_range(topic, view, offset, bounds)
+        return bounds
+    bounds = view.bounds()
+    check_range(topic, view, min(offset, bounds.high_watermark), bounds)
+    return bounds
 
 
 def check_range(topic: TopicView, view: PartitionView, offset: int, bounds: Bounds) -> None:

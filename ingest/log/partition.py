@@ -196,6 +196,10 @@ class PartitionLog:
         now = self.offsets
         return Bounds(now.log_start, now.table, now.shown)
 
+    async def decided(self) -> Bounds:
+        """Gives `bounds`: they are decided here."""
+        return self.bounds()
+
     async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
         """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; None when the head begins above `offset`."""
         if offset < self.head.start:

@@ -47,6 +47,9 @@ class MemoryPartition:
         end = self.sequencer.next_offset
         return Bounds(self.log_start_offset, end, end)
 
+    async def decided(self) -> Bounds:
+        return self.bounds()
+
     async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch]:
         return self.between(offset, end, max_records, max_bytes)
 

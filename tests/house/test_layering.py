@@ -55,6 +55,7 @@ INNER = {
         "groups": {"reading"},
         "dead_letters": {"groups", "reading"},
         "push": {"groups", "reading"},
+        "remote": {"reading"},
         "library": set(),
     },
     "pipelines": {

@@ -65,6 +65,9 @@ class FakePartition:
         snapshot = self.topic.snapshot
         return Bounds(snapshot.starts[self.partition], snapshot.offsets[self.partition], self.high_watermark)
 
+    async def decided(self) -> Bounds:
+        return self.bounds()
+
     async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
         await self.topic.log.pause()
         out = self._in_head(offset, end, max_records, max_bytes)

@@ -37,6 +37,9 @@ class FakePartition:
     def bounds(self) -> Bounds:
         return Bounds(self.start, self.start, self.end)
 
+    async def decided(self) -> Bounds:
+        return self.bounds()
+
     async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch]:
         count = max(min(end - offset, max_records), 0)
         offsets = list(range(offset, offset + count))

@@ -1,0 +1,90 @@
+"""What one node asks another about topics that it owns, and how that is written. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from siltlog.infra.columns import RECORD_SCHEMA
+from siltlog.infra.errors import SiltlogError, from_problem
+from siltlog.infra.names import HEADER_HOP
+
+PREFIX = "/peers/"
+WATCH, HEAD, BOUNDS = (PREFIX + name for name in ("watch", "head", "bounds"))
+HOP_FIELD = HEADER_HOP
+VERSION_FIELD = "Silt-Table-Version"
+
+
+class WatchAsked(msgspec.Struct, frozen=True):
+    """The next news of a watch. `n` counts those that came; a session that is not known begins anew, with all."""
+
+    session: str = ""
+    n: int = 0
+    wait_ms: int = 0
+
+
+class TopicNews(msgspec.Struct, frozen=True):
+    """A topic that the node owns: the bounds of its partitions, and its table's version there."""
+
+    name: str
+    topic_id: str
+    version: int
+    bounds: tuple[tuple[int, int, int], ...]
+
+
+class WatchNews(msgspec.Struct, frozen=True):
+    """`gone`: topics that it owns no more. Where `whole`, it owns no others than it names."""
+
+    session: str
+    n: int
+    topics: tuple[TopicNews, ...] = ()
+    gone: tuple[str, ...] = ()
+    whole: bool = False
+
+
+class HeadAsked(msgspec.Struct, frozen=True):
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int = 0
+    end: int = 0
+    max_records: int = 0
+    max_bytes: int = 0
+
+
+class BoundsNews(msgspec.Struct, frozen=True):
+    bounds: tuple[int, int, int]
+    version: int
+
+
+encode = msgspec.json.Encoder().encode
+watch_asked = msgspec.json.Decoder(WatchAsked)
+watch_news = msgspec.json.Decoder(WatchNews)
+head_asked = msgspec.json.Decoder(HeadAsked)
+bounds_news = msgspec.json.Decoder(BoundsNews)
+
+
+def batches_written(batches: Sequence[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, RECORD_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def batches_read(content: bytes) -> list[pa.RecordBatch]:
+    """Raises ArrowInvalid."""
+    with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
+        if not reader.schema.equals(RECORD_SCHEMA):
+            raise pa.ArrowInvalid("it has other columns than records have")
+        return list(reader)
+
+
+def error_of(status: int, body: bytes) -> SiltlogError:
+    """The error that a node answered with."""
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        document = {}
+    return from_problem(document if isinstance(document, dict) else {}, status)
