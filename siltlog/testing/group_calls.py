@@ -20,8 +20,8 @@ from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.infra.client.core import Response
 from siltlog.infra.clock import Clock, format_us
 from siltlog.testing.call import LIMITS, NOTHING, Call, Steps, page, reply, settled
-from siltlog.testing.groups import MemoryRedis
 from siltlog.testing.log import MemoryLog
+from siltlog.testing.redis import MemoryRedis
 
 
 class GroupCalls:

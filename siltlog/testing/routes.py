@@ -11,8 +11,8 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.testing.call import LIMITS, Call, Steps, refusal, reply
 from siltlog.testing.group_calls import GroupCalls
-from siltlog.testing.groups import MemoryRedis
 from siltlog.testing.log import MemoryLog
+from siltlog.testing.redis import MemoryRedis
 from siltlog.testing.topic_calls import TopicCalls
 
 NAME = "([^/]+)"

@@ -37,8 +37,8 @@ from siltlog.infra.settings.topic_config import Value
 from siltlog.ingest.library.async_producer import AsyncProducer
 from siltlog.ingest.library.producer import Producer
 from siltlog.testing.call import Steps, refusal
-from siltlog.testing.groups import MemoryRedis
 from siltlog.testing.log import MemoryLog, body_of
+from siltlog.testing.redis import MemoryRedis
 from siltlog.testing.routes import Routes
 
 URL = "http://memory.invalid"
@@ -156,8 +156,7 @@ class MemoryServer:
         with self._changed:
             state = self._redis.groups.get(group)
             at = f"{topic}/{self._log.topic(topic).topic_id}/{partition}"
-            known = [] if state is None or at not in state.attempts_at else state.attempts_at[at].open
-            return next((entry.attempts for entry in known if entry.offset == offset), 0)
+            return 0 if state is None else state.progress.attempts(at, offset)
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
         """The records of the topic that were given up, by the partition they were in."""

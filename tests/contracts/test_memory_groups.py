@@ -13,7 +13,7 @@ from groups_rig import SkewedRedis
 from siltlog.consumers.groups.assignment import assign
 from siltlog.consumers.groups.scripts import GroupScripts
 from siltlog.infra.clock import SystemClock
-from siltlog.testing.groups import MemoryRedis
+from siltlog.testing.redis import MemoryRedis
 
 STEPS = 300
 OFFSETS = 6

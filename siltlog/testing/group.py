@@ -1,23 +1,18 @@
 """The state of consumer groups in memory: the transitions that are Lua scripts in Redis, one method each.
 
-`MemoryRedis` stands where the server has its Redis, so the groups themselves are the server's own. What is about a
-Redis that restarts, or that several logs share, has no meaning here. A partition is one string, as in the scripts.
+What is about a Redis that restarts, or that several logs share, has no meaning here. A partition is one string, as in
+the scripts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from siltlog.consumers.groups.scripts import TRANSITIONS, Key, Reply, script_text
-from siltlog.infra import names
-from siltlog.infra.clock import Clock
+from siltlog.consumers.groups.scripts import Reply
+from siltlog.testing.progress import GroupProgress
 
-REFUSED_MS = 86_400_000
-"""How long a member that is gone is refused."""
 DECIDE = ("topics", "topic_pattern", "principal", "principal_groups")
 """Fields of a member by which partitions are assigned."""
-SUSPECT, GUILTY = 1, 2
-"""A record that was counted because it may have ended its consumer; one that is known to have."""
 
 
 @dataclass
@@ -35,31 +30,6 @@ class Held:
     parts: dict[str, Part] = field(default_factory=dict)
 
 
-@dataclass
-class Open:
-    """A record with an attempt, that the group has not passed."""
-
-    offset: int
-    member: str
-    attempts: int = 0
-    suspicion: int = 0
-
-
-@dataclass
-class Attempts:
-    """`to`: below it records were handed out."""
-
-    to: int = 0
-    open: list[Open] = field(default_factory=list)
-
-
-@dataclass
-class Committed:
-    offset: int
-    metadata: str
-    at_ms: int
-
-
 class MemoryGroup:
     """One group. Every method that takes a request is one transition, between `begin` and `finish`."""
 
@@ -75,10 +45,9 @@ class MemoryGroup:
         self.moves: dict[str, str] = {}
         self.revoked: dict[str, int] = {}
         self.topics: dict[str, int] = {}
-        self.offsets: dict[str, Committed] = {}
+        self.progress = GroupProgress()
         self.refused: dict[str, str] = {}
         self.instances: dict[str, str] = {}
-        self.attempts_at: dict[str, Attempts] = {}
         self._now_ms = 0
         self._before = 0
         self._created = False
@@ -126,7 +95,7 @@ class MemoryGroup:
             fenced = self._fenced(member_id, sent, request["commits"])
             if fenced:
                 return {"status": "fenced_commits", "partitions": fenced}
-            self._put_offsets(request["commits"])
+            self.progress.commit(request["commits"], self._now_ms)
         joined = member is None
         if member is None:
             member = self._join(member_id, request["join"])
@@ -150,8 +119,8 @@ class MemoryGroup:
         }
         if whole or member_id in self._changed:
             read = [partition for partition, part in held.items() if not part.revoked]
-            reply["assignment"] = [(partition, self._offset(partition)) for partition in read]
-            told = [(partition, self._attempts(partition).to) for partition in read]
+            reply["assignment"] = [(partition, self.progress.offset(partition)) for partition in read]
+            told = [(partition, self.progress.handed_out_to(partition)) for partition in read]
             reply["delivered"] = [(partition, to) for partition, to in told if to > 0]
         return reply
 
@@ -241,7 +210,7 @@ class MemoryGroup:
         elif self.sessions:
             return {"status": "group_not_empty"}
         self._create()
-        self._put_offsets(request["commits"])
+        self.progress.commit(request["commits"], self._now_ms)
         return {"status": "ok"}
 
     def sweep(self, request: Mapping[str, Any]) -> Reply:
@@ -257,7 +226,7 @@ class MemoryGroup:
                 for member_id, it in self.members.items()
             ],
             "current": list((self.owners | meant).items()),
-            "unresolved": [partition for partition in self.owners if partition not in self.offsets],
+            "unresolved": [partition for partition in self.owners if partition not in self.progress.committed],
         }
 
     def assign(self, request: Mapping[str, Any]) -> Reply:
@@ -292,45 +261,25 @@ class MemoryGroup:
         """The reset policy, applied once; partitions that a topic gained later are read from their beginning."""
         for partition, topic, number, earliest, latest in bounds:
             owner = self.owners.get(partition)
-            if partition in self.offsets or owner is None:
+            if partition in self.progress.committed or owner is None:
                 continue
             policy = self.members[owner]["auto_offset_reset"]
             if number >= self.topics[topic]:
-                self._put_offset(partition, 0, "")
+                offset = 0
             elif policy != "error":
-                self._put_offset(partition, latest if policy == "latest" else earliest, "")
+                offset = latest if policy == "latest" else earliest
             else:
                 continue
+            self.progress.commit([(partition, offset, "")], self._now_ms)
             self._change(owner)
 
     def attempts(self, request: Mapping[str, Any]) -> Reply:
-        partition, offset, member = request["partition"], request["offset"], request["member"]
-        if self._is_anothers(member, request):
+        if self._is_anothers(request["member"], request):
             return {"status": "other_principal"}
-        fenced = self._fenced(member, request["generation"], [(partition,)])
+        fenced = self._fenced(request["member"], request["generation"], [(request["partition"],)])
         if fenced:
             return {"status": "fenced_commits", "partitions": fenced}
-        committed, known = self._offset(partition), self._attempts(partition)
-        lower = [entry.offset for entry in known.open if entry.offset < offset and entry.member == member]
-        found = next((entry for entry in known.open if entry.offset == offset), None)
-        spent = False
-        if request["count"] and offset >= committed:
-            suspect_max = request.get("suspect_max")
-            if found is None:
-                if len(known.open) >= request["open_max"]:
-                    return {"status": "too_many"}
-                found = Open(offset, member, suspicion=0 if suspect_max is None else SUSPECT)
-                known.open.append(found)
-            if suspect_max is not None:
-                # Whoever counted it as a suspect has ended as well: it ended the one before, who did not count it.
-                if found.suspicion == SUSPECT and found.member != member:
-                    found.attempts, found.suspicion = found.attempts + 1, GUILTY
-                spent = found.attempts >= suspect_max
-            found.member = member
-            found.attempts += not spent
-            self._keep(partition, known)
-        attempts = 0 if found is None else found.attempts
-        return {"status": "ok", "attempts": attempts, "spent": spent, "committed": committed, "lower": lower}
+        return self.progress.attempt(request)
 
     def describe(self, request: Mapping[str, Any]) -> Reply:
         if not self.exists:
@@ -345,15 +294,14 @@ class MemoryGroup:
                 for member_id, it in self.members.items()
             ],
             "moving": list(self.moves.items()),
-            "offsets": [(partition, it.offset, it.metadata, it.at_ms) for partition, it in self.offsets.items()],
+            "offsets": [
+                (partition, it.offset, it.metadata, it.at_ms) for partition, it in self.progress.committed.items()
+            ],
         }
 
     def forget(self, request: Mapping[str, Any]) -> Reply:
-        """Drops what was committed in topics that are gone."""
-        gone = set(request["topics"])
-        self.offsets = {partition: it for partition, it in self.offsets.items() if _topic(partition) not in gone}
-        self.attempts_at = {at: known for at, known in self.attempts_at.items() if _topic(at) not in gone}
-        self.topics = {topic: count for topic, count in self.topics.items() if topic not in gone}
+        self.progress.forget(request["topics"])
+        self.topics = {topic: count for topic, count in self.topics.items() if topic not in request["topics"]}
         return {"status": "ok"}
 
     def delete(self, request: Mapping[str, Any]) -> Reply:
@@ -438,10 +386,6 @@ class MemoryGroup:
         if due:
             self._settle()
 
-    def _offset(self, partition: str) -> int:
-        found = self.offsets.get(partition)
-        return -1 if found is None else found.offset
-
     def _fenced(self, member_id: str, sent: int, commits: Sequence[Sequence[Any]]) -> list[str]:
         """The commit rule: the partitions of `commits` that the member may not commit at generation `sent`."""
         parts = self.held.get(member_id, Held()).parts
@@ -450,72 +394,3 @@ class MemoryGroup:
             for commit in commits
             if commit[0] not in parts or parts[commit[0]].since > sent or sent > self._before
         ]
-
-    def _put_offsets(self, commits: Sequence[Sequence[Any]]) -> None:
-        for partition, offset, metadata, *delivered in commits:
-            self._put_offset(partition, offset, metadata, *delivered)
-
-    def _put_offset(self, partition: str, offset: int, metadata: str, delivered: int | None = None) -> None:
-        before = self._offset(partition)
-        known = Attempts() if offset < before else self._attempts(partition)
-        to = known.to if delivered is None else delivered
-        passed = Attempts(to if to > offset else 0, [entry for entry in known.open if entry.offset >= offset])
-        self._keep(partition, passed)
-        self.offsets[partition] = Committed(offset, metadata, self._now_ms)
-
-    def _attempts(self, partition: str) -> Attempts:
-        return self.attempts_at.get(partition, Attempts())
-
-    def _keep(self, partition: str, known: Attempts) -> None:
-        if known.to == 0 and not known.open:
-            self.attempts_at.pop(partition, None)
-        else:
-            self.attempts_at[partition] = known
-
-
-class MemoryRedis:
-    """Stands for a `RedisConnection`, as much as groups ask of one, without a Redis."""
-
-    place = "memory"
-    is_cluster = False
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._transitions = {script_text(name): name for name in TRANSITIONS}
-        self.groups: dict[str, MemoryGroup] = {}
-
-    def script(self, text: str) -> "MemoryScript":
-        return MemoryScript(self, self._transitions[text])
-
-    def transition(self, name: str, group: str, request: Mapping[str, Any]) -> Reply:
-        state = self.groups.setdefault(group, MemoryGroup())
-        state.begin(self._clock.now_us() // 1000)
-        reply = state.finish(getattr(state, name)(request))
-        if name == "delete" and reply["status"] == "ok":
-            self.groups[group] = state.successor()
-        return reply
-
-    async def command(self, *arguments: str | bytes | int) -> Any:
-        """Answers what the list of groups is asked: every group that exists is in it."""
-        if arguments[0] == "ZRANGEBYLEX":
-            after = str(arguments[2]).removeprefix("(").removeprefix("-")
-            return [name.encode() for name, group in sorted(self.groups.items()) if group.exists and name > after]
-        if arguments[0] == "HEXISTS":
-            return any(names.group_key(name, "state") == arguments[1] and it.exists for name, it in self.groups.items())
-        return None
-
-
-class MemoryScript:
-    """One transition, called as a script is."""
-
-    def __init__(self, redis: MemoryRedis, name: str) -> None:
-        self._redis = redis
-        self._name = name
-
-    async def __call__(self, keys: Sequence[str], request: Mapping[str, Any]) -> Reply:
-        # A key has the group's name as its hash tag.
-        return self._redis.transition(self._name, keys[0].partition("{")[2].partition("}")[0], request)
-
-
-def _topic(partition: str) -> str:
-    return Key.parse(partition).topic_text()
