@@ -11,7 +11,7 @@ import pytest
 from http_rig import Http
 from record_tables import append, claimed
 from s3_policies import FOLDER, Policed, Statement, names_of, parse, policed, statements
-from s3_server import S3Server
+from s3_server import S3Server, with_new_bucket
 
 from siltlog.cli.main import run
 from siltlog.cli.records.location import files_below
@@ -74,7 +74,8 @@ class Place:
 
 @pytest.fixture
 def place(s3_server: S3Server) -> Place:
-    return Place(s3_server, f"policy-{uuid.uuid4().hex[:8]}")
+    name = f"policy-{uuid.uuid4().hex[:8]}"
+    return Place(with_new_bucket(s3_server, name), name)
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ def by_spark_alone(by: Policed, place: Place) -> set[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_jobs_of_spark_do_their_work_by_their_policy(
-    jobs_place: Place, server: ServerProcess, jobs_policy: Policed
+    spark: Any, jobs_place: Place, server: ServerProcess, jobs_policy: Policed
 ) -> None:
     http = Http(server.url)
     filled(http)

@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -117,6 +118,12 @@ def start_s3_server(directory: Path, *, kms: bool = False) -> S3Server:
     return server
 
 
+def with_new_bucket(server: S3Server, bucket: str) -> S3Server:
+    """The same server with another bucket. A Spark session keeps how it reaches a bucket for as long as it lives."""
+    _client(server).create_bucket(Bucket=bucket)
+    return replace(server, bucket=bucket)
+
+
 def _spawn(arguments: list[str], directory: Path) -> "subprocess.Popen[bytes]":
     with (directory / LOG_FILE).open("ab") as output:
         return subprocess.Popen(
@@ -125,14 +132,7 @@ def _spawn(arguments: list[str], directory: Path) -> "subprocess.Popen[bytes]":
 
 
 def _wait_until_ready(server: S3Server) -> None:
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.endpoint,
-        region_name=server.region,
-        aws_access_key_id=server.access_key,
-        aws_secret_access_key=server.secret_key,
-        config=Config(connect_timeout=1, read_timeout=5, retries={"total_max_attempts": 1}),
-    )
+    client = _client(server)
     deadline = time.monotonic() + START_S
     while True:
         try:
@@ -142,6 +142,17 @@ def _wait_until_ready(server: S3Server) -> None:
             if server.process.poll() is not None or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+def _client(server: S3Server) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name=server.region,
+        aws_access_key_id=server.access_key,
+        aws_secret_access_key=server.secret_key,
+        config=Config(connect_timeout=1, read_timeout=5, retries={"total_max_attempts": 1}),
+    )
 
 
 def _free_ports(count: int) -> list[int]:

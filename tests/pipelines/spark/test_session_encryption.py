@@ -1,16 +1,16 @@
 """Each object that a server and its jobs write to S3 is asked to be encrypted: by boto3, deltalake and Spark alike."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from http_rig import NO_REDIS, Http
 from s3_policies import policed
-from s3_server import S3Server, start_s3_server
+from s3_server import S3Server, start_s3_server, with_new_bucket
 
+from siltlog.cli.main import run
+from siltlog.infra import names
 from siltlog.infra.store.store import open_store
 from siltlog.testing import running_server
 
@@ -42,11 +42,16 @@ def with_kms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     ("sse", "asked"), [("s3", ("AES256", None)), ("kms", ("aws:kms", KEY)), ("bucket", (None, None))]
 )
 def test_nothing_is_written_without(
-    sse: str, asked: tuple[str | None, str | None], with_kms: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sse: str,
+    asked: tuple[str | None, str | None],
+    spark: Any,
+    with_kms: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in with_kms.environment().items():
         monkeypatch.setenv(name, value)
-    root = with_kms.root_uri(f"sse-{sse}")
+    root = with_new_bucket(with_kms, f"sse-{sse}").root_uri("lake")
     with policed(with_kms.endpoint, ALL) as proxy:
         settings = {"root": root, "s3_endpoint": proxy.endpoint, "s3_region": with_kms.region, "s3_sse": sse}
         settings |= {"s3_kms_key_id": KEY} if sse == "kms" else {}
@@ -56,16 +61,11 @@ def test_nothing_is_written_without(
             for number in range(COMMITS):
                 reply = http.publish("flights", {"value": f"{number}", "partition": number % 2}, query="?acks=table")
                 assert reply.status == 200, reply
-        environment = {**os.environ, **{f"SILT_{name.upper()}": value for name, value in settings.items()}}
-
-        def silt(*arguments: str) -> None:
-            command = [sys.executable, "-m", "siltlog.cli", *arguments, "--output", "json"]
-            ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
-            assert ran.returncode == 0, ran.stderr
-
-        silt("compact")
-        silt("export", "--topic", "flights", "--to", f"{root}-exported", "--format", "delta")
-        silt("backup", "--to", f"{root}-backup")
+        for name, value in settings.items():
+            monkeypatch.setenv(names.ENV_PREFIX + name.upper(), value)
+        assert run(["compact"]) == 0
+        assert run(["export", "--topic", "flights", "--to", f"{root}-exported", "--format", "delta"]) == 0
+        assert run(["backup", "--to", f"{root}-backup"]) == 0
         written = dict(proxy.written)
         kinds = {
             "a commit": "_delta_log/00000000000000000005.json",
