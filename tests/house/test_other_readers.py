@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -100,7 +101,7 @@ def test_no_reader_of_delta_minds_an_entry_below_where_the_log_was_cleaned(tmp_p
 @pytest.mark.spark
 @pytest.mark.s3
 @pytest.mark.slow
-def test_any_reader_of_delta_reads_what_compaction_wrote_to_s3(s3_server: S3Server) -> None:
+def test_any_reader_of_delta_reads_what_compaction_wrote_to_s3(spark: Any, s3_server: S3Server) -> None:
     """Five files of the same ten keys, of which Spark left the last of each, in one file."""
     settings = {"root": s3_server.root_uri("readers"), "s3_endpoint": s3_server.endpoint}
     with running_server(redis_url="redis://127.0.0.1:1/0", flush_ms=50, **settings) as server:

@@ -49,7 +49,7 @@ def assert_whole(result: Result) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_whole_demo_and_what_it_leaves(tmp_path: Path) -> None:
+def test_the_whole_demo_and_what_it_leaves(spark: Any, tmp_path: Path) -> None:
     data_dir = tmp_path / "demo"
     result, seen = played(data_dir)
     assert_whole(result)

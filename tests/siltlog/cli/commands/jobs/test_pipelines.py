@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -17,10 +18,8 @@ from siltlog.cli.main import run
 from siltlog.infra import names
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.store.store import open_store
 from siltlog.ingest.library.producer import Producer
 from siltlog.pipelines.compaction import compact as job
-from siltlog.pipelines.spark.session import spark_session
 from siltlog.testing import running_server
 
 Capture = pytest.CaptureFixture[str]
@@ -118,17 +117,9 @@ def test_without_java_one_line_says_what_to_install(
     assert said.count("\n") == 1
 
 
-@pytest.fixture
-def spark(data_dir: Path) -> Iterator[None]:
-    """One session for all the commands of a test: they use the one that is active."""
-    with spark_session(open_store((data_dir / names.LAKE_FOLDER).as_uri())):
-        yield
-
-
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.usefixtures("spark")
-def test_compact_and_query(data_dir: Path, capsys: Capture) -> None:
+def test_compact_and_query(spark: Any, data_dir: Path, capsys: Capture) -> None:
     sql = "select string(key) as key, count(*) as n, max(timestamp) > '2020-01-01' as new, first(headers) as h, value "
     sql += "from events where cast(get_json_object(string(value), '$.n') as int) < 4 group by key, value order by value"
     place = ["--data-dir", str(data_dir)]
