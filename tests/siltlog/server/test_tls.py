@@ -38,12 +38,19 @@ def settings_of(made: Made, **others: object) -> dict[str, object]:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
+    """For a server of the test's own."""
     return Made(tmp_path)
 
 
-@pytest.fixture
-def server(made: Made) -> Iterator[ServerProcess]:
-    with running_server(**settings_of(made)) as server:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """What `server` serves with: whoever changes it leaves what fits."""
+    return Made(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server(shared: Made) -> Iterator[ServerProcess]:
+    with running_server(**settings_of(shared)) as server:
         yield server
 
 
@@ -67,14 +74,14 @@ def serial_served(http: Http) -> int:
 
 
 # --- that it is spoken ------------------------------------------------------------------------------------
-def test_everything_is_answered_as_without(made: Made, server: ServerProcess) -> None:
+def test_everything_is_answered_as_without(shared: Made, server: ServerProcess) -> None:
     assert server.url.startswith("https://127.0.0.1:")
-    http = Http(server.url, client_of(made))
-    http.create("t")
+    http = Http(server.url, client_of(shared))
+    http.create("plain")
     values = ["x" * size for size in (1, 100, 300_000)]
     for value in values:
-        assert http.publish("t", {"value": value}).status == 200
-    assert [record["value"] for record in http.read("t", query="values=text")] == values
+        assert http.publish("plain", {"value": value}).status == 200
+    assert [record["value"] for record in http.read("plain", query="values=text")] == values
     assert http.get("/v1/cluster").json["nodes"][0]["url"] == server.url
     assert http.get("/readyz").json["warnings"] == ["groups: Redis does not answer"]
     lines = http.get("/metrics").body.decode().splitlines()
@@ -85,13 +92,13 @@ def test_everything_is_answered_as_without(made: Made, server: ServerProcess) ->
         assert (connection.version(), connection.selected_alpn_protocol()) == ("TLSv1.3", "http/1.1")
 
 
-def test_a_reply_to_what_was_refused_half_way_is_read_whole(made: Made, server: ServerProcess) -> None:
+def test_a_reply_to_what_was_refused_half_way_is_read_whole(shared: Made, server: ServerProcess) -> None:
     """The server closes behind it, which TLS does otherwise than a plain connection."""
-    http = Http(server.url, client_of(made))
-    http.create("t")
+    http = Http(server.url, client_of(shared))
+    http.create("refused")
     for _ in range(20):
         with http.connect() as connection:
-            head = "POST /v1/topics/t/records HTTP/1.1\nHost: localhost\nContent-Type: application/json"
+            head = "POST /v1/topics/refused/records HTTP/1.1\nHost: localhost\nContent-Type: application/json"
             got = exchange(connection, f"{head}\nContent-Length: 100000000\nConnection: close", b"x" * 100_000)
             assert b"request_too_large" in got
             connection.sendall(b"x" * 100_000)
@@ -101,19 +108,19 @@ def test_a_reply_to_what_was_refused_half_way_is_read_whole(made: Made, server: 
     assert "Traceback" not in server.log_path.read_text()
 
 
-def test_streams_and_web_sockets(made: Made, server: ServerProcess) -> None:
-    context = client_of(made)
+def test_streams_and_web_sockets(shared: Made, server: ServerProcess) -> None:
+    context = client_of(shared)
     http = Http(server.url, context)
-    http.create("t")
+    http.create("pushed")
     parts = urlsplit(server.url)
     connection = http_client.HTTPSConnection(str(parts.hostname), parts.port, context=context, timeout=20)
     socket_url = server.url.replace("https", "wss")
-    with closing(connection), connect(f"{socket_url}/v1/topics/t/ws?offset=earliest", ssl=context) as web_socket:
-        connection.request("GET", "/v1/topics/t/tail?offset=earliest", headers={"Accept": names.MEDIA_EVENTS})
+    with closing(connection), connect(f"{socket_url}/v1/topics/pushed/ws?offset=earliest", ssl=context) as web_socket:
+        connection.request("GET", "/v1/topics/pushed/tail?offset=earliest", headers={"Accept": names.MEDIA_EVENTS})
         stream = connection.getresponse()
         web_socket.send(json.dumps({"type": "credit", "records": 1_000}))
         for number in range(100):
-            assert http.publish("t", {"value": f"value {number}"}).status == 200
+            assert http.publish("pushed", {"value": f"value {number}"}).status == 200
         told: list[str] = []
         while len(told) < 100:
             told += [record["value"] for record in json.loads(web_socket.recv(20)).get("records", [])]
@@ -139,15 +146,14 @@ def test_clear_text_is_not_answered(server: ServerProcess) -> None:
         Http(server.url.replace("https", "http")).get("/healthz")
 
 
-def test_a_page_of_its_own_is_https(made: Made, server: ServerProcess) -> None:
-    http = Http(server.url, client_of(made))
+def test_a_page_of_its_own_is_https(shared: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(shared))
     assert http.get("/v1/topics", Origin=server.url).status == 200
     assert http.get("/v1/topics", Origin=server.url.replace("https", "http")).error_code == "origin_not_allowed"
 
 
-def test_it_stops_as_without(made: Made, server: ServerProcess) -> None:
-    http = Http(server.url, client_of(made))
-    with http.connect() as idle:
+def test_it_stops_as_without(made: Made) -> None:
+    with running_server(**settings_of(made)) as server, Http(server.url, client_of(made)).connect() as idle:
         exchange(idle, "GET /healthz HTTP/1.1\nHost: localhost")
         begun = time.monotonic()
         assert server.stop() == 0
@@ -158,19 +164,19 @@ def test_it_stops_as_without(made: Made, server: ServerProcess) -> None:
 # --- certificates that change -----------------------------------------------------------------------------
 @pytest.mark.rule("A20")
 @pytest.mark.timeout(120)
-def test_certificates_are_replaced_under_load_and_no_request_fails(made: Made, server: ServerProcess) -> None:
-    Http(server.url, client_of(made)).create("t")
+def test_certificates_are_replaced_under_load_and_no_request_fails(shared: Made, server: ServerProcess) -> None:
+    Http(server.url, client_of(shared)).create("loaded")
     stop = threading.Event()
     failed: list[object] = []
     done = [0, 0, 0]
 
     def load(number: int) -> None:
-        http = Http(server.url, client_of(made))
+        http = Http(server.url, client_of(shared))
         while not stop.is_set():
             try:
                 # One of them begins a connection for each request, and so with each certificate.
                 again = {"Connection": "close"} if number == 0 else {}
-                reply = http.publish("t", {"value": "x"}, **again)
+                reply = http.publish("loaded", {"value": "x"}, **again)
                 if reply.status != 200:
                     failed.append(reply)
                 done[number] += 1
@@ -180,10 +186,10 @@ def test_certificates_are_replaced_under_load_and_no_request_fails(made: Made, s
     threads = [threading.Thread(target=load, args=(number,)) for number in range(len(done))]
     for thread in threads:
         thread.start()
-    http = Http(server.url, client_of(made))
+    http = Http(server.url, client_of(shared))
     seen = {serial_served(http)}
     for _ in range(5):
-        made.issue()
+        shared.issue()
         hang_up(server)
         eventually(lambda: serial_served(http) not in seen)
         seen.add(serial_served(http))
@@ -192,25 +198,25 @@ def test_certificates_are_replaced_under_load_and_no_request_fails(made: Made, s
         thread.join()
     assert (failed, len(seen)) == ([], 6)
     assert min(done) > 10
-    assert http.end("t") == sum(done)
+    assert http.end("loaded") == sum(done)
 
 
 @pytest.mark.timeout(60)
-def test_what_changed_is_seen_without_being_told(made: Made, server: ServerProcess) -> None:
-    http = Http(server.url, client_of(made))
+def test_what_changed_is_seen_without_being_told(shared: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(shared))
     first = serial_served(http)
-    made.issue()
+    shared.issue()
     eventually(lambda: serial_served(http) != first, LOOK_SECONDS + 5)
 
 
 @pytest.mark.rule("A20")
-def test_a_pair_that_does_not_fit_leaves_the_old_one(made: Made, server: ServerProcess) -> None:
-    http = Http(server.url, client_of(made))
+def test_a_pair_that_does_not_fit_leaves_the_old_one(shared: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(shared))
     first = serial_served(http)
-    fitting = made.files.certificate.read_bytes()
+    fitting = shared.files.certificate.read_bytes()
     with http.connect() as kept:
-        made.issue()
-        made.files.certificate.write_bytes(fitting)
+        shared.issue()
+        shared.files.certificate.write_bytes(fitting)
         hang_up(server)
         eventually(lambda: "tls:" in str(http.get("/readyz").json["warnings"]))
         [warning] = [text for text in http.get("/readyz").json["warnings"] if text.startswith("tls:")]
@@ -219,7 +225,7 @@ def test_a_pair_that_does_not_fit_leaves_the_old_one(made: Made, server: ServerP
         assert serial_served(http) == first
         assert b" 200 " in exchange(kept, "GET /healthz HTTP/1.1\nHost: localhost")
     assert "is not that of the certificate" in server.log_path.read_text()
-    made.issue()
+    shared.issue()
     hang_up(server)
     eventually(lambda: serial_served(http) != first)
     assert "tls:" not in str(http.get("/readyz").json["warnings"])
@@ -291,8 +297,8 @@ def test_a_certificate_that_is_revoked_loses_its_connections_too(made: Made) -> 
 # --- handshakes -------------------------------------------------------------------------------------------
 @pytest.mark.rule("A21")
 @pytest.mark.timeout(120)
-def test_two_thousand_half_made_handshakes_keep_nobody_out(made: Made, server: ServerProcess) -> None:
-    http = Http(server.url, client_of(made))
+def test_two_thousand_half_made_handshakes_keep_nobody_out(shared: Made, server: ServerProcess) -> None:
+    http = Http(server.url, client_of(shared))
     plain = Http(server.url)
     half = []
     try:
@@ -314,7 +320,7 @@ def descriptors(server: ServerProcess) -> int:
 
 
 @pytest.mark.rule("A21")
-def test_a_handshake_that_stands_still_is_ended(made: Made, server: ServerProcess) -> None:
+def test_a_handshake_that_stands_still_is_ended(shared: Made, server: ServerProcess) -> None:
     with Http(server.url).connect() as half:
         half.sendall(b"\x16\x03\x01\x02\x00\x01")
         begun = time.monotonic()
