@@ -41,6 +41,7 @@ INNER = {
     "ingest": {
         "records": set(),
         "wal": set(),
+        "journal": {"wal"},
         "producers": {"records"},
         "log": {"producers", "records", "wal"},
         "flush": {"log", "producers", "records", "wal"},
