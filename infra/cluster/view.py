@@ -93,6 +93,10 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """By the names of the topics."""
     removed: Mapping[str, str] = {}
     """Nodes that an operator has removed, with their last journals: those come back no more. The newest are last."""
+    term: int = 0
+    """The highest that was ever given, of any topic."""
+    balancing: bool = False
+    """Whether topics are to move until all nodes have as many: since a node joined, or an operator asked for it."""
     wishes: Mapping[str, str] = {}
     """Wishes that were looked at last, by their ids: empty, or why it was refused. The newest are last."""
 

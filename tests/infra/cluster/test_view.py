@@ -48,6 +48,8 @@ VIEWS = st.builds(
     nodes=st.dictionaries(WORDS, NODES, max_size=3),
     topics=st.dictionaries(WORDS, TOPICS, max_size=3),
     removed=st.dictionaries(WORDS, WORDS, max_size=3),
+    term=NUMBERS,
+    balancing=st.booleans(),
     wishes=st.dictionaries(WORDS, WORDS, max_size=3),
 )
 REPORTS = st.builds(

@@ -1,0 +1,236 @@
+"""What the controller puts into the next view, from what the nodes say of themselves. Pure."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from siltlog.infra.cluster.beat import Beat
+from siltlog.infra.cluster.draft import Draft
+from siltlog.infra.cluster.placement import balance, counts, place, unit_of
+from siltlog.infra.cluster.view import ClusterView
+from siltlog.infra.cluster.wishes import granted
+
+ACCUSERS_MIN = 2
+JOIN_BEHIND_MAX = 16
+"""So many views may come between a node's start and its beat; one that lags behind more is no sign of a start."""
+AT_ONCE_MAX = 64
+"""Hand-overs for the sake of balance that are under way at once."""
+
+
+class Seen(NamedTuple):
+    """What a round of the controller goes by."""
+
+    beats: Mapping[str, Beat]
+    lost: Collection[str] = ()
+    """Nodes whose journals are lost."""
+    unready: Collection[str] = ()
+    """Nodes that have been unready, or out of reach, for too long."""
+    overdue: Collection[tuple[str, int]] = ()
+    """Topics, with terms that were claimed by nobody for too long."""
+    tables: Mapping[str, str] = {}
+    """Topics that were found beside those of the view, with their ids."""
+    now_us: int = 0
+
+
+def plan(view: ClusterView, seen: Seen, controller: str, journal: str, nonce: str) -> ClusterView | None:
+    """The next view, with all that is to change; None where nothing is."""
+    draft = Draft(view, seen.beats, seen.now_us)
+    _leave(draft, seen)
+    _join(draft)
+    _drain(draft, seen)
+    granted(draft)
+    for name, topic_id in sorted(seen.tables.items()):
+        _adopt(draft, name, topic_id)
+    for name in sorted(draft.topics, key=lambda name: (unit_of(name), name)):
+        _reported(draft, name)
+        _owned(draft, name, seen)
+    _together(draft)
+    _balance(draft)
+    return draft.finished(controller, journal, nonce)
+
+
+def unready(view: ClusterView, beats: Mapping[str, Beat]) -> set[str]:
+    """Members that beat and cannot acknowledge, or that most others cannot reach."""
+    members = dict(view.members())
+    own = {node: beats[node] for node in members if node in beats and beats[node].journal == members[node].journal}
+    found = set()
+    for node, beat in own.items():
+        accusers = sum(node in other.report.unreachable for name, other in own.items() if name != node)
+        if not beat.report.ready or (accusers >= ACCUSERS_MIN and 2 * accusers > len(members) - 1):
+            found.add(node)
+    return found
+
+
+def unclaimed(view: ClusterView, beats: Mapping[str, Beat]) -> set[tuple[str, int]]:
+    """Topics, with terms of members that neither own nor wait."""
+    draft = Draft(view, beats, 0)
+    return {
+        (name, term.term)
+        for name, topic in view.topics.items()
+        for term in (topic.owner, topic.to)
+        if term is not None and not term.lost and draft.report(name, term) is None
+    }
+
+
+def _leave(draft: Draft, seen: Seen) -> None:
+    for node, entry in sorted(draft.view.members()):
+        beat = draft.beats.get(node)
+        if node in seen.lost or (beat is not None and beat.journal == entry.journal and beat.going == "away"):
+            draft.lose(node)
+
+
+def _join(draft: Draft) -> None:
+    for node, beat in sorted(draft.beats.items()):
+        entry = draft.nodes.get(node)
+        new = entry is None or entry.journal != beat.journal
+        stale = draft.removed.get(node) == beat.journal or beat.view < draft.view.number - JOIN_BEHIND_MAX
+        if not new or stale or beat.going != "on" or beat.formats < draft.view.format:
+            continue
+        if entry is not None and entry.state != "away" and entry.journal not in beat.ends:
+            continue  # another process may still be that node
+        # This data directory is held by one process: what it was before is over, under whatever name.
+        for former, other in sorted(draft.nodes.items()):
+            if other.state != "away" and other.journal in beat.ends and other.data_dir == beat.data_dir:
+                draft.lose(former)
+        if entry is not None and draft.nodes[node].state != "away":
+            continue
+        for journal in beat.ends:
+            draft.lose_journal(journal)
+        draft.join(beat)
+        if not beat.report.ready:
+            draft.drain(node, "unready")
+        draft.balancing = True
+
+
+def _drain(draft: Draft, seen: Seen) -> None:
+    ailing = unready(replace(draft.view, nodes=draft.nodes), draft.beats)
+    for node, entry in sorted(draft.nodes.items()):
+        beat = draft.beat_of(node)
+        if entry.state != "away" and beat is not None and beat.going == "draining" and entry.drain != "stop":
+            draft.drain(node, "stop")
+        elif entry.state == "up" and node in seen.unready and set(draft.up()) - set(seen.unready):
+            draft.drain(node, "unready")
+        elif entry.drain == "unready" and entry.state == "draining" and beat is not None and node not in ailing:
+            draft.fill(node)
+            draft.balancing = True
+
+
+def _adopt(draft: Draft, name: str, topic_id: str) -> None:
+    """A topic that is in no view; one of the same name before it is gone."""
+    known = draft.topics.get(name)
+    node = place(name, draft.up(), draft.places())
+    if node is not None and (known is None or known.topic_id != topic_id):
+        draft.add(name, topic_id, node)
+
+
+def _reported(draft: Draft, name: str) -> None:
+    """What the owner, and who is to be it, say of a topic."""
+    topic = draft.topics[name]
+    if topic.to is not None and draft.claimed(name, topic.to):
+        draft.hand_over(name)
+    elif topic.to is not None and (found := draft.report(name, topic.owner)) and found.kept == topic.to.term:
+        draft.keep(name)
+    topic = draft.topics[name]
+    report = draft.report(name, topic.owner)
+    if report is not None and report.state == "settled":
+        draft.settle(name)
+    if report is not None and report.floor >= topic.owner.term and not topic.owner.lost:
+        draft.give(name, topic.owner.node, report.floor)
+    target = draft.report(name, topic.to)
+    if topic.to is not None and target is not None and target.floor >= topic.to.term:
+        draft.hand(name, topic.to.node, target.floor)
+
+
+def _owned(draft: Draft, name: str, seen: Seen) -> None:
+    """Finds another owner where there must be one."""
+    topic = draft.topics[name]
+    if topic.to is not None and topic.to.lost:
+        draft.keep(name)
+        topic = draft.topics[name]
+    if topic.owner.lost:
+        if topic.to is not None:
+            draft.hand_over(name)
+        elif (node := _back(draft, name)) or (node := place(name, draft.up(), _others(draft, name))):
+            draft.give(name, node)
+        return
+    if (waiting := draft.waiting(name)) is not None:
+        awaited = topic.term(waiting.awaited)
+        home = awaited and awaited.lost and _home(draft, awaited.data_dir, ("up", "draining"))
+        if home and home != topic.owner.node:
+            draft.give(name, home)
+        return
+    entry = draft.nodes[topic.owner.node]
+    others = [node for node in draft.up() if node != topic.owner.node]
+    if topic.to is not None:
+        _stuck(draft, name, seen)
+    elif entry.state == "draining" and others:
+        move = draft.hand if draft.claimed(name, topic.owner) else draft.give
+        move(name, place(name, others, _others(draft, name)) or others[0])
+    elif (name, topic.owner.term) in seen.overdue and others:
+        draft.give(name, place(name, others, _others(draft, name)) or others[0])
+
+
+def _stuck(draft: Draft, name: str, seen: Seen) -> None:
+    """A hand-over whose target does not claim, or leaves."""
+    topic = draft.topics[name]
+    assert topic.to is not None
+    owner, target = draft.nodes[topic.owner.node], draft.nodes[topic.to.node]
+    overdue = (name, topic.to.term) in seen.overdue
+    if overdue and owner.drain == "unready" and owner.state == "draining":
+        draft.lose(topic.owner.node)  # it does not let go; who claims next ends what it still does
+        draft.give(name, topic.to.node)
+        return
+    others = [node for node in draft.up() if node not in (topic.owner.node, topic.to.node)]
+    if overdue or target.state != "up":
+        if others:
+            draft.hand(name, place(name, others, _others(draft, name)) or others[0])
+        elif target.state != "up" and owner.state == "up":
+            draft.keep(name)
+
+
+def _others(draft: Draft, name: str) -> dict[str, str]:
+    return {other: node for other, node in draft.places().items() if other != name}
+
+
+def _back(draft: Draft, name: str) -> str | None:
+    """A member with the data directory of one of the topic's terms, of the newest first."""
+    homes = (_home(draft, term.data_dir) for term in reversed(draft.topics[name].chain))
+    return next((node for node in homes if node), None)
+
+
+def _home(draft: Draft, data_dir: str, states: Collection[str] = ("up",)) -> str | None:
+    """The member with that data directory. One that drains can only flush what it has, and hand that over."""
+    return next((n for n, entry in draft.nodes.items() if entry.data_dir == data_dir and entry.state in states), None)
+
+
+def _movable(draft: Draft, name: str) -> bool:
+    topic = draft.topics[name]
+    return topic.to is None and draft.claimed(name, topic.owner)
+
+
+def _together(draft: Draft) -> None:
+    """Dead letters go where what they were lies."""
+    places, up = draft.places(), draft.up()
+    for name in sorted(draft.topics):
+        home = places.get(unit_of(name))
+        if home in up and home != places[name] and home is not None and _movable(draft, name):
+            draft.hand(name, home)
+
+
+def _balance(draft: Draft) -> None:
+    if not draft.balancing:
+        return
+    up, places = draft.up(), draft.places()
+    movable = [name for name in draft.topics if _movable(draft, name)]
+    under_way = sum(topic.to is not None for topic in draft.topics.values())
+    moves = sorted(balance(up, places, movable).items())
+    for name, node in moves[: max(0, AT_ONCE_MAX - under_way)]:
+        draft.hand(name, node)
+    found = counts(up, draft.places()).values()
+    unsure = any(
+        topic.owner.node in up and not draft.claimed(name, topic.owner) and draft.waiting(name) is None
+        for name, topic in draft.topics.items()
+    )
+    if not moves and (not unsure or not found or max(found) - min(found) <= 1):
+        draft.balancing = False

@@ -1,0 +1,155 @@
+"""The next view in the making: what may become of nodes and topics in it. Pure.
+
+Its methods keep what views promise: no term is given twice, and none that was given leaves a chain before a higher one
+is claimed and settled; a journal that is lost stays so.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from siltlog.infra.cluster.beat import Beat, TopicReport
+from siltlog.infra.cluster.view import ClusterView, DrainReason, NodeEntry, TermEntry, TopicEntry
+
+KEPT_WISHES = 256
+KEPT_REMOVED = 1000
+
+
+class Draft:
+    def __init__(self, view: ClusterView, beats: Mapping[str, Beat], now_us: int) -> None:
+        self.view = view
+        self.beats = beats
+        self.nodes = dict(view.nodes)
+        self.topics = dict(view.topics)
+        self.removed = dict(view.removed)
+        self.wishes = dict(view.wishes)
+        self.balancing = view.balancing
+        self._term = view.term
+        self._now_us = now_us
+
+    def finished(self, controller: str, journal: str, nonce: str) -> ClusterView | None:
+        """The next view; None where it would say the same as the last."""
+        after = replace(
+            self.view,
+            controller=controller,
+            journal=journal,
+            nodes=self.nodes,
+            topics=self.topics,
+            removed=_newest(self.removed, KEPT_REMOVED),
+            wishes=_newest(self.wishes, KEPT_WISHES),
+            balancing=self.balancing,
+            term=self._term,
+        )
+        return None if after == self.view else replace(after, number=self.view.number + 1, nonce=nonce)
+
+    # Nodes.
+
+    def up(self) -> list[str]:
+        return sorted(node for node, entry in self.nodes.items() if entry.state == "up")
+
+    def beat_of(self, node: str) -> Beat | None:
+        """The beat of the journal by which it is a member."""
+        beat, entry = self.beats.get(node), self.nodes.get(node)
+        return beat if beat is not None and entry is not None and beat.journal == entry.journal else None
+
+    def join(self, beat: Beat) -> None:
+        self.nodes[beat.node] = NodeEntry(
+            data_dir=beat.data_dir,
+            place=beat.place,
+            journal=beat.journal,
+            url=beat.url,
+            zone=beat.zone,
+            since_us=self._now_us,
+        )
+
+    def drain(self, node: str, reason: DrainReason) -> None:
+        self.nodes[node] = replace(self.nodes[node], state="draining", drain=reason, since_us=self._now_us)
+
+    def fill(self, node: str) -> None:
+        """It drains no more."""
+        self.nodes[node] = replace(self.nodes[node], state="up", drain="", since_us=self._now_us)
+
+    def lose(self, node: str) -> None:
+        """Its journal is lost, for ever."""
+        entry, beat = self.nodes[node], self.beat_of(node)
+        unflushed = entry.unflushed_records if beat is None else beat.report.unflushed_records
+        self.nodes[node] = replace(entry, state="away", since_us=self._now_us, unflushed_records=unflushed)
+        self.lose_journal(entry.journal)
+
+    def lose_journal(self, journal: str) -> None:
+        for name, topic in self.topics.items():
+            if any(term.journal == journal and not term.lost for term in topic.terms):
+                chain = tuple(_lost(term, journal) for term in topic.chain)
+                self.topics[name] = replace(topic, chain=chain, to=topic.to and _lost(topic.to, journal))
+
+    def remove(self, node: str) -> None:
+        self.removed.pop(node, None)
+        self.removed[node] = self.nodes.pop(node).journal
+
+    # Topics.
+
+    def places(self) -> dict[str, str]:
+        """Where each topic is, or is to be."""
+        return {name: (topic.to or topic.owner).node for name, topic in self.topics.items()}
+
+    def report(self, name: str, term: TermEntry | None) -> TopicReport | None:
+        """What the journal of that term says of the topic under it."""
+        beat = self.beats.get(term.node) if term else None
+        found = beat.report.topics.get(name) if term and beat and beat.journal == term.journal else None
+        return found if term and found and found.term == term.term else None
+
+    def claimed(self, name: str, term: TermEntry | None) -> bool:
+        report = self.report(name, term)
+        return report is not None and report.state != "waiting"
+
+    def waiting(self, name: str) -> TopicReport | None:
+        """What the owner waits for: another data directory has records that nobody may go past."""
+        report = self.report(name, self.topics[name].owner)
+        return report if report is not None and report.state == "waiting" else None
+
+    def add(self, name: str, topic_id: str, node: str) -> None:
+        self.topics[name] = TopicEntry(topic_id=topic_id, chain=(self._granted(node, 0),))
+
+    def forget(self, name: str) -> None:
+        del self.topics[name]
+
+    def give(self, name: str, node: str, floor: int = 0) -> None:
+        """Makes `node` the owner under a term above all others, and above `floor`."""
+        self.keep(name)
+        topic = self.topics[name]
+        self.topics[name] = replace(topic, chain=(*topic.chain, self._granted(node, floor)))
+
+    def hand(self, name: str, node: str, floor: int = 0) -> None:
+        """Has the owner hand over to `node`."""
+        self.keep(name)
+        self.topics[name] = replace(self.topics[name], to=self._granted(node, floor))
+
+    def keep(self, name: str) -> None:
+        """The owner stays. Who was to be it may have claimed all the same, so its term stays, too."""
+        topic = self.topics[name]
+        if topic.to is not None:
+            self.topics[name] = replace(topic, chain=(*topic.chain[:-1], topic.to, topic.owner), to=None)
+
+    def hand_over(self, name: str) -> None:
+        """Whom it was to be handed to is the owner."""
+        topic = self.topics[name]
+        assert topic.to is not None
+        self.topics[name] = replace(topic, chain=(*topic.chain, topic.to), to=None)
+
+    def settle(self, name: str) -> None:
+        """The owner needs no other journal: what lies below its term is not needed any more."""
+        topic = self.topics[name]
+        self.topics[name] = replace(topic, chain=tuple(term for term in topic.chain if term.term >= topic.owner.term))
+
+    def _granted(self, node: str, floor: int) -> TermEntry:
+        self._term = max(self._term, floor) + 1
+        entry = self.nodes[node]
+        return TermEntry(term=self._term, node=node, data_dir=entry.data_dir, journal=entry.journal)
+
+
+def _lost(term: TermEntry, journal: str) -> TermEntry:
+    return replace(term, lost=True) if term.journal == journal else term
+
+
+def _newest(values: dict[str, str], count: int) -> dict[str, str]:
+    return dict(list(values.items())[-count:])

@@ -1,0 +1,306 @@
+"""A member: what it knows of the cluster, and its turns, as steps: to arrive, to beat, to look.
+
+Whoever wrote the newest view looks at all beats and plans; the others look at its beat alone.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from siltlog.infra import names
+from siltlog.infra.clock import Clock
+from siltlog.infra.cluster import steps
+from siltlog.infra.cluster.beat import Beat, Going, Report, Wish, encode_beat
+from siltlog.infra.cluster.controller import Seen, plan, unclaimed, unready
+from siltlog.infra.cluster.identity import (
+    LEASES_UNCLAIMED,
+    LIST_SECONDS,
+    RANK_SECONDS,
+    UNREADY_SECONDS,
+    Identity,
+    Timing,
+)
+from siltlog.infra.cluster.steps import Call, Steps
+from siltlog.infra.cluster.view import ClusterView
+from siltlog.infra.cluster.watch import Watch
+from siltlog.infra.errors import ConfigError, problem
+
+Tables = Callable[[Collection[str]], Call]
+"""Given the names of topics, a call that finds the tables of all others: their names and ids."""
+
+
+class Member:
+    """One turn of a kind at a time; those of different kinds may be under way together."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        timing: Timing,
+        clock: Clock,
+        report: Callable[[], Report],
+        ids: Callable[[], str],
+        tables: Tables | None = None,
+    ) -> None:
+        """`ids` makes ids that nobody ever had."""
+        self.identity = identity
+        self.view = ClusterView(
+            number=0, cluster_id=identity.cluster_id, controller="", journal="", nonce=""
+        )  # before anybody has written one
+        self.journal = ids()
+        self.beats: Mapping[str, Beat] = {}
+        """What the last round of the controller read, on this node."""
+        self.rounds = 0
+        self.listed = False
+        """Whether a view has named the present journal."""
+        self._timing = timing
+        self._clock = clock
+        self._report = report
+        self._ids = ids
+        self._tables = tables
+        self._known = {self.journal}
+        """Journals under which this node may stand in a view: its own, and those that were there when it came."""
+        self._ends: tuple[str, ...] = ()
+        self._going: Going = "on"
+        self._wishes: dict[str, Wish] = {}
+        self._beat = 0
+        self._beat_began = float("-inf")
+        self._looked_at = self._listed_at = self._tables_at = float("-inf")
+        self._watch = Watch(timing.lease_ms)
+        self._since: dict[object, float] = {}
+        self._rivals: dict[str, tuple[str, int]] = {}
+
+    # What others are told.
+
+    @property
+    def controls(self) -> bool:
+        return self.view.journal == self.journal
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its own newest beat that has landed is younger than the lease: else others may take it for gone."""
+        return self._clock.monotonic() - self._beat_began < self._timing.lease_s
+
+    @property
+    def in_view(self) -> bool:
+        return self.view.listed(self.identity.node, self.journal)
+
+    def goes(self, going: Going) -> None:
+        self._going = going
+
+    def wish(self, wish: Wish) -> None:
+        """Asks the controller for something, until a view tells of it."""
+        self._wishes[wish.id] = wish
+
+    def drop(self, wish_id: str) -> None:
+        self._wishes.pop(wish_id, None)
+
+    def reopen(self) -> None:
+        """Goes on under another journal: the present one is over."""
+        self._ends = (*self._ends[-8:], self.journal)
+        self.journal = self._ids()
+        self._known.add(self.journal)
+        self.listed = False
+
+    # Its turns.
+
+    def arrive(self) -> Steps[bool]:
+        """Whether it may begin to beat. Where another may still be this node, it is to be asked again, look after look.
+
+        Raises ConfigError when another is this node: with another data directory, or a copy of this one.
+        """
+        began = self._clock.monotonic()
+        yield from self._find(listing=True)
+        mine = self.identity
+        rivals = {}
+        for node, entry in self.view.members():
+            same_place = (entry.data_dir, entry.place) == (mine.data_dir, mine.place)
+            if node == mine.node or entry.data_dir == mine.data_dir:
+                self._known.add(entry.journal)
+                if entry.data_dir == mine.data_dir:
+                    self._ends = tuple(dict.fromkeys((*self._ends, entry.journal)))
+                if not same_place:
+                    rivals[node] = entry.journal
+        beats = yield from steps.beats_of({mine.node, *rivals})
+        there = beats.get(mine.node)
+        if there is not None and there.data_dir == mine.data_dir:
+            self._known.add(there.journal)
+        if there is not None and mine.node not in rivals:
+            if there.going != "away" and (there.data_dir, there.place) != (mine.data_dir, mine.place):
+                rivals[mine.node] = there.journal
+            if there.data_dir == mine.data_dir:
+                self._ends = tuple(dict.fromkeys((*self._ends, there.journal)))
+        for node in rivals:
+            beat = beats.get(node)
+            journal, number = ("", 0) if beat is None else (beat.journal, beat.beat)
+            before = self._rivals.setdefault(node, (journal, number))
+            if beat is not None and (journal != before[0] or number > before[1]):
+                raise _rival(mine, beat)
+        rivals = {node: beats[node].journal if node in beats else "" for node in rivals}
+        self._watch.looked(began, self._clock.monotonic(), rivals, beats, began)
+        return all(self._watch.beat_stood_s(node) >= self._timing.lease_s for node in rivals)
+
+    def beat(self) -> Steps[None]:
+        """Says that it lives, and how far it is."""
+        began = self._clock.monotonic()
+        self._beat += 1
+        identity = self.identity
+        beat = Beat(
+            beat=self._beat,
+            node=identity.node,
+            data_dir=identity.data_dir,
+            place=identity.place,
+            journal=self.journal,
+            ends=self._ends,
+            url=identity.url,
+            zone=identity.zone,
+            version=identity.version,
+            going=self._going,
+            view=self.view.number,
+            rounds=self.rounds,
+            wishes=tuple(self._wishes.values()),
+            report=self._report(),
+        )
+        yield from steps.put_beat(beat, encode_beat(beat))
+        self._beat_began = max(began, self._beat_began)
+
+    def look(self) -> Steps[None]:
+        """Finds the newest view, and sees after the cluster as far as that is this node's part.
+
+        Raises ConfigError when another has come as this node.
+        """
+        began = self._clock.monotonic()
+        slept = began - self._looked_at > self._timing.lease_s / 2
+        try:
+            yield from self._find(listing=slept or began - self._listed_at >= LIST_SECONDS)
+            if self.controls:
+                yield from self._round()
+            elif self._going != "away":
+                yield from self._follow()
+        except Exception:
+            self._watch.failed()
+            self._since.clear()
+            raise
+        finally:
+            self._looked_at = self._clock.monotonic()
+
+    def _find(self, *, listing: bool) -> Steps[None]:
+        if listing:
+            found = yield from steps.newest_view(self.view.number)
+            self._listed_at = self._clock.monotonic()
+        else:
+            found = yield from steps.next_view(self.view.number)
+        if found is not None:
+            self._see(found)
+
+    def _see(self, view: ClusterView) -> None:
+        """Moves up to a view."""
+        if view.number <= self.view.number:
+            return
+        if view.cluster_id != self.identity.cluster_id:
+            raise problem("corrupt_data", f"{names.view_object(view.number)} is of cluster {view.cluster_id}")
+        self.view = view
+        entry = view.nodes.get(self.identity.node)
+        if entry is not None and entry.state != "away" and entry.journal not in self._known:
+            if (entry.data_dir, entry.place) != (self.identity.data_dir, self.identity.place):
+                raise ConfigError(
+                    f"another process has come as node {self.identity.node}, at {entry.url}: this one stops. Give each "
+                    "node a data directory and a SILT_NODE_ID of its own"
+                )
+            # What a process before this one said has arrived late: it was of this data directory, and is no more.
+            self._known.add(entry.journal)
+            self._ends = (*self._ends[-8:], entry.journal)
+        if self.in_view:
+            self.listed = True
+        elif self._going != "away" and (self.listed or self._was_listed(view)):
+            self.reopen()
+
+    def _was_listed(self, view: ClusterView) -> bool:
+        """Whether views that this node did not see had its journal, which is lost since."""
+        entry = view.nodes.get(self.identity.node)
+        last = view.removed.get(self.identity.node) if entry is None else entry.journal
+        return last == self.journal
+
+    def _follow(self) -> Steps[None]:
+        """Looks at the controller's beat, and rules in its place once that stands still."""
+        controller = self.view.controller
+        if not controller:
+            return (yield from self._round())
+        began = self._clock.monotonic()
+        beats = yield from steps.beats_of([controller])
+        beat = beats.get(controller)
+        gone = beat is None or beat.journal != self.view.journal or beat.going == "away"
+        goes_on = self._looked(began, {controller: self.view.journal}, beats)
+        gone_s = self._lasted({("gone", self.view.journal)} if gone and goes_on else ()).get(
+            ("gone", self.view.journal), -1.0
+        )
+        wait_s = self._rank() * RANK_SECONDS
+        silent_s = self._watch.rounds_stood_s(controller) - self._timing.lease_s
+        if (beat is not None and gone_s >= wait_s) or silent_s >= wait_s:
+            yield from self._round()
+        return None
+
+    def _rank(self) -> int:
+        """Its place among those who would rule next."""
+        heirs = sorted(node for node, entry in self.view.members() if node != self.view.controller)
+        return heirs.index(self.identity.node) if self.identity.node in heirs else len(heirs)
+
+    def _round(self) -> Steps[None]:
+        """Looks at all beats, and puts what is to change into the next view."""
+        tables: Mapping[str, str] = {}
+        began = self._clock.monotonic()
+        if self._tables is not None and (began - self._tables_at >= LIST_SECONDS or not self.controls):
+            tables = yield self._tables(tuple(self.view.topics))
+            began = self._tables_at = self._clock.monotonic()
+        view = self.view
+        self.beats = beats = yield from steps.all_beats()
+        members = {node: entry.journal for node, entry in view.members()}
+        self._looked(began, members, beats)
+        ended = self._clock.monotonic()
+        ailing = {("unready", node) for node in unready(view, beats)}
+        idle = {("unclaimed", *pair) for pair in unclaimed(view, beats)}
+        lasted = self._lasted(ailing | idle)
+        overdue_s = LEASES_UNCLAIMED * self._timing.lease_s
+        lost = self._watch.lost(len(members))
+        seen = Seen(
+            beats=beats,
+            lost=[node for node in lost if node != self.identity.node],
+            unready=[str(key[1]) for key in ailing if lasted[key] >= UNREADY_SECONDS],
+            overdue=[(name, term) for _, name, term in idle if lasted["unclaimed", name, term] >= overdue_s],
+            tables=tables,
+            now_us=self._clock.now_us(),
+        )
+        following = plan(view, seen, self.identity.node, self.journal, self._ids())
+        if view is not self.view or self._clock.monotonic() - ended > self._timing.lease_s / 2:
+            return  # what it went by is of long ago
+        if following is not None:
+            if not (yield from steps.put_view(following)):
+                return (yield from self._find(listing=True))
+            gone = [node for node, entry in following.nodes.items() if entry.state == "away" and node in lost]
+            self._watch.buried(len(gone))
+            self._see(following)
+            for node in following.removed.keys() - view.removed.keys():
+                yield partial(steps.delete, names.beat_object(node))
+        self.rounds += 1
+
+    def _looked(self, began: float, journals: Mapping[str, str], beats: Mapping[str, Beat]) -> bool:
+        goes_on = self._watch.looked(began, self._clock.monotonic(), journals, beats, self._beat_began)
+        if not goes_on:
+            self._since.clear()
+        return goes_on
+
+    def _lasted(self, keys: Collection[tuple[object, ...]]) -> dict[tuple[object, ...], float]:
+        """For how many seconds each of these has been so, look after look."""
+        now = self._clock.monotonic()
+        self._since = {key: self._since.get(key, now) for key in keys}
+        return {key: now - self._since[key] for key in keys}
+
+
+def _rival(mine: Identity, beat: Beat) -> ConfigError:
+    if beat.data_dir == mine.data_dir:
+        return ConfigError(
+            f"this data directory is a copy of that of node {beat.node}, which is up at {beat.url}: give this node "
+            "another one, or stop that node"
+        )
+    return ConfigError(
+        f"node {beat.node} is up at {beat.url}, with another data directory: set SILT_NODE_ID to another name, or stop "
+        "that node"
+    )

@@ -1,0 +1,102 @@
+"""What operators ask the controller for, and what nodes tell it of: each is looked at once. Pure."""
+
+from siltlog.infra.cluster.beat import Wish
+from siltlog.infra.cluster.draft import Draft
+from siltlog.infra.cluster.placement import place, unit_of
+
+
+def granted(draft: Draft) -> None:
+    """Does what is wished for, or says why not, by the ids of the wishes."""
+    for _, beat in sorted(draft.beats.items()):
+        for wish in beat.wishes:
+            if wish.id not in draft.wishes:
+                draft.wishes[wish.id] = _OF_KIND[wish.kind](draft, wish)
+
+
+def _drain(draft: Draft, wish: Wish) -> str:
+    entry = draft.nodes.get(wish.node)
+    if entry is None:
+        return f"there is no node {wish.node}"
+    if entry.state == "away":
+        return f"node {wish.node} is away; `silt node remove` takes it out of the list"
+    if not set(draft.up()) - {wish.node}:
+        return f"no other node is up: the topics of {wish.node} could go nowhere"
+    if entry.drain != "stop":
+        draft.drain(wish.node, "operator")
+    return ""
+
+
+def _remove(draft: Draft, wish: Wish) -> str:
+    entry = draft.nodes.get(wish.node)
+    if entry is None:
+        return f"there is no node {wish.node}"
+    if entry.state != "away":
+        return f"node {wish.node} is {entry.state}: stop it first"
+    waiting = sorted(name for name in draft.topics if _awaits(draft, name, entry.data_dir))
+    if waiting:
+        return f"the data directory of node {wish.node} has records of {', '.join(waiting[:10])} that no table has"
+    draft.remove(wish.node)
+    return ""
+
+
+def _awaits(draft: Draft, name: str, data_dir: str) -> bool:
+    waiting = draft.waiting(name)
+    awaited = draft.topics[name].term(waiting.awaited) if waiting else None
+    return awaited is not None and awaited.data_dir == data_dir
+
+
+def _move(draft: Draft, wish: Wish) -> str:
+    topic = draft.topics.get(wish.topic)
+    if topic is None:
+        return f"there is no topic {wish.topic}"
+    if unit_of(wish.topic) != wish.topic and unit_of(wish.topic) in draft.topics:
+        return f"{wish.topic} goes with {unit_of(wish.topic)}: move that"
+    here = (topic.to or topic.owner).node
+    others = [node for node in draft.up() if node != here]
+    places = {name: node for name, node in draft.places().items() if name != wish.topic}
+    node = wish.node or place(wish.topic, others, places)
+    if node is None:
+        return f"no other node is up than {here}"
+    if node not in draft.up():
+        return f"node {node} is not up" if node in draft.nodes else f"there is no node {node}"
+    if node == here:
+        return ""
+    if not draft.claimed(wish.topic, topic.owner):
+        return f"{wish.topic} is not owned yet by {topic.owner.node}, to which it belongs: nobody can hand it over"
+    if node == topic.owner.node:
+        return f"{wish.topic} is being handed over to {here}: wait for that"
+    draft.hand(wish.topic, node)
+    return ""
+
+
+def _balance(draft: Draft, wish: Wish) -> str:
+    draft.balancing = True
+    return ""
+
+
+def _adopt(draft: Draft, wish: Wish) -> str:
+    known = draft.topics.get(wish.topic)
+    if known is not None and known.topic_id == wish.topic_id:
+        return ""
+    node = place(wish.topic, draft.up(), draft.places())
+    if node is None:
+        return "no node is up that could have it"
+    draft.add(wish.topic, wish.topic_id, node)
+    return ""
+
+
+def _forget(draft: Draft, wish: Wish) -> str:
+    known = draft.topics.get(wish.topic)
+    if known is not None and known.topic_id == wish.topic_id:
+        draft.forget(wish.topic)
+    return ""
+
+
+_OF_KIND = {
+    "drain": _drain,
+    "remove": _remove,
+    "move": _move,
+    "balance": _balance,
+    "adopt": _adopt,
+    "forget": _forget,
+}

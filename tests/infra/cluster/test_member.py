@@ -1,0 +1,162 @@
+"""Nodes that share a root, many at once: what views promise holds, and the tests notice where it does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import members_scenarios as scenarios
+import pytest
+from chaos import seeds
+from msgspec.structs import replace
+
+from siltlog.infra.cluster import controller, member, steps, watch, wishes
+from siltlog.infra.cluster.draft import Draft
+from siltlog.infra.cluster.member import Member
+from siltlog.infra.cluster.watch import Watch
+
+Scenario = Callable[[int], None]
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_every_view_keeps_its_promises_whatever_happens(seed: int) -> None:
+    scenarios.storms(seed)
+
+
+@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8")
+@pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_what_comes_of_it(scenario: Scenario) -> None:
+    for seed in seeds(2):
+        scenario(seed)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _only_next(self: Member, *, listing: bool) -> Any:
+    found = yield from steps.next_view(self.view.number)
+    if found is not None:
+        self._see(found)
+
+
+def _settles_early(draft: Draft, name: str) -> None:
+    topic = draft.topics[name]
+    draft.topics[name] = replace(topic, chain=topic.chain[-1:])
+
+
+def _gives_up_the_term(draft: Draft, name: str) -> None:
+    draft.topics[name] = replace(draft.topics[name], to=None)
+
+
+def _gives_a_term_again(draft: Draft, node: str, floor: int) -> Any:
+    draft._term -= 1
+    return _granted(draft, node, floor)
+
+
+def _keeps_no_floor(draft: Draft, node: str, floor: int) -> Any:
+    return _granted(draft, node, 0)
+
+
+_granted = Draft._granted
+
+MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
+    "CM1 a writer lists nothing": (
+        steps,
+        "numbers",
+        lambda store: [],
+        scenarios.a_sleeper_writes_a_number_that_was_cleaned,
+    ),
+    "CM2 nobody looks who is there": (
+        Watch,
+        "beat_stood_s",
+        lambda self, node: 99.0,
+        scenarios.a_name_that_is_up_is_refused,
+    ),
+    "CM2 a copy is taken for the original": (
+        Watch,
+        "beat_stood_s",
+        lambda self, node: 99.0,
+        scenarios.a_copy_of_a_data_directory_is_refused,
+    ),
+    "CM3 nobody rules after the controller": (
+        Watch,
+        "rounds_stood_s",
+        lambda self, node: 0.0,
+        scenarios.a_controller_that_dies_is_replaced,
+    ),
+    "CM3 beats count as rounds": (
+        Watch,
+        "rounds_stood_s",
+        Watch.beat_stood_s,
+        scenarios.a_planner_that_raises_is_replaced,
+    ),
+    "CM4 a pause is not noticed": (watch, "PAUSES_A_LEASE", 1e-9, scenarios.all_sleep_and_one_wakes_first),
+    "CM4 all may be lost at once": (watch, "SHARE_MAX", 1, scenarios.most_die_at_once),
+    "CM5 the lost journal goes on": (
+        Member,
+        "reopen",
+        _nothing,
+        scenarios.who_was_lost_comes_back_with_another_journal,
+    ),
+    "CM5 who is unready stays": (
+        controller,
+        "unready",
+        lambda *_: set(),
+        scenarios.a_node_that_cannot_acknowledge_is_drained,
+    ),
+    "CM5 who lets nothing go keeps it": (
+        controller,
+        "_stuck",
+        _nothing,
+        scenarios.one_that_lets_nothing_go_is_taken_for_lost,
+    ),
+    "CM5 who claims nothing keeps it": (
+        member,
+        "LEASES_UNCLAIMED",
+        1e9,
+        scenarios.a_term_that_nobody_claims_is_given_to_another,
+    ),
+    "CM6 nobody lists": (Member, "_find", _only_next, scenarios.who_sleeps_through_many_views_finds_the_newest),
+    "CM7 what waits stays where it waits": (
+        Draft,
+        "waiting",
+        _nothing,
+        scenarios.what_only_its_data_directory_has_goes_back_to_it,
+    ),
+    "CM8 a term leaves with its target": (
+        Draft,
+        "keep",
+        _gives_up_the_term,
+        scenarios.a_target_dies_and_its_term_stays,
+    ),
+    "CM8 a chain is cut at once": (Draft, "give", None, scenarios.storms),
+    "CM8 a term is given again": (Draft, "_granted", _gives_a_term_again, scenarios.storms),
+    "CM8 no term is raised": (
+        Draft,
+        "_granted",
+        _keeps_no_floor,
+        scenarios.a_term_below_that_of_the_table_is_raised,
+    ),
+}
+
+
+def _gives_and_cuts(draft: Draft, name: str, node: str, floor: int = 0) -> None:
+    _give(draft, name, node, floor)
+    _settles_early(draft, name)
+
+
+_give = Draft.give
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, mutant, scenario = MUTANTS[name]
+    monkeypatch.setattr(owner, attribute, mutant or _gives_and_cuts)
+    if owner is controller and attribute == "unready":
+        monkeypatch.setattr(member, "unready", mutant)
+    with pytest.raises(AssertionError):
+        for seed in seeds(5):
+            scenario(seed)
+
+
+def test_every_wish_has_its_answer() -> None:
+    assert set(wishes._OF_KIND) == {"drain", "remove", "move", "balance", "adopt", "forget"}

@@ -1,0 +1,304 @@
+"""What happens to nodes that share a root, each with what must come of it: run by tests, and by tests of mutants."""
+
+from failing_store import Weather
+from members_simulation import TIMING, MembersWorld, SimulatedNode, Table
+
+from siltlog.infra import names
+from siltlog.infra.cluster import steps
+from siltlog.infra.cluster.view import ClusterView, decode_view, encode_view
+
+SETTLED_SECONDS = 12.0
+ROUGH = Weather(lost=0.03, late=0.03, doubled=0.03, slow_down=0.03)
+
+
+def settled(seed: int, **world: int) -> MembersWorld:
+    """A world whose nodes have come up, and own all topics."""
+    found = MembersWorld(seed, **world)
+    found.run(SETTLED_SECONDS)
+    assert found.settled_problems() == []
+    return found
+
+
+def controller(world: MembersWorld) -> SimulatedNode:
+    return world.nodes[world.newest().controller]
+
+
+def other(world: MembersWorld) -> SimulatedNode:
+    return next(node for node in world.nodes.values() if node is not controller(world))
+
+
+def storms(seed: int) -> None:
+    """Anything may happen for a while; every view keeps its promises, and all comes to rest."""
+    world = MembersWorld(seed, nodes=3 + seed % 3, weather=ROUGH)
+    world.chaos(90)
+    world.run(200)
+    assert world.settled_problems() == []
+
+
+def a_sleeper_writes_a_number_that_was_cleaned(seed: int) -> None:
+    """CM1"""
+    world = settled(seed)
+    store = world.nodes["n0"].store
+    old = world.newest()
+    for number in range(old.number + 1, old.number + steps.VIEWS_KEPT + 3):
+        assert drive(steps.put_view(replaced(old, number)), store)
+        world.views[number] = replaced(old, number)
+    assert store.size(names.view_object(old.number + 1)) is None
+    assert drive(steps.put_view(replaced(old, old.number + 1, "of a sleeper")), store) is False
+    newest = drive(steps.next_view(old.number), store)
+    assert newest is not None
+    assert newest.number == max(world.views)
+
+
+def who_sleeps_through_many_views_finds_the_newest(seed: int) -> None:
+    """CM6"""
+    world = settled(seed)
+    sleeper = other(world)
+    sleeper.pause(4)
+    old, store = world.newest(), world.nodes[controller(world).name].store
+    for number in range(old.number + 1, old.number + steps.VIEWS_KEPT + 3):
+        assert drive(steps.put_view(replaced(old, number)), store)
+        world.views[number] = replaced(old, number)
+    world.run(3 * TIMING.lease_s)
+    assert sleeper.member is not None
+    assert sleeper.member.view.number >= old.number + steps.VIEWS_KEPT
+
+
+def a_start_on_the_same_data_directory_is_listed_at_once(seed: int) -> None:
+    """CM2"""
+    world = settled(seed)
+    node = other(world)
+    before = world.newest().nodes[node.name].journal
+    node.kill()
+    world.run(0.5)
+    node.start()
+    world.run(3.9)
+    entry = world.newest().nodes[node.name]
+    assert entry.journal != before, "the next start was not listed"
+    assert entry.state == "up"
+    terms = [term for topic in world.newest().topics.values() for term in topic.terms]
+    assert all(term.lost for term in terms if term.journal == before)
+
+
+def a_name_that_is_up_is_refused(seed: int) -> None:
+    """CM2"""
+    world = settled(seed)
+    second = SimulatedNode(world, other(world).name, "another data directory")
+    second.start()
+    world.run(10)
+    assert "with another data directory" in second.refused, "two data directories are one node"
+    assert world.buried_alive() == []
+
+
+def a_copy_of_a_data_directory_is_refused(seed: int) -> None:
+    """CM2"""
+    world = settled(seed)
+    for name in (other(world).name, "n9"):
+        copy = SimulatedNode(world, name, other(world).data_dir, "another machine")
+        copy.start()
+        world.run(10)
+        assert "is a copy of that of node" in copy.refused, "one data directory is two nodes"
+    assert world.buried_alive() == []
+
+
+def a_data_directory_comes_up_on_another_machine(seed: int) -> None:
+    """CM2"""
+    world = settled(seed)
+    node = other(world)
+    node.kill()
+    node.place = "another machine"
+    node.start()
+    world.run(2)
+    assert not world.newest().listed(node.name, f"{node.name}/2/0"), "nobody waited until it was lost"
+    world.run(18)
+    assert world.settled_problems() == []
+
+
+def a_controller_that_dies_is_replaced(seed: int) -> None:
+    """CM3"""
+    world = settled(seed)
+    controller(world).kill()
+    world.run(10)
+    assert world.settled_problems() == []
+
+
+def a_planner_that_raises_is_replaced(seed: int) -> None:
+    """CM3"""
+    world = settled(seed)
+    broken = controller(world)
+    broken.breaks = True
+    assert broken.member is not None
+    world.tables["later"] = Table()
+    world.run(80)
+    assert "later" in world.newest().topics, "nobody plans"
+    assert controller(world) is not broken
+    assert world.buried_alive() == []
+
+
+def all_sleep_and_one_wakes_first(seed: int) -> None:
+    """CM4"""
+    world = settled(seed, nodes=6)
+    for node in world.nodes.values():
+        node.pause(60 + world.chance.uniform(0, 3))
+    world.run(90)
+    assert world.buried_alive() == [], "a watcher that slept buries the living"
+
+
+def the_store_is_away_for_a_minute(seed: int) -> None:
+    """CM4"""
+    world = settled(seed, nodes=6)
+    world.objects.slow_down(60)
+    world.run(90)
+    assert world.buried_alive() == [], "who could not beat is buried"
+
+
+def most_die_at_once(seed: int) -> None:
+    """CM4"""
+    world = settled(seed, nodes=6)
+    for name in ("n1", "n3", "n4", "n5"):
+        world.nodes[name].kill()
+    world.run(40)
+    away = sorted(entry.since_us / 1e6 for entry in world.newest().nodes.values() if entry.state == "away")
+    assert len(away) == 4
+    assert away[2] - away[0] > TIMING.lease_s * 0.8, "more than a third was lost within a lease"
+
+
+def who_was_lost_comes_back_with_another_journal(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    node = other(world)
+    node.pause(15)
+    world.run(13)
+    lost = world.newest().nodes[node.name]
+    assert lost.state == "away"
+    world.run(20)
+    entry = world.newest().nodes[node.name]
+    assert entry.state == "up", "it does not come back"
+    assert entry.journal != lost.journal
+
+
+def a_node_that_cannot_acknowledge_is_drained(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    node = other(world)
+    node.ready = False
+    world.run(25)
+    assert world.newest().nodes[node.name].state == "up"
+    world.run(20)
+    assert world.newest().nodes[node.name].state == "draining", "it keeps its topics"
+    assert all(topic.owner.node != node.name for topic in world.newest().topics.values())
+    node.ready = True
+    world.run(10)
+    assert world.newest().nodes[node.name].state == "up"
+
+
+def one_that_lets_nothing_go_is_taken_for_lost(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    node = other(world)
+    node.ready, node.grips = False, True
+    world.run(45)
+    assert world.newest().nodes[node.name].state == "draining"
+    world.run(30)
+    assert node.name not in {topic.owner.node for topic in world.newest().topics.values()}, "it keeps its topics"
+
+
+def a_term_that_nobody_claims_is_given_to_another(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    for node in world.nodes.values():
+        node.silent.add("later")
+    world.tables["later"] = Table()
+    world.run(65)
+    first = world.newest().topics["later"].chain[0].node
+    for node in world.nodes.values():
+        if node.name != first:
+            node.silent.clear()
+    world.run(40)
+    assert world.newest().topics["later"].owner.node != first, "it waits for its owner for ever"
+    assert world.settled_problems() == []
+
+
+def what_only_its_data_directory_has_goes_back_to_it(seed: int) -> None:
+    """CM7"""
+    world = settled(seed)
+    node = other(world)
+    name = next(name for name, topic in world.newest().topics.items() if topic.owner.node == node.name)
+    world.tables[name].shipped = False
+    node.kill()
+    world.run(15)
+    assert world.newest().topics[name].owner.node != node.name
+    node.start()
+    world.run(15)
+    assert world.newest().topics[name].owner.node == node.name, "it is never served again"
+    assert world.settled_problems() == []
+
+
+def a_term_below_that_of_the_table_is_raised(seed: int) -> None:
+    """CM8"""
+    world = settled(seed)
+    world.tables["later"] = Table(term=1_000, released=1_000, claimed=[1_000])
+    world.run(75)
+    assert world.settled_problems() == []
+    assert world.newest().topics["later"].owner.term > 1_000
+
+
+def a_target_dies_and_its_term_stays(seed: int) -> None:
+    """CM8"""
+    world = settled(seed)
+    target = other(world)
+    name = next(name for name, topic in world.newest().topics.items() if topic.owner.node != target.name)
+    target.silent = {name}
+    world.wish("n0", "move", topic=name, node=target.name)
+    world.run(5)
+    given = world.newest().topics[name].to
+    assert given is not None
+    assert given.node == target.name
+    target.kill()
+    world.run(15)
+    assert world.newest().topics[name].owner.node != target.name
+    assert given.term not in world.tables[name].claimed
+    assert given.term < world.newest().topics[name].owner.term == world.tables[name].term
+
+
+def drive(turn, store):  # type: ignore[no-untyped-def]
+    """Runs steps to their end, with nothing in between."""
+    try:
+        call = next(turn)
+        while True:
+            try:
+                answer = call(store)
+            except Exception as error:
+                call = turn.throw(error)
+            else:
+                call = turn.send(answer)
+    except StopIteration as ended:
+        return ended.value
+
+
+def replaced(view: ClusterView, number: int, nonce: str = "") -> ClusterView:
+    fields = encode_view(view).replace(f'"number":{view.number},'.encode(), f'"number":{number},'.encode())
+    fields = fields.replace(f'"nonce":"{view.nonce}"'.encode(), f'"nonce":"{nonce or number}"'.encode())
+    return decode_view(fields, number)
+
+
+SCENARIOS = (
+    a_sleeper_writes_a_number_that_was_cleaned,
+    who_sleeps_through_many_views_finds_the_newest,
+    a_start_on_the_same_data_directory_is_listed_at_once,
+    a_name_that_is_up_is_refused,
+    a_copy_of_a_data_directory_is_refused,
+    a_data_directory_comes_up_on_another_machine,
+    a_controller_that_dies_is_replaced,
+    a_planner_that_raises_is_replaced,
+    all_sleep_and_one_wakes_first,
+    the_store_is_away_for_a_minute,
+    most_die_at_once,
+    who_was_lost_comes_back_with_another_journal,
+    a_node_that_cannot_acknowledge_is_drained,
+    one_that_lets_nothing_go_is_taken_for_lost,
+    a_term_that_nobody_claims_is_given_to_another,
+    what_only_its_data_directory_has_goes_back_to_it,
+    a_term_below_that_of_the_table_is_raised,
+    a_target_dies_and_its_term_stays,
+)
