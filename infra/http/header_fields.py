@@ -42,6 +42,28 @@ _ONCE = (b"authorization", b"host")
 """Of these even the same value twice is refused: a second Host is (RFC 9112, section 3.2), and so is a credential."""
 
 
+def check_head(version: str, target: bytes, fields: Fields) -> None:
+    """Raises ValueError for a request of which another reader might think that it is for somebody else, or ends
+    elsewhere (RFC 9112, sections 3.2 and 6.1)."""
+    if version not in ("1.0", "1.1"):
+        raise ValueError("this is no version that is spoken here")
+    host: bytes | None = None
+    for name, value in fields:
+        if name == b"host":
+            host = value
+        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise ValueError("Transfer-Encoding may be chunked, and nothing else")
+    if host is None and version == "1.1":
+        raise ValueError("the field Host is missing")
+    if target[:1] not in (b"/", b"*"):
+        authority = target.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].partition(b"#")[0]
+        if b"@" in authority:
+            # Not repeated: it may be a token.
+            raise ValueError("there is a user or password before the host; send a credential in Authorization")
+        if host is None or authority.lower() != host.lower():
+            raise ValueError("the target names another host than the field Host")
+
+
 def told_apart(fields: Iterable[tuple[bytes, bytes]]) -> tuple[Fields, SiltlogError | None]:
     """The fields with one of each that is single or a list; the refusal of a single one that comes with two values.
 

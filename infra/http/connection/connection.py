@@ -15,6 +15,7 @@ from siltlog.infra.http.connection.fast_path import Exchange, FastPath, NoFastPa
 from siltlog.infra.http.connection.gathering import LingeringTransport
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
 from siltlog.infra.http.door import HOP_SESSION, Door
+from siltlog.infra.http.header_fields import check_head
 from siltlog.infra.http.peer import KNOWN, PEER, Peer, Peers
 from siltlog.infra.http.requests import encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
@@ -31,6 +32,8 @@ STRANGER_SECONDS = 10.0
 """How long a connection stays on which nobody says who they are, where one must, once nothing is under way on it."""
 DISCARD_SECONDS = 5.0
 """How long the rest of a body is still read, and thrown away, after its request was refused."""
+LULL_SECONDS = 1.0
+"""When nothing came for so long after a refusal, a client of TLS is told that this was all."""
 TAKEN_BYTES = 64 * 1024
 
 
@@ -73,6 +76,8 @@ class Connection(HttpToolsProtocol):
         self.pipeline = _Pipeline()
         self._deaf = False
         """Refused for good: what still comes is thrown away."""
+        self._lulled_since = 0.0
+        """When something came last after the last answer; 0.0 while there may be others."""
 
     @property
     def is_web_socket(self) -> bool:
@@ -124,6 +129,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
+            if self._lulled_since:
+                self._lulled_since = self.loop.time()
             return
         if self._upgrade is not None:
             self._upgrade.socket.data_received(data)
@@ -166,6 +173,7 @@ class Connection(HttpToolsProtocol):
             self._taken = self._fast_path.taken(self)
             if self._taken is not None:
                 return
+        check_head(self.parser.get_http_version(), self.url, self.headers)
         if not self._upgrade_offered:
             super().on_headers_complete()
             # The request's are complete. Fields that follow a chunked body are none of them (RFC 9110, section 6.5).
@@ -297,7 +305,7 @@ class Connection(HttpToolsProtocol):
     def linger(self) -> None:
         """The reply is out, and no other will be: closing now, with something unread, would reset it away."""
         self._deaf = True
-        self._quiet_since = self.loop.time()
+        self._quiet_since = self._lulled_since = self.loop.time()
 
     def look(self, now: float, stall_seconds: float) -> float:
         """Closes the connection when its time is up; seconds until it is closed if it stays quiet."""
@@ -322,6 +330,9 @@ class Connection(HttpToolsProtocol):
         limit = EXCESS_SECONDS if self.excess else KEEP_ALIVE_SECONDS
         if self.unread:
             limit = DISCARD_SECONDS
+            if self._lulled_since and now - self._lulled_since >= LULL_SECONDS and not self.transport.can_write_eof():
+                # Of TLS no direction ends by itself: a client that goes by the end, and not by the length, would wait.
+                self.transport.end()  # type: ignore[attr-defined]
         elif self._in_head:
             if self._head is not self.scope:
                 self._head, self._head_since = self.scope, now

@@ -73,3 +73,7 @@ class LingeringTransport(Gathering):
             self._connection.linger()
         else:
             super().close()
+
+    def end(self) -> None:
+        """Says that there is no more, for good: what still comes resets the connection."""
+        self._transport.close()

@@ -21,6 +21,7 @@ from websockets.sync.client import connect
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.http.connection.connection import LULL_SECONDS
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.server.tls import LOOK_SECONDS, tls_files
 from siltlog.server_process import ServerProcess
@@ -106,6 +107,30 @@ def test_a_reply_to_what_was_refused_half_way_is_read_whole(shared: Made, server
         assert b" 400 " in exchange(connection, "what is this")
         connection.sendall(b"more of it")
     assert "Traceback" not in server.log_path.read_text()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "what is this",
+        "POST /v1/topics/none/records HTTP/1.1\nHost: localhost\nConnection: close\nContent-Length: 1000000000",
+    ],
+)
+def test_who_was_refused_half_way_hears_the_end_soon_and_not_before_he_is_done(
+    shared: Made, server: ServerProcess, told: str
+) -> None:
+    http = Http(server.url, client_of(shared))
+    with http.connect() as connection:
+        assert isinstance(connection, ssl.SSLSocket)
+        connection.suppress_ragged_eofs = False
+        assert b"HTTP/1.1 4" in exchange(connection, told, b"x" * 70_000)
+        for _ in range(5):
+            time.sleep(LULL_SECONDS / 2)
+            connection.sendall(b"x" * 1_000)
+        done = time.monotonic()
+        while connection.recv(65_536):
+            pass
+        assert time.monotonic() - done < LULL_SECONDS + 2, "the end is said, and not broken off later"
 
 
 def test_streams_and_web_sockets(shared: Made, server: ServerProcess) -> None:

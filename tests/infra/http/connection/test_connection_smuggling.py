@@ -41,6 +41,7 @@ AMBIGUOUS = {
     "a length beyond all numbers": b"Content-Length: 18446744073709551616\r\n\r\n" + HIDDEN,
     "a length with a blank before its colon": b"Content-Length : 0\r\nContent-Length: " + WHOLE + b"\r\n\r\n" + HIDDEN,
     "another coding": b"Transfer-Encoding: xchunked\r\nContent-Length: 0\r\n\r\n" + ENDED,
+    "another coding before the chunks": b"Transfer-Encoding: gzip, chunked\r\n\r\n" + ENDED,
     "a coding in quotes": b'Transfer-Encoding: "chunked"\r\nContent-Length: 0\r\n\r\n' + ENDED,
     "a coding that is undone": b"Transfer-Encoding: chunked, identity\r\n\r\n" + ENDED,
     "two codings": CHUNKED + b"Transfer-Encoding: identity\r\n\r\n" + ENDED,
@@ -137,6 +138,36 @@ def test_what_has_two_ends_is_refused_and_nothing_is_read_behind_it(http: Http, 
     got = said(http, START + AMBIGUOUS[case] + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert got.startswith(b"HTTP/1.1 400 "), got
     assert got.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.rule("A48")
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        ("GET http://elsewhere.example/healthz HTTP/1.1", "Host: localhost"),
+        ("GET http://localhost/healthz HTTP/1.1", ""),
+        ("GET http://silt_canary:canary@localhost/healthz HTTP/1.1", "Host: localhost"),
+        (
+            "GET ws://elsewhere.example/v1/topics/t/ws HTTP/1.1",
+            "Host: localhost\r\nUpgrade: websocket\r\nConnection: upgrade",
+        ),
+        ("GET /healthz HTTP/1.1", ""),
+        ("GET /healthz HTTP/2.0", "Host: localhost"),
+        ("GET /healthz", "Host: localhost"),
+    ],
+)
+def test_a_request_that_may_be_for_somebody_else_is_refused(http: Http, line: str, fields: str) -> None:
+    got = said(http, f"{line}\r\n{fields}{fields and chr(13) + chr(10)}\r\n".encode())
+    assert got.startswith(b"HTTP/1.1 400 "), got
+    assert b"canary" not in got
+
+
+def test_a_target_may_name_the_host(http: Http) -> None:
+    for line, host in (
+        ("GET http://localhost:80/healthz HTTP/1.1", "Host: LocalHost:80\r\n"),
+        ("GET /healthz HTTP/1.0", ""),
+    ):
+        assert said(http, f"{line}\r\n{host}\r\n".encode()).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("target", ["nginx", "haproxy"], indirect=True)
