@@ -177,6 +177,7 @@ PRIVATE_FOLDER = "cluster/private"
 """Folders of running processes, on a local root only."""
 REPLAY_FOLDER = "cluster/replay"
 """The folder that says what runs of `silt replay` are to do, and how far they are."""
+PROBE_FOLDER = "cluster/probe"
 VIEWS_FOLDER = "cluster/views"
 NODES_FOLDER = "cluster/nodes"
 JOURNALS_FOLDER = "wal"
@@ -192,7 +193,7 @@ CLEANED_FOLDER = "_cleaned"
 
 def probe_object(race: str) -> str:
     """What the puts of a race are for, before a node joins; gone afterwards."""
-    return f"{CLUSTER_FOLDER}/probe/{race}"
+    return f"{PROBE_FOLDER}/{race}"
 
 
 def view_object(number: int) -> str:

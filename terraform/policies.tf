@@ -35,8 +35,8 @@ data "aws_iam_policy_document" "read" {
   }
 }
 
-# The server writes files and commits. It deletes log entries behind a checkpoint and producer state that newer
-# state covers, never a data file: those go by vacuum alone.
+# The server writes files and commits. It deletes log entries behind a checkpoint, producer state that newer state covers
+# and what nodes share no more, never a data file: those go by vacuum alone.
 data "aws_iam_policy_document" "server" {
   source_policy_documents = [data.aws_iam_policy_document.read.json]
 
@@ -50,6 +50,19 @@ data "aws_iam_policy_document" "server" {
       "${local.topics}/*/_state/*",
       "${local.root}/cluster/id",
       "${local.root}/cluster/claimed",
+    ]
+  }
+
+  # Who may do what; which nodes there are and what each owns; what they acknowledged that no table has yet.
+  statement {
+    sid     = "WriteWhatNodesShare"
+    actions = ["s3:PutObject", "s3:DeleteObject"]
+    resources = [
+      "${local.root}/cluster/access/*",
+      "${local.root}/cluster/nodes/*",
+      "${local.root}/cluster/probe/*",
+      "${local.root}/cluster/views/*",
+      "${local.root}/wal/*",
     ]
   }
 
@@ -99,9 +112,11 @@ data "aws_iam_policy_document" "jobs" {
       "${local.topics}/*/_delta_log/*",
       "${local.topics}/*/_cleaned/*",
       "${local.topics}/*/_state/*",
+      "${local.root}/cluster/probe/*",
       "${local.root}/cluster/replay/*",
       "${local.root}/cluster/schedule/*",
       "${local.root}/staging/*",
+      "${local.root}/wal/*",
     ]
   }
 

@@ -17,9 +17,11 @@ from siltlog.cli.main import run
 from siltlog.cli.records.location import files_below
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.cluster.view import ClusterView, encode_view
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.settings.settings import ServerSettings
-from siltlog.infra.store.store import ObjectStore, delete_all, open_store
+from siltlog.infra.store.probe import check_shared_root
+from siltlog.infra.store.store import ObjectStore, Put, delete_all, open_store
 from siltlog.infra.table.delta import commit_actions, open_handle
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.audit.audit import audit_topics
@@ -144,8 +146,22 @@ def test_a_server_lives_by_its_policy(place: Place, server: ServerProcess, serve
     publish(http, "logs", 1, 99)
     assert server.stop() == 0
     cut(place.store(), place.store(server_policy), "logs")
+    shared(place.store(server_policy))
     assert server_policy.denied == []
     assert not_needed(server_policy) == set()
+
+
+def shared(store: ObjectStore) -> None:
+    """What nodes share is put, raced for and let go by its names."""
+    check_shared_root(store, "start")
+    for path in (
+        names.access_object(1),
+        names.beat_object("n1"),
+        names.view_object(1),
+        names.journal_object("n1", "start", 0),
+    ):
+        assert store.put_if_absent(path, b"x") is Put.WRITTEN
+        store.delete(path)
 
 
 @pytest.fixture
@@ -227,6 +243,11 @@ def later(place: Place, policy: Policed) -> None:
     for offset in range(3):
         lake.put(f"{names.topic_path('logs')}/{names.state_object(table.topic_id, 0, offset)}", b"x")
     lake.put(f"{names.STAGING_FOLDER}/gone/{names.STAGED_FILES}/run/a.arrow", b"x")
+    lake.put(names.probe_object("killed-0"), b"x")
+    lake.put(
+        names.view_object(1), encode_view(ClusterView(number=1, cluster_id="c", controller="", journal="", nonce=""))
+    )
+    lake.put(names.journal_object("gone", "start", 0), b"x" * 2_000)
     cut(lake, store, "logs")
     vacuum(store, "logs", retention_ms=PERIOD_MS_MAX, now_ms=now_ms, dry_run=False, clock=clock)
     delete_all(store, leftovers(store, cutoff_ms=now_ms, now_ms=now_ms + FINISHED_REPLAY_MS))
