@@ -57,6 +57,7 @@ async def assemble(
     row_groups = RowGroups(node.store)
     fetcher = Fetcher(log, row_groups)
     offsets = OffsetLog(log, system, row_groups, cluster_id=node.cluster_id, interval_ms=settings.offsets_snapshot_ms)
+    offsets.owned()
     redis = await _Redis.opened(node)
     groups = Groups(
         redis.connection,

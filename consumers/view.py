@@ -98,6 +98,10 @@ class SystemLog(Protocol):
         (`producer.expiration.ms`). Raises what a publish does: UnknownTopic, Unavailable, OutcomeUnknown.
         """
 
+    def epoch_of(self, topic: str) -> int:
+        """The epoch under which this node appends to the topic, 0 where there is none. Those of later owners are
+        higher."""
+
     def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         """(sequence, offset) of a producer's last record; None where it is not known, or not any more."""
 

@@ -439,7 +439,7 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, log, restored/{cluster id}
+    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, log, {restored,keeper}/{log}
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)
@@ -460,8 +460,18 @@ GROUPS_KEY = "silt:groups"
 
 
 def restored_key(cluster_id: str) -> str:
-    """There for as long as Redis has not been emptied since every group of the cluster was restored."""
+    """The epoch of the keeper of `_offsets` that has restored every group of the cluster since Redis was emptied."""
     return f"silt:restored:{cluster_id}"
+
+
+def redis_key(cluster_id: str) -> str:
+    """A random value by which nodes of a cluster know that they have the same Redis."""
+    return f"silt:cluster:{cluster_id}"
+
+
+def keeper_text(epoch: int) -> str:
+    """An epoch of `_offsets` as the scripts compare it."""
+    return f"{epoch:020d}"
 
 
 # Metrics.

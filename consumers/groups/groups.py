@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from siltlog.consumers.behind import Lag
+from siltlog.consumers.groups.keeper import Elsewhere, KeeperAsked, KeeperTold
 from siltlog.consumers.groups.messages import (
     OPEN_ATTEMPTS_MAX,
     Actor,
@@ -38,6 +39,7 @@ from siltlog.infra.security.grant import Access
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
+    from siltlog.infra.redis.same import SameRedis
     from siltlog.infra.telemetry import Logger
 
 LISTED_IN_PROBLEM_MAX = 10
@@ -58,20 +60,25 @@ class Groups:
         *,
         offsets_retention_ms: int = FOR_EVER,
         access: Access | None = None,
+        elsewhere: Elsewhere | None = None,
+        fresh: Callable[[], bool] = lambda: True,
+        same: "SameRedis | None" = None,
     ) -> None:
         """Keeps nothing beside Redis without `offsets`; forgets a group that nobody used for `offsets_retention_ms`.
 
-        Without `access` everybody may read every topic.
+        Without `access` everybody may read every topic. `elsewhere` is asked while `offsets` are not kept here; while
+        this server is not `fresh` another may keep them. With `same` all nodes must have one Redis.
         """
         self._redis = redis
         self._clock = clock
         self._topics = GroupTopics(log, access)
-        self._runner = GroupRunner(redis, self._topics, clock, logger, offsets)
+        self._runner = GroupRunner(redis, self._topics, clock, logger, offsets, elsewhere, fresh, same)
         self._upkeep: OffsetUpkeep | None = None
-        if offsets is not None and self._runner.snapshots is not None:
+        if offsets is not None and self._runner.snapshots is not None and self._runner.keepers is not None:
             self._upkeep = OffsetUpkeep(
                 offsets,
                 self._runner.snapshots,
+                self._runner.keepers,
                 self._runner,
                 log,
                 redis,
@@ -117,6 +124,13 @@ class Groups:
     def lags(self) -> Sequence[tuple[str, Key, Lag]]:
         """(group, partition, lag) for metrics: some seconds old, and not more than a scrape can bear."""
         return () if self._upkeep is None else self._upkeep.lags
+
+    async def as_keeper(self, asked: KeeperAsked) -> KeeperTold:
+        """Does what another server asks of the one that keeps what groups commit. Raises Unavailable where that is not
+        this one."""
+        if self._runner.keepers is None:
+            raise problem("coordinator_unavailable", "this server keeps nothing beside Redis")
+        return await self._runner.keepers.answer(asked)
 
     def wake(self) -> None:
         """Every waiting call returns with what it has; for a server that drains."""
@@ -281,10 +295,10 @@ class Groups:
 
     async def delete(self, group: str) -> None:
         """Raises Refused `unknown_group` or `group_not_empty`."""
-        reply = await self._runner.delete(group, {})
-        if reply["status"] == "unknown_group":
+        status = await self._runner.delete(group, {})
+        if status == "unknown_group":
             raise _unknown_group(group)
-        if reply["status"] == "group_not_empty":
+        if status == "group_not_empty":
             raise problem(
                 "group_not_empty",
                 f"the group {group} has members: stop them, then delete it; "
@@ -298,8 +312,9 @@ class Groups:
 
         `sees` keeps of some names those that are shown.
         """
-        if self._runner.snapshots is not None:
-            await self._runner.snapshots.restore_emptied()
+        await self._runner.check_same()
+        if self._runner.keepers is not None:
+            await self._runner.keepers.restore_emptied()
         low = f"({after}" if after >= prefix and after else f"[{prefix}" if prefix else "-"
         high = f"({prefix}\x7f" if prefix else "+"
         groups = await self._named(low, high, limit + 1, sees)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from siltlog.consumers.groups.keeper import Elsewhere, Keepers
 from siltlog.consumers.groups.planner import GroupPlanner
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.groups.scripts import GroupScripts, Key, Reply
@@ -19,6 +20,7 @@ from siltlog.infra.errors import SiltlogError, Unavailable, problem
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
+    from siltlog.infra.redis.same import SameRedis
     from siltlog.infra.telemetry import Logger
 
 TICK_S = 0.25
@@ -83,12 +85,17 @@ class GroupRunner:
         clock: Clock,
         logger: "Logger",
         offsets: OffsetLog | None = None,
+        elsewhere: Elsewhere | None = None,
+        fresh: Callable[[], bool] = lambda: True,
+        same: "SameRedis | None" = None,
     ) -> None:
-        """Keeps nothing beside Redis without `offsets`."""
+        """Keeps nothing beside Redis without `offsets`. Without `same` no other server need have the same Redis."""
         self.snapshots = None if offsets is None else OffsetSnapshots(offsets, self._step, topics, redis)
+        self.keepers = None if self.snapshots is None else Keepers(self.snapshots, redis, elsewhere, fresh)
         self.waiters = GroupWaiters()
         self.counts = GroupCounts()
         self._redis = redis
+        self._same = same
         self._scripts = GroupScripts(redis)
         self._topics = topics
         self._clock = clock
@@ -101,7 +108,7 @@ class GroupRunner:
         """How often the signature, or who may read what, has changed."""
         self._gone: set[str] = set()
         """Deleted topics, `{topic}/{topic id}`, that groups may still have offsets of."""
-        self._check_at = self._scan_at = clock.monotonic()
+        self._look_at = self._check_at = self._scan_at = clock.monotonic()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._tick_for_ever())
@@ -120,24 +127,41 @@ class GroupRunner:
         With `_offsets` beside Redis, a group gets back what Redis has lost before its transition, and what nobody may
         be told before it is there is there when this returns.
         """
-        if self.snapshots is None:
+        await self.check_same()
+        if self.snapshots is None or self.keepers is None:
             return await self._step(transition, group, request)
-        body = {**request, "log": self.snapshots.cluster_id}
+        body = {**request, "log": self.keepers.cluster_id}
         for _ in range(RESTORES_MAX):
+            body["keeper"] = names.keeper_text(self.keepers.epoch)
             reply = await self._step(transition, group, body)
             if reply["status"] == "unrestored":
-                body["new"] = not await self.snapshots.restore(group)
+                restored = await self.keepers.restore(group)
+                body["new"] = not restored.had
+                self._notice_loss(group, restored.generation)
                 continue
+            self.keepers.heard(reply["keeper"])
             if reply["unsaved"]:
                 self.snapshots.note(group)
             if reply["urgent"]:
-                await self.snapshots.save_now(group)
+                await self.keepers.save_now(group)
             return reply
         raise problem("coordinator_unavailable", f"Redis loses what is put back for the group {group}; look after it")
 
+    async def check_same(self) -> None:
+        """Raises Unavailable where this server's Redis is not that of the cluster."""
+        if self._same is not None:
+            await self._same.check()
+
+    def _notice_loss(self, group: str, generation: int) -> None:
+        """Where Redis is behind what this server knows its members are lost: who waits has to come and hear that."""
+        known = self._known.get(group)
+        if known is not None and generation < known.generation:
+            self.waiters.wake(group, math.inf)
+            known.generation = 0
+
     async def _step(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
         reply = await self._scripts.run(transition, group, request)
-        if reply["status"] == "unrestored":
+        if reply["status"] in ("unrestored", "fenced_keeper"):
             return reply
         self.counts.count(request, reply)
         if not reply["exists"]:
@@ -145,10 +169,8 @@ class GroupRunner:
                 self.waiters.wake(group, math.inf)
             return reply
         known = self._known_of(group)
-        if transition == "restore" and reply["generation_before"] < known.generation:
-            # Its members are lost: whoever waits as one has to come and hear that.
-            self.waiters.wake(group, math.inf)
-            known.generation = 0
+        if transition == "restore":
+            self._notice_loss(group, reply["generation_before"])
         if reply["generation_before"] > known.generation:
             self.waiters.wake(group, reply["generation"])
         elif reply["changed"]:
@@ -171,26 +193,18 @@ class GroupRunner:
     async def plan(self, group: str) -> None:
         await self._known_of(group).planner.plan()
 
-    async def delete(self, group: str, request: Mapping[str, Any]) -> Reply:
-        """The transition `delete`; what was deleted is not put back, whatever becomes of Redis."""
-        snapshots = self.snapshots
-        if snapshots is None:
-            reply = await self._step("delete", group, request)
+    async def delete(self, group: str, request: Mapping[str, Any]) -> str:
+        """The transition `delete`; what was deleted is not put back, whatever becomes of Redis. Returns its status."""
+        await self.check_same()
+        if self.keepers is None:
+            status: str = (await self._step("delete", group, request))["status"]
         else:
-            # Restored here, if need be: while the lock is held nothing is.
-            reply = await self.run("sweep", group, {})
-            async with snapshots.lock:
-                of_log = {"log": snapshots.cluster_id, "new": not snapshots.known(group)}
-                reply = await self._step("delete", group, {**request, **of_log})
-                if reply["status"] == "unrestored":
-                    raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: delete it again")
-                deleted = reply["status"] in ("ok", "unknown_group") and await snapshots.forget(group)
-                if deleted and reply["status"] == "unknown_group":
-                    # An attempt before this one ended between the two.
-                    reply["status"] = "ok"
-        if reply["status"] == "ok":
+            # Restored here, if need be: while it is deleted nothing is.
+            await self.run("sweep", group, {})
+            status = await self.keepers.delete(group, request)
+        if status == "ok":
             await self._unlist(group)
-        return reply
+        return status
 
     async def _unlist(self, group: str) -> None:
         """One that was created again meanwhile stays listed."""
@@ -201,6 +215,10 @@ class GroupRunner:
 
     async def tick(self) -> None:
         """Does what is due by now. Raises Unavailable without Redis."""
+        if self._same is not None and self._clock.monotonic() >= self._look_at:
+            await self._same.look()
+            self._look_at = self._clock.monotonic() + CHECK_S
+        await self.check_same()
         await self._each((self._scan, self._keep_up, self._follow_topics, self._follow_others), lambda step: step())
 
     async def _each(self, things: Iterable[T], act: Callable[[T], Awaitable[None]]) -> None:
@@ -307,7 +325,11 @@ class GroupRunner:
         )
         for group, generation in zip(groups, stored, strict=True):
             known = self._known.get(group)
-            if known is not None and generation is not None and int(generation) > known.generation:
+            if known is None:
+                continue
+            if int(generation or 0) < known.generation:
+                self._notice_loss(group, int(generation or 0))
+            elif int(generation or 0) > known.generation:
                 known.generation = int(generation)
                 self.waiters.wake(group, known.generation)
 
@@ -324,6 +346,7 @@ class GroupRunner:
         for group in met:
             if group not in there:
                 self._known.pop(group, None)
+                self.waiters.wake(group, math.inf)
         await self._each(sorted(there - set(self._known)), meet)
         self._scan_at = self._clock.monotonic() + SCAN_S
 

@@ -17,7 +17,7 @@ from siltlog.consumers.reading.reader import Reader
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra import names
-from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.records import NewRecord, StoredOffset
 from siltlog.infra.settings.topic_config import Value
 
@@ -28,6 +28,7 @@ CONFIG: Mapping[str, Value] = {
     # What is not in the table is in the write-ahead log: a commit for every snapshot would only make small files.
     "flush.ms": 30_000,
 }
+LOAD_RETRY_MS = 500
 APPEND_RECORDS_MAX = 2_000
 READ_RECORDS = 100_000
 READ_BYTES = 32 * 1024 * 1024
@@ -133,7 +134,10 @@ def _last_rows(keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 class OffsetLog:
-    """Used on one event loop. `cluster_id` says of which log the offsets are."""
+    """Used on one event loop. `cluster_id` says of which log the offsets are.
+
+    They are kept here from `owned` until `lost`: what others have appended is read first.
+    """
 
     def __init__(
         self, log: LogView, system: SystemLog, row_groups: RowGroups, *, cluster_id: str, interval_ms: int
@@ -144,17 +148,52 @@ class OffsetLog:
         self.table = OffsetTable()
         """Complete once it was loaded: only this node appends."""
         self.loaded = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set when they are to be read."""
+        self.kept = False
+        """Whether they are kept here."""
+        self.epoch = 0
+        """The epoch under which this node appends; 0 while there is no topic."""
+        self._tenure = 0
         self._log = log
         self._system = system
         self._reader = Reader(row_groups)
 
+    def owned(self) -> None:
+        """This node has claimed the topic, or nobody else can: nothing is appended but by it."""
+        self._begin(kept=True)
+        self.epoch = self._system.epoch_of(names.OFFSETS_TOPIC)
+        self.news.set()
+
+    def lost(self) -> None:
+        """The topic is another node's, or about to be."""
+        self._begin(kept=False)
+
+    def _begin(self, *, kept: bool) -> None:
+        self._tenure += 1
+        self.kept = kept
+        self.table = OffsetTable()
+        self.loaded.clear()
+
+    def check_kept(self) -> int:
+        """Returns the tenure, to be checked again after whatever takes time. Raises Unavailable."""
+        if not self.kept:
+            raise _not_kept()
+        return self._tenure
+
+    def _check(self, tenure: int) -> None:
+        if tenure != self._tenure:
+            raise _not_kept()
+
     async def load(self) -> int:
         """Reads `_offsets` to its end; the records read. Raises CorruptData, Unavailable; nothing is known then."""
+        tenure = self.check_kept()
         try:
             topic = self._log.topic(names.OFFSETS_TOPIC)
         except UnknownTopic:
             self.loaded.set()
             return 0
+        self.epoch = self._system.epoch_of(names.OFFSETS_TOPIC)
         view = topic.partitions[0]
         table = OffsetTable()
         offset = view.bounds().log_start_offset
@@ -176,26 +215,41 @@ class OffsetLog:
                 ) from error
             records += sum(batch.num_rows for batch in read.batches)
             offset = read.next_offset
+        self._check(tenure)
         self.table = table
         self.loaded.set()
         return records
 
     async def save(self, entries: Sequence[tuple[str, SavedOffset]]) -> None:
         """(group, entry); durable when it returns. Raises Unavailable or OutcomeUnknown."""
+        tenure = self.check_kept()
         for first in range(0, len(entries), APPEND_RECORDS_MAX):
             part = entries[first : first + APPEND_RECORDS_MAX]
-            await self._append([saved_record(group, entry) for group, entry in part])
+            await self._append([saved_record(group, entry) for group, entry in part], tenure)
             for group, entry in part:
                 self.table.put(group, entry)
 
     async def forget(self, places: Sequence[tuple[str, Key]]) -> None:
         """(group, partition): they have no offset any more, and get none back. Raises as `save`."""
+        tenure = self.check_kept()
         for first in range(0, len(places), APPEND_RECORDS_MAX):
             part = places[first : first + APPEND_RECORDS_MAX]
-            await self._append([forgotten_record(group, key) for group, key in part])
+            await self._append([forgotten_record(group, key) for group, key in part], tenure)
             for group, key in part:
                 self.table.drop(group, key.topic_id, key.partition)
 
-    async def _append(self, records: Sequence[NewRecord]) -> None:
+    async def _append(self, records: Sequence[NewRecord], tenure: int) -> None:
+        self._check(tenure)
         await self._system.ensure(names.OFFSETS_TOPIC, 1, CONFIG)
         await self._system.append(names.OFFSETS_TOPIC, 0, records)
+        # Whoever has the topic by now has read these records, if they count.
+        self._check(tenure)
+        self.epoch = self._system.epoch_of(names.OFFSETS_TOPIC)
+
+
+def _not_kept() -> SiltlogError:
+    return problem(
+        "coordinator_unavailable",
+        f"another node keeps what groups commit: it has {names.OFFSETS_TOPIC} by now; come again in a moment",
+        retry_after_ms=LOAD_RETRY_MS,
+    )

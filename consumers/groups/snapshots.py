@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from siltlog.consumers.groups.saved_offsets import OffsetLog, SavedOffset
+from siltlog.consumers.groups.keeper import Restored
+from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
 from siltlog.consumers.groups.scripts import Key, Reply
 from siltlog.consumers.groups.topics import GroupTopics
 from siltlog.infra import names
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
 
 LOAD_WAIT_S = 1.0
 """How long a call waits for `_offsets` to be read before it is told to come again."""
-LOAD_RETRY_MS = 500
 ENTRIES_PER_CALL = 5_000
 GROUPS_AT_ONCE = 16
 Step = Callable[[str, str, Mapping[str, Any]], Awaitable[Reply]]
 """Runs one transition of a group, whatever Redis has lost."""
+_FENCED = (
+    "Redis has heard of a later keeper of what groups commit than this server, which waits for news of it; where there "
+    f"is no other server, Redis has outlived what this log has in {names.OFFSETS_TOPIC}: empty it, and groups go on "
+    "from that"
+)
 
 
 class OffsetSnapshots:
@@ -45,9 +50,29 @@ class OffsetSnapshots:
         self._signature: object = None
         """Signature of the topics at the last search for offsets in deleted ones."""
 
+    @property
+    def epoch(self) -> int:
+        return self._offsets.epoch
+
+    @property
+    def kept(self) -> bool:
+        """Whether they are kept here."""
+        return self._offsets.kept
+
+    @property
+    def loaded(self) -> bool:
+        return self._offsets.loaded.is_set()
+
     def note(self, group: str) -> None:
         """Some of its offsets are to be saved with the next snapshot."""
         self._unsaved.add(group)
+
+    def noted(self) -> frozenset[str]:
+        return frozenset(self._unsaved)
+
+    def told(self, groups: Collection[str]) -> None:
+        """They are somebody else's to save."""
+        self._unsaved.difference_update(groups)
 
     def known(self, group: str) -> list[SavedOffset]:
         """Lists the saved offsets of the group in topics that still exist."""
@@ -62,12 +87,12 @@ class OffsetSnapshots:
         async with self.lock:
             await self._save(self._unsaved)
 
-    async def save_now(self, group: str) -> None:
-        """Returns once what the group committed before this call is in `_offsets`. Raises as `save`.
+    async def save_now(self, groups: Collection[str]) -> None:
+        """Returns once what the groups committed before this call is in `_offsets`. Raises as `save`.
 
         Calls that come while one saves share the next.
         """
-        self._urgent.add(group)
+        self._urgent.update(groups)
         self._asked += 1
         asked = self._asked
         await self._loaded()
@@ -75,13 +100,13 @@ class OffsetSnapshots:
             if self._answered >= asked:
                 return
             covers = self._asked
-            groups = self._urgent | {group}
+            urgent = self._urgent.union(groups)
             self._urgent.clear()
-            await self._save(groups)
+            await self._save(urgent)
             self._answered = covers
 
-    async def restore(self, group: str) -> bool:
-        """Gives Redis what `_offsets` has of the group; False when that is nothing.
+    async def restore(self, group: str) -> Restored:
+        """Gives Redis what `_offsets` has of the group, and notes what Redis alone has.
 
         Raises Unavailable until `_offsets` was read to its end.
         """
@@ -93,15 +118,30 @@ class OffsetSnapshots:
         """Gives every group back what it had where Redis was emptied, so that a list of groups has them all."""
         await self._loaded()
         key = names.restored_key(self.cluster_id)
-        if await self._redis.command("EXISTS", key):
+        if int(await self._redis.command("GET", key) or -1) >= self.epoch:
             return
         for group in self._offsets.table.groups():
             await self.restore(group)
-        await self._redis.command("SET", key, 1)
+        await self._redis.command("SET", key, self.epoch)
 
-    async def forget(self, group: str) -> bool:
-        """Tombstones for a group that was deleted in Redis; False when it had nothing. The caller holds the lock."""
+    async def delete(self, group: str, request: Mapping[str, Any]) -> str:
+        """The transition `delete`, and tombstones: what was deleted is not put back, whatever becomes of Redis.
+
+        Returns the status.
+        """
         await self._loaded()
+        async with self.lock:
+            of_log = {"log": self.cluster_id, "new": not self.known(group)}
+            reply = await self._as_keeper("delete", group, {**request, **of_log})
+            if reply["status"] == "unrestored":
+                raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: delete it again")
+            status: str = reply["status"]
+            deleted = status in ("ok", "unknown_group") and await self._forget(group)
+            # An attempt before this one ended between the two.
+            return "ok" if deleted and status == "unknown_group" else status
+
+    async def _forget(self, group: str) -> bool:
+        """Tombstones for a group that was deleted in Redis; False when it had nothing. The caller holds the lock."""
         entries = self._offsets.table.of(group)
         await self._offsets.forget([(group, entry.key) for entry in entries])
         self._unsaved.discard(group)
@@ -124,6 +164,7 @@ class OffsetSnapshots:
         return {group: sorted(texts) for group, texts in topics.items()}
 
     async def _loaded(self) -> None:
+        self._offsets.check_kept()
         if self._offsets.loaded.is_set():
             return
         try:
@@ -134,25 +175,44 @@ class OffsetSnapshots:
                 f"where groups go on is still being read from {names.OFFSETS_TOPIC}; come again in a moment",
                 retry_after_ms=LOAD_RETRY_MS,
             ) from None
+        self._offsets.check_kept()
 
-    async def _restore(self, group: str) -> bool:
+    async def _as_keeper(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
+        """One transition that Redis refuses once it has heard of a later keeper. Raises Unavailable then."""
+        tenure = {"restores": self.cluster_id, "keeper": names.keeper_text(self.epoch)}
+        reply = await self._step(transition, group, {**request, **tenure})
+        if reply["status"] == "fenced_keeper":
+            raise problem("coordinator_unavailable", _FENCED, retry_after_ms=LOAD_RETRY_MS)
+        return reply
+
+    async def _restore(self, group: str) -> Restored:
         entries = self.known(group)
         seen: dict[str, int] = {}
         for entry in entries:
             if entry.partitions_seen:
                 seen[entry.key.topic_text()] = entry.partitions_seen
         rows = [(e.key.text(), e.offset, e.version, e.metadata, e.committed_ms) for e in entries]
+        behind = False
         for first in range(0, max(len(rows), 1), ENTRIES_PER_CALL):
-            part = rows[first : first + ENTRIES_PER_CALL]
-            last = first + ENTRIES_PER_CALL >= len(rows)
-            request = {
-                "restores": self.cluster_id,
-                "entries": part,
-                "topics": list(seen.items()) if last else [],
-                "last": last,
-            }
-            await self._step("restore", group, request)
-        return bool(entries)
+            part = {"entries": rows[first : first + ENTRIES_PER_CALL], "topics": [], "unsaved": [], "last": False}
+            reply = await self._as_keeper("restore", group, part)
+            behind = behind or reply["behind"]
+        generation: int = reply["generation_before"]
+        if reply["exists"]:
+            # What a keeper before this one took for saved may have been appended to no avail.
+            lacking = await self._lacking(group) if behind else []
+            last = {"entries": [], "topics": list(seen.items()), "unsaved": lacking, "last": True}
+            await self._as_keeper("restore", group, last)
+            if lacking:
+                self.note(group)
+        return Restored(self.epoch, bool(entries), generation)
+
+    async def _lacking(self, group: str) -> list[str]:
+        """Partitions of this log of which Redis has more than `_offsets`."""
+        reply = await self._as_keeper("unsaved", group, {"all": True})
+        entries = [_entry(row) for row in reply["entries"]]
+        table, topics = self._offsets.table, self._topics
+        return [e.key.text() for e in entries if topics.has(e.key) and table.lacks(group, e)]
 
     async def _save(self, noted: Collection[str]) -> None:
         groups = sorted(noted)
@@ -163,7 +223,7 @@ class OffsetSnapshots:
         # Taken off the list first: what is committed from here on is noted again.
         self._unsaved.difference_update(groups)
         try:
-            replies = await asyncio.gather(*(self._step("unsaved", group, {}) for group in groups))
+            replies = await asyncio.gather(*(self._unsaved_of(group) for group in groups))
             found = {
                 group: [entry for entry in map(_entry, reply["entries"]) if self._topics.has(entry.key)]
                 for group, reply in zip(groups, replies, strict=True)
@@ -175,10 +235,18 @@ class OffsetSnapshots:
             for group, entries in found.items():
                 versions = [(entry.key.text(), entry.version) for entry in entries]
                 if versions:
-                    await self._step("saved", group, {"versions": versions})
+                    await self._as_keeper("saved", group, {"versions": versions})
         except BaseException:
             self._unsaved.update(groups)
             raise
+
+    async def _unsaved_of(self, group: str) -> Reply:
+        reply = await self._as_keeper("unsaved", group, {})
+        if reply["status"] == "unrestored":
+            # Nobody has called it since this server keeps it.
+            await self._restore(group)
+            reply = await self._as_keeper("unsaved", group, {})
+        return reply
 
 
 def _entry(row: Sequence[Any]) -> SavedOffset:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from siltlog.consumers.behind import Lag
+from siltlog.consumers.groups.keeper import Keepers
 from siltlog.consumers.groups.runner import GroupRunner
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.groups.scripts import Key
@@ -61,6 +62,7 @@ class OffsetUpkeep:
         self,
         offsets: OffsetLog,
         snapshots: OffsetSnapshots,
+        keepers: Keepers,
         runner: GroupRunner,
         log: LogView,
         redis: "RedisConnection",
@@ -76,6 +78,7 @@ class OffsetUpkeep:
         """(group, partition, lag) as of some seconds ago, at most LAGS_MAX."""
         self._offsets = offsets
         self._snapshots = snapshots
+        self._keepers = keepers
         self._runner = runner
         self._log = log
         self._redis = redis
@@ -100,11 +103,18 @@ class OffsetUpkeep:
 
     async def tick(self) -> None:
         """Does what is due by now. Raises Unavailable without Redis, or where `_offsets` cannot be written."""
+        self._offsets.news.clear()
+        if not self._keepers.is_here:
+            self.lags = []
+            await self._keepers.save()
+            return
         if not self._offsets.loaded.is_set():
             began = self._clock.monotonic()
             records = await self._offsets.load()
             seconds = round(self._clock.monotonic() - began, 3)
             self._logger.info("offsets of groups were read", records=records, seconds=seconds)
+            # Whoever kept them before may have left some unsaved.
+            self._scan_at = self._clock.monotonic()
         await self._snapshots.restore_emptied()
         now = self._clock.monotonic()
         if now >= self._scan_at:
@@ -131,7 +141,8 @@ class OffsetUpkeep:
                 self.problem = error.detail
             except Exception:
                 self._logger.exception("a look at the offsets of groups failed; the next follows")
-            await asyncio.sleep(self._offsets.interval_ms / 1000)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._offsets.news.wait(), self._offsets.interval_ms / 1000)
 
     async def _note_others(self) -> None:
         """Offsets that a server, this one before its restart or another, committed and did not come to save."""
@@ -153,10 +164,10 @@ class OffsetUpkeep:
         unused_since = self._clock.now_us() // 1000 - self._retention_ms
         for group in self._offsets.table.groups():
             await asyncio.sleep(0)
-            if all(entry.committed_ms < unused_since for entry in self._offsets.table.of(group)):
-                reply = await self._runner.delete(group, {"unused_since": unused_since})
-                if reply["status"] == "ok":
-                    self._logger.info("a group that nobody used was forgotten", group=group)
+            if any(entry.committed_ms >= unused_since for entry in self._offsets.table.of(group)):
+                continue
+            if await self._runner.delete(group, {"unused_since": unused_since}) == "ok":
+                self._logger.info("a group that nobody used was forgotten", group=group)
 
     async def _measure_lags(self) -> None:
         """Measures from what was saved last: without a call to Redis, and reading no more than a few records."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from siltlog.infra import names
+from siltlog.infra.errors import UnknownTopic
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import UNLIMITED, Value
@@ -53,6 +54,12 @@ class SystemTopics:
         body = _body(partition, records, sequences)
         published = await self._publishing.publish(target, body, by, "wal", APPEND_MS_MAX)
         return [offset for _, offset in published.appended.positions()]
+
+    def epoch_of(self, topic: str) -> int:
+        try:
+            return max(log.epoch for log in self._log.topic(topic).partitions)
+        except UnknownTopic:
+            return 0
 
     def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         sequencer = self._log.topic(topic).partition(partition).sequencer

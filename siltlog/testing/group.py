@@ -77,6 +77,7 @@ class MemoryGroup:
             "evicted": self._evicted,
             "unsaved": False,
             "urgent": False,
+            "keeper": "",
         }
 
     def heartbeat(self, request: Mapping[str, Any]) -> Reply:

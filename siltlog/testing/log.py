@@ -269,6 +269,9 @@ class MemoryLog:
         new = range(done.first_offset, done.last_offset + 1)
         return [*[None] * (len(records) - len(new)), *new]
 
+    def epoch_of(self, topic: str) -> int:
+        return int(topic in self._topics)
+
     def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         sequencer = self.topic(topic).partition(partition).sequencer
         end = sequencer.end_of(producer_id)

@@ -54,6 +54,7 @@ INNER = {
     "consumers": {
         "reading": set(),
         "groups": {"reading"},
+        "keeping": {"groups"},
         "dead_letters": {"groups", "reading"},
         "push": {"groups", "reading"},
         "remote": {"reading"},

@@ -10,6 +10,7 @@ from fake_log import FakeLog, FakeTopic
 from groups_rig import SkewedRedis
 
 from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.groups.keeper import Elsewhere
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset, MemberRequest, Membership
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.reading.row_groups import RowGroups
@@ -41,6 +42,10 @@ class FakeSystem:
         self.refusing = False
         self.appends = 0
         self.between: Callable[[], Any] | None = None
+        self.epoch = 1
+
+    def epoch_of(self, topic: str) -> int:
+        return self.epoch
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, Any]) -> FakeTopic:
         try:
@@ -77,6 +82,12 @@ class Server:
         self.clock.later_ms += milliseconds
         await self.redis.pass_ms(milliseconds)
 
+    async def keeps(self, epoch: int) -> None:
+        """It has claimed `_offsets`, and reads them."""
+        self.system.epoch = epoch
+        self.offsets.owned()
+        await self.offsets.load()
+
     async def tick(self) -> None:
         """Does all that is done in the background, as if much time had passed."""
         assert self.groups._upkeep is not None
@@ -111,17 +122,27 @@ def log_with(folder: Path, records: int = 100, **topics: int) -> FakeLog:
 
 @asynccontextmanager
 async def server(
-    url: str, log: FakeLog, *, cluster_id: str = "c", loaded: bool = True, retention_ms: int = -1
+    url: str,
+    log: FakeLog,
+    *,
+    cluster_id: str = "c",
+    loaded: bool = True,
+    retention_ms: int = -1,
+    elsewhere: Elsewhere | None = None,
+    fresh: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[Server]:
-    """Without its own clockwork. Redis is as it was left."""
+    """Without its own clockwork. Redis is as it was left. With `elsewhere` it keeps nothing before `keeps` says so."""
     redis = SkewedRedis(url)
     system = FakeSystem(log)
     row_groups = RowGroups(log.store)
     offsets = OffsetLog(log, system, row_groups, cluster_id=cluster_id, interval_ms=1_000)
     clock = LaterClock()
-    groups = Groups(redis, log, clock, QUIET, offsets, offsets_retention_ms=retention_ms)
-    if loaded:
-        await offsets.load()
+    kept = {"offsets_retention_ms": retention_ms, "elsewhere": elsewhere, "fresh": fresh}
+    groups = Groups(redis, log, clock, QUIET, offsets, **kept)
+    if elsewhere is None:
+        offsets.owned()
+        if loaded:
+            await offsets.load()
     try:
         yield Server(groups, redis, log, system, offsets, clock)
     finally:

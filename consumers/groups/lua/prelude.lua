@@ -11,7 +11,8 @@
 -- request.for_others says that he may speak for members of others too.
 --
 -- request.log names the log whose `_offsets` has this group's offsets too; absent where nothing is kept beside Redis.
--- request.new says that there it is known to have none.
+-- request.new says that there it is known to have none. request.keeper is the epoch of the newest keeper of `_offsets`
+-- that the caller has heard of, as text of twenty digits; request.restores names the log where the caller is that keeper.
 
 local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED, INSTANCES, ATTEMPTS, UNSAVED =
   unpack(KEYS)
@@ -36,6 +37,8 @@ local held_cache, held_dirty, changed = {}, {}, {}
 local evicted = { session = 0, rebalance = 0, instance = 0 }
 
 local RESTORED = 'restored/' .. (request.log or '')
+local KEEPER = 'keeper/' .. (request.log or request.restores or '')
+local keeper = redis.call('HGET', STATE, KEEPER) or ''
 
 local function int(number)
   return string.format('%.0f', number)
@@ -113,7 +116,8 @@ local function create()
     redis.call('PERSIST', STATE)
     redis.call('HSET', STATE, 'created', int(now))
     if request.log then
-      redis.call('HSET', STATE, RESTORED, stored[4])
+      keeper = request.keeper > keeper and request.keeper or keeper
+      redis.call('HSET', STATE, RESTORED, stored[4], KEEPER, keeper)
     end
     exists = true
     created = true
@@ -369,13 +373,22 @@ local function finish(reply)
   reply.evicted = evicted
   reply.unsaved = redis.call('EXISTS', UNSAVED) == 1
   reply.urgent = tonumber(redis.call('HGET', STATE, 'urgent') or 0) > 0
+  reply.keeper = keeper
   return cmsgpack.pack(reply)
 end
 
 notice_restart()
 
--- Redis was emptied, or restarted and may be older than `_offsets`: what that has comes first.
-if request.log and (exists or not request.new) and redis.call('HGET', STATE, RESTORED) ~= stored[4] then
+-- A later keeper has this group: what an earlier one knows of it may have been undone since.
+if request.restores and request.keeper < keeper then
+  return cmsgpack.pack({ status = 'fenced_keeper', keeper = keeper })
+end
+
+-- Redis was emptied, or restarted and may be older than `_offsets`: what that has comes first. So does what a keeper has
+-- that came since.
+local is_behind = exists and not request.entries and (request.log or request.restores) and keeper < request.keeper
+local is_lost = request.log and (exists or not request.new) and redis.call('HGET', STATE, RESTORED) ~= stored[4]
+if is_behind or is_lost then
   return cmsgpack.pack({ status = 'unrestored' })
 end
 

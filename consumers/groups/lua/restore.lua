@@ -1,9 +1,12 @@
--- Puts back what `_offsets` has: what is absent, and of two the higher version.
+-- Puts back what `_offsets` has: what is absent, and of two the higher version. From the first call on keepers before
+-- this one are refused.
 --
--- request: restores (the log), entries of {partition, offset, version, metadata, ms}, topics of {topic, partitions},
--- last (no more will follow: whoever waits may be answered).
--- reply: status ok.
+-- request: restores (the log), keeper, entries of {partition, offset, version, metadata, ms}, topics of {topic,
+-- partitions}, unsaved (partitions whose offset `_offsets` is yet to have), last (no more will follow: whoever waits may
+-- be answered).
+-- reply: status ok; behind: no keeper, or an earlier one, had the group before this call.
 
+local behind = keeper < request.keeper
 for _, entry in ipairs(request.entries) do
   local packed = redis.call('HGET', OFFSETS, entry[1])
   if not packed or cmsgpack.unpack(packed)[2] < entry[3] then
@@ -13,10 +16,17 @@ end
 if #request.entries > 0 then
   create()
 end
+if behind and redis.call('EXISTS', STATE) == 1 then
+  keeper = request.keeper
+  redis.call('HSET', STATE, KEEPER, keeper)
+end
 for _, topic in ipairs(request.topics) do
   redis.call('HSETNX', TOPICS, topic[1], int(topic[2]))
+end
+for _, partition in ipairs(request.unsaved) do
+  redis.call('HSETNX', UNSAVED, partition, '0')
 end
 if request.last and exists then
   redis.call('HSET', STATE, 'restored/' .. request.restores, stored[4])
 end
-return finish({ status = 'ok' })
+return finish({ status = 'ok', behind = behind })

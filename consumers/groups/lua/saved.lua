@@ -1,6 +1,6 @@
 -- `_offsets` has these now.
 --
--- request: versions of {partition, version}.
+-- request: restores, keeper, versions of {partition, version}.
 -- reply: status ok.
 
 for _, entry in ipairs(request.versions) do

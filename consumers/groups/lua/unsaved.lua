@@ -1,3 +1,4 @@
+-- request: restores, keeper, all (also those that `_offsets` has).
 -- reply: status ok; entries of {partition, offset, version, metadata, ms, partitions its topic had when the group first
 -- read it, 0 for not yet}: those that `_offsets` is yet to have.
 
@@ -8,7 +9,8 @@ for i = 1, #topics, 2 do
 end
 
 local entries = {}
-for _, partition in ipairs(redis.call('HKEYS', UNSAVED)) do
+local key = request.all and OFFSETS or UNSAVED
+for _, partition in ipairs(redis.call('HKEYS', key)) do
   local packed = redis.call('HGET', OFFSETS, partition)
   if packed then
     local entry = cmsgpack.unpack(packed)

@@ -70,6 +70,9 @@ class FlakySystem:
             raise OutcomeUnknown("lost")
         return offsets
 
+    def epoch_of(self, topic: str) -> int:
+        return 1
+
     def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         return self.last.get((topic, partition, producer_id))
 

@@ -1,0 +1,1 @@
+"""Calls between servers about what groups commit: one of them keeps it, and the others ask."""
