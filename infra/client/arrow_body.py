@@ -14,8 +14,7 @@ import pyarrow as pa
 from siltlog.infra.arrow.arrays import fixed_array
 from siltlog.infra.arrow.partitioner import partitions_of
 from siltlog.infra.arrow.pieces import Pieces
-from siltlog.infra.client.core import UNIX, Buffer, Endpoints
-from siltlog.infra.client.credentials.credentials import is_loopback
+from siltlog.infra.client.core import UNIX, Buffer, Endpoints, is_loopback
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.errors import problem
 

@@ -4,10 +4,11 @@ A transport sends one `Request` to one address and gives a `Response` or raises 
 either is decided here, by functions of their arguments, so that the synchronous and the asynchronous side share it.
 """
 
+import ipaddress
 import math
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -30,6 +31,12 @@ UNIX = "unix:"
 UNAUTHENTICATED = 401
 NO_TOKEN = "no_token"  # noqa: S105 (an error's code)
 TLS_FAILED = "tls_failed"
+URLS_MAX = 64
+"""Servers that are kept, those that were learned among them."""
+FOLLOWED_MAX = 3
+"""So many nodes are asked one after the other without a pause."""
+_TOPICS = "/v1/topics/"
+_VIEW = names.HEADER_VIEW.lower()
 IDEMPOTENT_METHODS = frozenset(("GET", "HEAD", "PUT", "DELETE"))
 
 Buffer = Any
@@ -172,7 +179,11 @@ def may_repeat(error: SiltlogError, repeatable: bool) -> bool:
 
 
 class Endpoints:
-    """The addresses of the servers, one of which is in use; the next one is after it failed."""
+    """The addresses of the servers, one of which is in use; the next one is after it failed.
+
+    Servers that say in which view they answer are nodes of a cluster. Of them it is learned which one owns a topic, and
+    what is asked of the topic goes there, until that one fails or says otherwise.
+    """
 
     def __init__(self, url: str | Sequence[str]) -> None:
         """Raises ConfigError for anything that is not an http or https URL, or `unix:` and the path of a socket."""
@@ -182,16 +193,90 @@ class Endpoints:
         self.urls = tuple(_checked_url(one) for one in given if str(one).strip())
         if not self.urls:
             raise ConfigError(f"a server's URL is needed, such as {names.DEFAULT_URL}")
+        self.view = 0
+        """The newest view that a node has answered in; 0 where the servers are no cluster."""
+        self._all = self.urls
         self._index = 0
+        self._owners: dict[str, str] = {}
+        self._around: set[str] = set()
+        """Topics whose owner could not be reached: they are asked of the others, who find the next one."""
 
     @property
     def current(self) -> str:
-        return self.urls[self._index]
+        return self._all[self._index]
+
+    def send(self, request: Request) -> "Send":
+        """Says where a request goes, and how it is sent there."""
+        topic = _topic_of(request.path) if self.view else ""
+        if not topic or topic in self._around or self.current.startswith(UNIX):
+            return Send(self.current, request)
+        headers = {**request.headers, names.HEADER_ROUTE: names.ROUTE_DIRECT}
+        return Send(self._owners.get(topic, self.current), replace(request, headers=headers))
+
+    def answered(self, url: str, response: Response) -> None:
+        """Takes note of a node's view."""
+        view = response.headers.get(_VIEW, "")
+        if view.isascii() and view.isdigit():
+            self.view = max(self.view, int(view))
+
+    def succeeded(self, request: Request) -> None:
+        if self._around:
+            self._around.discard(_topic_of(request.path))
+
+    def told(self, url: str, request: Request, error: SiltlogError) -> bool:
+        """A node does not own the topic; whether it is known now who does. Raises nothing, whatever was told."""
+        topic, owner = _topic_of(request.path), error.members.get("url")
+        view = error.members.get("view")
+        self._owners.pop(topic, None)
+        try:
+            owner = _checked_url(owner) if owner else ""
+        except ConfigError:
+            owner = ""
+        if not owner or owner == url or not self.follows(url, owner) or not isinstance(view, int) or view < self.view:
+            self._around.add(topic)
+            return False
+        if owner not in self._all and len(self._all) < URLS_MAX:
+            self._all = (*self._all, owner)
+        self._owners[topic] = owner
+        return True
+
+    def knows(self, url: str) -> bool:
+        """Whether it was named, or is a node that a server named."""
+        return url in self._all
+
+    def follows(self, teller: str, url: str) -> bool:
+        """Whether what is sent to the one may go to the other: it must be no less protected on its way."""
+        if url in self._all or url.startswith(UNIX):
+            return url in self._all
+        if url.startswith("https:"):
+            return teller.startswith("https:")
+        return teller.startswith("http:") and (is_loopback(url) or not is_loopback(teller))
 
     def failed(self, url: str) -> None:
         """Moves on, unless another caller already did."""
         if url == self.current:
-            self._index = (self._index + 1) % len(self.urls)
+            self._index = (self._index + 1) % len(self._all)
+        for topic in [topic for topic, owner in self._owners.items() if owner == url]:
+            self._owners.pop(topic, None)
+            self._around.add(topic)
+
+
+def _topic_of(path: str) -> str:
+    """The topic that a path of the API is of, as it is written there; empty where there is none."""
+    if not path.startswith(_TOPICS):
+        return ""
+    return path[len(_TOPICS) :].partition("?")[0].partition("/")[0]
+
+
+def is_loopback(url: str) -> bool:
+    """Whether it names this machine whatever a resolver says."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _checked_url(url: Any) -> str:
@@ -237,13 +322,27 @@ class Reply(NamedTuple):
     now: float
 
 
-def failure_of(result: Response | ConnectionFailed, url: str, endpoints: Endpoints) -> SiltlogError | None:
+class Followed(Unavailable):
+    """Nothing happened: another node owns the topic, and it is known which. The same is sent there at once."""
+
+    error_code = "not_owner"
+
+
+def failure_of(
+    result: Response | ConnectionFailed, url: str, request: Request, endpoints: Endpoints
+) -> SiltlogError | None:
     """The error of one attempt, None when it went well; leaves an address that cannot serve now."""
     if isinstance(result, ConnectionFailed):
         endpoints.failed(url)
         return connection_error(result, url)
+    endpoints.answered(url, result)
     error = error_of(result)
-    if error is not None and result.status == 503:
+    if error is None:
+        endpoints.succeeded(request)
+    elif error.error_code == "not_owner":
+        if endpoints.told(url, request, error):
+            return Followed(error.detail, status=error.status, request_id=error.request_id, members=error.members)
+    elif result.status == 503:
         endpoints.failed(url)
     return error
 
@@ -264,15 +363,18 @@ def exchange(
     in [0, 1). `told` hears of a request that failed FAILURES_TOLD times and is tried on.
     """
     deadline = now + (retry_timeout_ms if request.retry_timeout_ms is None else request.retry_timeout_ms) / 1000
-    attempt = 0
+    attempt = followed = 0
     while True:
-        url = endpoints.current
-        reply = yield Send(url, request)
+        send = endpoints.send(request)
+        reply = yield send
         assert reply is not None
-        error = failure_of(reply.result, url, endpoints)
+        error = failure_of(reply.result, send.url, request, endpoints)
         if error is None:
             assert isinstance(reply.result, Response)
             return reply.result
+        if isinstance(error, Followed) and followed < FOLLOWED_MAX and reply.now <= deadline:
+            followed += 1
+            continue
         pause = backoff_ms(attempt, jitter(), error.retry_after_ms) / 1000
         if not may_repeat(error, request.repeatable) or reply.now + pause > deadline:
             raise error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from siltlog.infra.client.answers import Claimed
-from siltlog.infra.client.core import Response, backoff_ms
+from siltlog.infra.client.core import FOLLOWED_MAX, Followed, Response, backoff_ms
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError, of_the_record
 from siltlog.ingest.library.batch import Landed
 from siltlog.ingest.library.placer import Limits, Placer
@@ -47,6 +47,8 @@ class Answers:
         self._asked_before = 0.0
         self._claim_lost = False
         self._attempts = 0
+        self._followed = 0
+        """Nodes that were asked one after the other, without an answer to keep."""
         self._restarts = 0
 
     def take(self, step: Step, result: Response | SiltlogError, now: float) -> None:
@@ -59,7 +61,7 @@ class Answers:
         if isinstance(result, SiltlogError):
             self._failed(step, result, now)
         else:
-            self._attempts = 0
+            self._attempts = self._followed = 0
 
     def end_claim(self) -> None:
         """There is nothing left to claim for."""
@@ -146,6 +148,9 @@ class Answers:
             self._take_back(request)
 
     def _pause(self, request: PublishRequest | None, error: SiltlogError, now: float) -> None:
+        if isinstance(error, Followed) and self._followed < FOLLOWED_MAX:
+            self._followed += 1
+            return
         attempts = self._attempts if request is None else request.attempts
         until = now + backoff_ms(attempts, self._jitter(), error.retry_after_ms) / 1000
         self.not_before = max(self.not_before, until)

@@ -123,7 +123,7 @@ class AsyncSenders:
             departure = self.outbox.depart(lane)
             if departure is not None:
                 try:
-                    self.outbox.arrive(departure, transport.send(departure.url, departure.step.request))
+                    self.outbox.arrive(departure, transport.send(*departure.send))
                 except ConnectionFailed as failed:
                     self.outbox.arrive(departure, failed)
 
@@ -145,7 +145,7 @@ class AsyncSenders:
     async def _send(self, departure: Departure) -> None:
         result: Response | ConnectionFailed
         try:
-            result = await self._transport.send(departure.url, departure.step.request)
+            result = await self._transport.send(*departure.send)
         except ConnectionFailed as failed:
             result = failed
         except Exception as defect:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response, failure_of
+from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response, Send, failure_of
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.ingest.library.accumulator import Accumulator
@@ -28,7 +28,7 @@ class Departure:
 
     lane: TopicLane
     step: Step
-    url: str
+    send: Send
     started: float
 
 
@@ -65,13 +65,13 @@ class Outbox:
             self._bookkeep(lane, finished)
         for batch in finished:
             batch.finish()
-        return None if step is None else Departure(lane, step, self._endpoints.current, now)
+        return None if step is None else Departure(lane, step, self._endpoints.send(step.request), now)
 
     def arrive(self, departure: Departure, result: Response | ConnectionFailed) -> None:
         """Takes what came of a request."""
         lane, step = departure.lane, departure.step
         now = self._clock.monotonic()
-        error = failure_of(result, departure.url, self._endpoints)
+        error = failure_of(result, departure.send.url, step.request, self._endpoints)
         with lane.lock:
             try:
                 assert error is not None or isinstance(result, Response)

@@ -115,7 +115,7 @@ class Senders:
                 return
             departure = self.outbox.depart(lane)
             if departure is not None:
-                self.outbox.arrive(departure, self._attempt(departure.url, departure.step.request))
+                self.outbox.arrive(departure, self._attempt(*departure.send))
 
     def _next_lane(self) -> TopicLane | None:
         """Waits for a lane; None when this thread is to end. The lock is held."""

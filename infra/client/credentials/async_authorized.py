@@ -34,7 +34,6 @@ class AsyncAuthorizedTransport:
         check_may_carry(endpoints.urls)
         self._transport = transport
         self._endpoints = endpoints
-        self._urls = frozenset(endpoints.urls)
         self._source = token
         self._clock = clock
         self._bearer = Bearer()
@@ -42,7 +41,7 @@ class AsyncAuthorizedTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, url: str, request: Request) -> Response:
-        if url not in self._urls:
+        if not self._endpoints.knows(url):
             return await self._transport.send(url, request)
         header = await self._header()
         response = await self._transport.send(url, authorized(request, header))

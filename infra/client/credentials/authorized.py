@@ -43,21 +43,24 @@ def tls_of(endpoints: Endpoints, credentials: Credentials) -> TlsFiles:
 
 
 class AuthorizedTransport:
-    """Sends a token to the servers that were named, and to no other. A function that gives it is called for the first
-    request, once when the server does not take it, and before it expires."""
+    """Sends a token to the servers that were named, to nodes that those name, and to no other.
+
+    A function that gives it is called for the first request, once when the server does not take it, and before it
+    expires.
+    """
 
     def __init__(self, transport: Transport, endpoints: Endpoints, token: Token, clock: Clock) -> None:
         """Raises ConfigError where it would go to another machine in plain text."""
         check_may_carry(endpoints.urls)
         self._transport = transport
-        self._urls = frozenset(endpoints.urls)
+        self._endpoints = endpoints
         self._source = token
         self._clock = clock
         self._bearer = Bearer()
         self._renewing = threading.Lock()
 
     def send(self, url: str, request: Request) -> Response:
-        if url not in self._urls:
+        if not self._endpoints.knows(url):
             return self._transport.send(url, request)
         header = self._header()
         response = self._transport.send(url, authorized(request, header))

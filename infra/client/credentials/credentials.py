@@ -1,14 +1,13 @@
 """The credentials of a client, and where its token may go. Pure."""
 
 import inspect
-import ipaddress
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from siltlog.infra.client.core import UNIX
+from siltlog.infra.client.core import UNIX, is_loopback
 from siltlog.infra.errors import ConfigError
 
 PathLike = str | os.PathLike[str]
@@ -71,14 +70,3 @@ def check_may_carry(urls: Iterable[str]) -> None:
                 f"a token does not go to {url} over plain http, where anybody on the way can read it: use https://, or "
                 "leave the token out"
             )
-
-
-def is_loopback(url: str) -> bool:
-    """Whether it names this machine whatever a resolver says."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -216,3 +216,103 @@ def test_a_caller_that_is_interrupted_waits_for_no_retry(interrupted: bool) -> N
     with pytest.raises(Unavailable):
         asyncio.run(ask())
     assert (blocking.attempts == 1, waiting.attempts == 1) == (interrupted, interrupted)
+
+
+A, B, C = "http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"
+PUBLISH = core.Request("POST", "/v1/topics/t/records?acks=wal", {"Accept": "x"}, repeatable=True)
+
+
+def of_view(view: int, status: int = 200, document: object = None) -> core.Response:
+    return reply(status, document, **{"silt-view": str(view)})
+
+
+def not_owner(view: int, url: object) -> core.Response:
+    said = {"error_code": "not_owner", "detail": "d", "retryable": "yes", "node": "n", "url": url, "view": view}
+    return of_view(view, 421, said)
+
+
+def going(endpoints: core.Endpoints, *results: core.Response | core.ConnectionFailed) -> list[str]:
+    """Where a publish went, and `+` where it asked for the owner, until it got the last of these results."""
+    steps = core.exchange(PUBLISH, endpoints, now=0, retry_timeout_ms=60_000, jitter=lambda: 0)
+    went, left = [], list(results)
+    step = next(steps)
+    while True:
+        if isinstance(step, core.Pause):
+            went.append("pause")
+            step = next(steps)
+            continue
+        direct = step.request.headers.get("Silt-Route") == "direct"
+        went.append(step.url[-1] + "+" * direct)
+        try:
+            step = steps.send(core.Reply(left.pop(0), 0))
+        except StopIteration:
+            assert not left
+            return went
+
+
+@pytest.mark.rule("CR12")
+def test_a_client_goes_to_the_owner_of_a_topic_and_follows_it() -> None:
+    endpoints = core.Endpoints([A, B])
+    assert going(endpoints, reply(200)) == ["1"]
+    assert going(endpoints, of_view(3)) == ["1"]
+    # From here on it knows that they are a cluster.
+    assert going(endpoints, not_owner(3, C), of_view(3)) == ["1+", "3+"]
+    assert going(endpoints, of_view(3)) == ["3+"]
+    assert going(endpoints, not_owner(4, B), of_view(4)) == ["3+", "2+"]
+    assert endpoints.send(core.Request("GET", "/v1/topics/u")).url == A
+    assert endpoints.send(core.Request("GET", "/v1/topics/t")).url == B
+    assert endpoints.send(core.Request("POST", "/v1/fetch")) == core.Send(A, core.Request("POST", "/v1/fetch"))
+
+
+@pytest.mark.rule("CR12")
+def test_where_the_owner_is_gone_any_other_node_is_asked() -> None:
+    endpoints = core.Endpoints(A)
+    gone = core.ConnectionFailed("refused", sent=False)
+    going(endpoints, of_view(3))
+    going(endpoints, not_owner(3, B), of_view(3))
+    # The others pass it on, and find the next owner; then it goes there by itself.
+    assert going(endpoints, gone, of_view(4)) == ["2+", "pause", "1"]
+    assert going(endpoints, not_owner(4, C), of_view(4)) == ["1+", "3+"]
+    # The one that was named first may be gone as well: those that were learned are asked.
+    assert going(endpoints, gone, gone, of_view(5)) == ["3+", "pause", "1", "pause", "2"]
+
+
+def test_nodes_that_send_a_client_in_a_circle_are_asked_in_turn() -> None:
+    endpoints = core.Endpoints(A)
+    going(endpoints, of_view(3))
+    told = [not_owner(3, B), not_owner(3, A), not_owner(3, B), not_owner(3, A), of_view(3)]
+    assert going(endpoints, *told) == ["1+", "2+", "1+", "2+", "pause", "1+"]
+
+
+@pytest.mark.rule("CR12")
+@pytest.mark.parametrize(
+    ("teller", "told", "followed"),
+    [
+        (A, B, True),
+        ("https://a", "https://b", True),
+        ("https://a", "http://b", False),
+        ("https://a", "http://127.0.0.1:1", False),
+        (A, "http://10.0.0.1:1", False),
+        ("http://10.0.0.1:1", "http://10.0.0.2:1", True),
+        (A, "https://b", False),
+        (A, "unix:/run/silt.sock", False),
+        (A, "ftp://b", False),
+        (A, "http://user:pass@127.0.0.1", False),
+        (A, 7, False),
+        (A, None, False),
+        (A, A, False),
+    ],
+)
+def test_a_node_is_followed_where_its_connection_is_as_safe(teller: str, told: object, followed: bool) -> None:
+    endpoints = core.Endpoints(teller)
+    endpoints.answered(teller, of_view(3))
+    error = core.failure_of(not_owner(3, told), teller, PUBLISH, endpoints)
+    assert isinstance(error, core.Followed) == followed
+    assert endpoints.send(PUBLISH).url == (told if followed else teller)
+    assert endpoints.knows("https://b") == (followed and told == "https://b")
+
+
+def test_what_an_older_view_says_is_not_followed() -> None:
+    endpoints = core.Endpoints(A)
+    endpoints.answered(A, of_view(9))
+    assert not isinstance(core.failure_of(not_owner(8, B), A, PUBLISH, endpoints), core.Followed)
