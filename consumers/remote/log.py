@@ -144,7 +144,7 @@ class ClusterLog:
             where = self._routes.where(name)
             if isinstance(where, There):
                 members.setdefault(where.member, []).append(name)
-            if known is not None:
+            if known is not None and not isinstance(where, There):
                 known.went(isinstance(where, Away))
         for name in named.keys() | served.keys():
             with suppress(SiltlogError):
@@ -167,6 +167,7 @@ class ClusterLog:
         where = self._routes.where(name)
         if isinstance(where, There) and where.member != member:
             return  # it was the owner before
+        found.went(False)
         for partition, told in zip(found.partitions, bounds, strict=False):
             partition.told(told)
         if version > found.snapshot.version:
@@ -271,6 +272,10 @@ class ClusterLog:
                 if 200 <= reply.status < 300:
                     return reply
                 error = messages.error_of(reply.status, reply.body)
+                if error.error_code == "owner_away":
+                    # Who is to own it waits for the records of another.
+                    topic.went(True)
+                    return None
                 if error.error_code != "not_owner" and error.members.get("parameter") != messages.HOP_FIELD:
                     raise error
                 view = error.members.get("view")

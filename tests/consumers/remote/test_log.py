@@ -19,10 +19,10 @@ from siltlog.consumers.remote.log import ClusterLog
 from siltlog.consumers.remote.served import Owned, ServedHeads
 from siltlog.consumers.view import TopicView
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.cluster.router import Held, Member, Place
+from siltlog.infra.cluster.router import Away, Held, Member, Place
 from siltlog.infra.errors import OffsetOutOfRange, UnknownTopic
 from siltlog.infra.peers.accepting import AcceptedHops
-from siltlog.infra.peers.forwarding import not_owner
+from siltlog.infra.peers.forwarding import not_owner, owner_away
 from siltlog.infra.peers.peers import Peers
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush.flusher import Flusher
@@ -97,6 +97,9 @@ async def node(name: str, folder: Path) -> AsyncIterator[Node]:
             return made[0].owns() if made else {}
 
         def refuse(topic: str) -> None:
+            match routes.where(topic):
+                case Away(name, since_us):
+                    raise owner_away(topic, name, since_us)
             raise not_owner(topic, None, routes.view)
 
         heads = ServedHeads(Owned(lambda: owns().values(), refuse), log.clock)
@@ -231,6 +234,27 @@ def test_an_offset_is_refused_by_the_owner_alone(tmp_path: Path) -> None:
             for offset in (4, 5, 999):
                 assert values(await b.read("t", offset)) == []
             assert values(await b.read("t", 0)) == ["x", "y", "z", "w"]
+
+    run(test())
+
+
+@pytest.mark.rule("CR11")
+def test_a_topic_whose_next_owner_waits_for_a_disk_is_its_table(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, b, topic):
+            await a.publish("t", "x")
+            await a.flusher.drain()
+            await a.publish("t", "y")
+            await until(lambda: b.reads.topic("t").partitions[0].bounds().high_watermark == 2)
+            a.routes.set("t", Place(Member("z", "z-1", "http://127.0.0.1:1"), None, 1))
+            a.heads.look()
+            for each in (a, b):
+                for offset in (2, 9):
+                    assert values(await each.read("t", offset)) == []
+                assert values(await each.read("t", 0)) == ["x"]
+            settle(topic, a, (a, b))
+            await until(lambda: b.reads.topic("t").partitions[0].bounds().high_watermark == 2)
+            assert values(await b.read("t", 0)) == ["x", "y"]
 
     run(test())
 
