@@ -102,8 +102,8 @@ class SystemLog(Protocol):
         """The epoch under which this node appends to the topic, 0 where there is none. Those of later owners are
         higher."""
 
-    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+    async def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         """(sequence, offset) of a producer's last record; None where it is not known, or not any more."""
 
-    def producers_of(self, topic: str, prefix: str) -> set[str]:
+    async def producers_of(self, topic: str, prefix: str) -> set[str]:
         """The producers of `topic` that are remembered and whose ids begin with `prefix`."""

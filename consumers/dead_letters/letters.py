@@ -120,7 +120,7 @@ class DeadLetters:
     async def _copied(self, group: str, request: DeadLetterRequest, found: Attempted) -> Buried:
         key = found.key
         topic = await self._system.dead_letters(key.topic)
-        producer_id, known = self._producer(topic, group, key, request.offset)
+        producer_id, known = await self._producer(topic, group, key, request.offset)
         if known is None and request.offset < found.committed:
             raise problem(
                 "invalid_request",
@@ -139,12 +139,12 @@ class DeadLetters:
         duplicate = offset is None
         return Buried(topic.name, key.partition, known if duplicate else offset, found.attempts, duplicate)
 
-    def _producer(self, topic: TopicView, group: str, key: Key, offset: int) -> tuple[str, int | None]:
+    async def _producer(self, topic: TopicView, group: str, key: Key, offset: int) -> tuple[str, int | None]:
         """Returns the producer id that copies the record at `offset`, and the offset of a copy made before."""
         start = topic.partitions[key.partition].bounds().log_start_offset
         for line in count():
             producer_id = names.dead_letter_producer(group, key.topic_id, key.partition, line)
-            last = self._system.last_of(topic.name, key.partition, producer_id)
+            last = await self._system.last_of(topic.name, key.partition, producer_id)
             if last is None or last[0] < offset:
                 return producer_id, None
             if last[0] == offset and last[1] >= start:

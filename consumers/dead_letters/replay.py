@@ -76,16 +76,17 @@ class Replay:
                     raise problem("not_found", f"the topic {topic} has no dead letters; nothing was replayed") from None
                 return done
             chosen = _chosen(request.offsets)
-            self._check_unused(topic, request.replay_id, chosen)
+            await self._check_unused(topic, request.replay_id, chosen)
             wanted = self._wanted(dead, request.offsets)
             for partition, offsets in sorted(wanted.items()):
                 producer_id = names.replay_producer(request.replay_id, chosen, dead.topic_id, partition)
                 await self._replay(dead, partition, offsets, target, producer_id, done)
             return done
 
-    def _check_unused(self, topic: str, replay_id: str, chosen: str) -> None:
+    async def _check_unused(self, topic: str, replay_id: str, chosen: str) -> None:
         prefix = names.replay_prefix(replay_id)
-        used = {known.removeprefix(prefix).partition("/")[0] for known in self._system.producers_of(topic, prefix)}
+        known = await self._system.producers_of(topic, prefix)
+        used = {producer.removeprefix(prefix).partition("/")[0] for producer in known}
         if used - {chosen}:
             raise problem(
                 "idempotency_key_reused",

@@ -14,9 +14,10 @@ from siltlog.consumers.remote.watching import Watching
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.clock import Clock
-from siltlog.infra.cluster.router import Away, Here, Member, There, Where
+from siltlog.infra.cluster.router import Away, Here, Member, There, Unknown, Where
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.peers.connection import PeerReply
+from siltlog.infra.peers.forwarding import not_owner, owner_away
 from siltlog.infra.peers.peers import NODE, PeerRefused, Peers
 from siltlog.infra.records import Bounds
 from siltlog.infra.store.store import ObjectStore
@@ -232,7 +233,7 @@ class ClusterLog:
         self, topic: ClusterTopic, partition: int, offset: int, end: int, max_records: int, max_bytes: int
     ) -> tuple[Sequence[pa.RecordBatch] | None, int]:
         asked = HeadAsked(topic.name, topic.topic_id, partition, offset, end, max_records, max_bytes)
-        reply = await self._ask(topic, messages.HEAD, asked)
+        reply = await self._asked(topic, messages.HEAD, asked)
         if reply is None:
             local = topic.local
             if local is None:
@@ -244,48 +245,76 @@ class ClusterLog:
         return await asyncio.to_thread(messages.batches_read, reply.body), version
 
     async def bounds(self, topic: ClusterTopic, partition: int) -> tuple[Bounds, int] | None:
-        reply = await self._ask(topic, messages.BOUNDS, HeadAsked(topic.name, topic.topic_id, partition))
+        reply = await self._asked(topic, messages.BOUNDS, HeadAsked(topic.name, topic.topic_id, partition))
         if reply is None:
             local = topic.local
             return None if local is None else (local.partitions[partition].bounds(), local.snapshot.version)
         news = messages.bounds_news.decode(reply.body)
         return Bounds(*news.bounds), news.version
 
-    async def _ask(self, topic: ClusterTopic, path: str, asked: HeadAsked) -> PeerReply | None:
+    async def _asked(self, topic: ClusterTopic, path: str, asked: HeadAsked) -> PeerReply | None:
         """The owner's answer; None where that is this node by now, or nobody for long. Raises what it refuses with."""
-        deadline = self._clock.monotonic() + OWNER_SECONDS
+        try:
+            reply = await self.ask_owner(topic.name, path, messages.encode(asked), OWNER_SECONDS, harmless=True)
+        except SiltlogError as error:
+            if error.error_code not in ("owner_away", "not_owner"):
+                raise
+            # Who is to own it may wait for the records of another.
+            if error.error_code == "owner_away":
+                topic.went(True)
+            return None
+        if reply is None:
+            self.topic(topic.name)
+        return reply
+
+    async def ask_owner(
+        self, topic: str, path: str, body: bytes, seconds: float, *, harmless: bool
+    ) -> PeerReply | None:
+        """Makes a request of a topic's owner, of this node's own; None where that is this node, or no view names it.
+
+        `harmless`: to make it twice. Raises Unavailable `not_owner` where nobody owns it in time, `owner_away`; what
+        the owner refuses with; OutcomeUnknown.
+        """
+        deadline = self._clock.monotonic() + seconds
         denied: frozenset[str] = frozenset()
-        body = messages.encode(asked)
         while (left := deadline - self._clock.monotonic()) > 0:
-            where = self._routes.where(topic.name, denied)
-            if isinstance(where, Away | Here):
-                self.topic(topic.name)
-                return None
-            if isinstance(where, There):
-                try:
-                    reply = await self._peers.ask(
-                        where.member, "POST", path.encode(), (), body, identity=NODE, seconds=left
-                    )
-                except (ConnectionFailed, PeerRefused):
-                    await self._routes.changed(min(AGAIN_SECONDS, left))
-                    continue
-                if 200 <= reply.status < 300:
-                    return reply
-                error = messages.error_of(reply.status, reply.body)
-                if error.error_code == "owner_away":
-                    # Who is to own it waits for the records of another.
-                    topic.went(True)
+            where = self._routes.where(topic, denied)
+            match where:
+                case Here() | Unknown():
                     return None
-                if error.error_code != "not_owner" and error.members.get("parameter") != messages.HOP_FIELD:
-                    raise error
-                view = error.members.get("view")
-                if isinstance(view, int):
-                    self._routes.told(view)
-                denied |= {where.member.journal}
-                continue
-            denied = frozenset()
-            await self._routes.changed(min(AGAIN_SECONDS, left))
-        return None
+                case Away(node, since_us):
+                    raise owner_away(topic, node, since_us)
+                case There(member):
+                    try:
+                        reply = await self._peers.ask(
+                            member, "POST", path.encode(), (), body, identity=NODE, seconds=left
+                        )
+                    except (ConnectionFailed, PeerRefused) as failed:
+                        if isinstance(failed, ConnectionFailed) and failed.sent and not harmless:
+                            raise problem(
+                                "ack_timeout", f"the owner of {topic} was lost: {failed}", topic=topic
+                            ) from None
+                        await self._routes.changed(min(AGAIN_SECONDS, left))
+                        continue
+                    if 200 <= reply.status < 300:
+                        return reply
+                    error = messages.error_of(reply.status, reply.body)
+                    if error.error_code != "not_owner" and error.members.get("parameter") != messages.HOP_FIELD:
+                        raise error
+                    view = error.members.get("view")
+                    if isinstance(view, int):
+                        self._routes.told(view)
+                    denied |= {member.journal}
+                case _:
+                    denied = frozenset()
+                    await self._routes.changed(min(AGAIN_SECONDS, left))
+        raise not_owner(topic, None, self._routes.view)
+
+    async def news(self, seconds: float) -> None:
+        """Returns once there is a newer view, or the time is over."""
+        await self._routes.changed(seconds)
+        self.look()
+        await self.loaded()
 
 
 def _ownerless(topic: str) -> SiltlogError:

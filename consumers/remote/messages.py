@@ -8,9 +8,10 @@ import pyarrow as pa
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError, from_problem
 from siltlog.infra.names import HEADER_HOP
+from siltlog.infra.records import NewRecord
 
 PREFIX = "/peers/"
-WATCH, HEAD, BOUNDS = (PREFIX + name for name in ("watch", "head", "bounds"))
+WATCH, HEAD, BOUNDS, SYSTEM = (PREFIX + name for name in ("watch", "head", "bounds", "system"))
 HOP_FIELD = HEADER_HOP
 VERSION_FIELD = "Silt-Table-Version"
 
@@ -57,6 +58,38 @@ class BoundsNews(msgspec.Struct, frozen=True):
     version: int
 
 
+class Ensure(msgspec.Struct, frozen=True, tag="ensure"):
+    topic: str
+    partitions: int
+    config: dict[str, int | str]
+
+
+class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
+    topic: str
+
+
+class Append(msgspec.Struct, frozen=True, tag="append"):
+    topic: str
+    partition: int
+    records: tuple[NewRecord, ...]
+    producer_id: str = ""
+    sequences: tuple[int, ...] = ()
+
+
+class LastOf(msgspec.Struct, frozen=True, tag="last_of"):
+    topic: str
+    partition: int
+    producer_id: str
+
+
+class ProducersOf(msgspec.Struct, frozen=True, tag="producers_of"):
+    topic: str
+    prefix: str
+
+
+SystemAsked = Ensure | DeadLetters | Append | LastOf | ProducersOf
+"""What a node asks of the owner of a topic that it appends to by itself."""
+system_asked: msgspec.json.Decoder[SystemAsked] = msgspec.json.Decoder(SystemAsked)
 encode = msgspec.json.Encoder().encode
 watch_asked = msgspec.json.Decoder(WatchAsked)
 watch_news = msgspec.json.Decoder(WatchNews)

@@ -2,12 +2,11 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from siltlog.consumers.reading.fetch import find_partition
 from siltlog.consumers.remote import messages
@@ -16,8 +15,8 @@ from siltlog.consumers.view import PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem
-from siltlog.infra.http.door import HOP
 from siltlog.infra.http.requests import body_of, decode, json_reply
+from siltlog.infra.peers.calls import PeerCall
 
 BODY_BYTES_MAX = 64 * 1024
 WAIT_MS_MAX = 10_000
@@ -46,26 +45,16 @@ class Owned:
 
 
 class ServedHeads:
-    """Answers other nodes; everything else goes to the application. Used on one event loop."""
+    """Answers other nodes. Used on one event loop."""
 
     def __init__(self, owned: Owned, clock: Clock) -> None:
         self._owned = owned
         self._clock = clock
         self._watches: dict[str, _Watch] = {}
 
-    def before(self, app: ASGIApp) -> ASGIApp:
-        """The application, with the calls of nodes before it. They are no operations: nobody else can make them."""
-        calls = {messages.WATCH: self._watch, messages.HEAD: self._head, messages.BOUNDS: self._bounds}
-
-        async def served(scope: Scope, receive: Receive, send: Send) -> None:
-            path = scope["path"]
-            if HOP in scope["state"] and path.startswith(messages.PREFIX) and path in calls:
-                reply = await calls[path](Request(scope, receive))
-                await reply(scope, receive, send)
-            else:
-                await app(scope, receive, send)
-
-        return served
+    @property
+    def calls(self) -> Mapping[str, PeerCall]:
+        return {messages.WATCH: self._watch, messages.HEAD: self._head, messages.BOUNDS: self._bounds}
 
     def look(self) -> None:
         """A topic came or went: whoever watches is told."""

@@ -61,12 +61,12 @@ class SystemTopics:
         except UnknownTopic:
             return 0
 
-    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+    async def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         sequencer = self._log.topic(topic).partition(partition).sequencer
         end = sequencer.end_of(producer_id)
         return None if end is None else (sequencer.next_sequence(producer_id) - 1, end - 1)
 
-    def producers_of(self, topic: str, prefix: str) -> set[str]:
+    async def producers_of(self, topic: str, prefix: str) -> set[str]:
         partitions = self._log.topic(topic).partitions
         return {known for log in partitions for known in log.sequencer.producers if known.startswith(prefix)}
 

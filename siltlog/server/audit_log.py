@@ -311,7 +311,7 @@ class AuditLog:
             await asyncio.to_thread(self._keep, seen)
         found = await self._of_chain(seen)
         await self._take_owed(found.values())
-        last = self._followed(seen, found)
+        last = await self._followed(seen, found)
         if last.seq > seen.seq:
             await asyncio.to_thread(self._keep, last)
         self._last = last
@@ -327,7 +327,7 @@ class AuditLog:
         ]
         self._queue = self._owed + self._queue
 
-    def _followed(self, seen: Anchor, found: Mapping[int, Read]) -> Anchor:
+    async def _followed(self, seen: Anchor, found: Mapping[int, Read]) -> Anchor:
         macs = {seq: read.mac for seq, read in found.items()}
         if seen.seq and macs.get(seen.seq) != seen.mac:
             self._metrics.audit_failures += 1
@@ -340,7 +340,7 @@ class AuditLog:
         last = max(found, default=0)
         if names.AUDIT_TOPIC in {topic.name for topic in self._log.topics()}:
             # A record that was cut off is not forgotten as a duplicate: what follows it has a number of its own.
-            published = self._system.last_of(names.AUDIT_TOPIC, 0, names.audit_producer(seen.chain))
+            published = await self._system.last_of(names.AUDIT_TOPIC, 0, names.audit_producer(seen.chain))
             last = max(last, published[0] if published else 0)
         return seen if last <= seen.seq else Anchor(seen.chain, last, macs.get(last, seen.mac))
 

@@ -272,12 +272,12 @@ class MemoryLog:
     def epoch_of(self, topic: str) -> int:
         return int(topic in self._topics)
 
-    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+    async def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         sequencer = self.topic(topic).partition(partition).sequencer
         end = sequencer.end_of(producer_id)
         return None if end is None else (sequencer.next_sequence(producer_id) - 1, end - 1)
 
-    def producers_of(self, topic: str, prefix: str) -> set[str]:
+    async def producers_of(self, topic: str, prefix: str) -> set[str]:
         logs = self.topic(topic).partitions
         return {known for log in logs for known in log.sequencer.producers if known.startswith(prefix)}
 

@@ -73,10 +73,10 @@ class FlakySystem:
     def epoch_of(self, topic: str) -> int:
         return 1
 
-    def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
+    async def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:
         return self.last.get((topic, partition, producer_id))
 
-    def producers_of(self, topic: str, prefix: str) -> set[str]:
+    async def producers_of(self, topic: str, prefix: str) -> set[str]:
         return {known for name, _, known in self.last if name == topic and known.startswith(prefix)}
 
 
