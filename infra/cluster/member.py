@@ -199,7 +199,8 @@ class Member:
             raise problem("corrupt_data", f"{names.view_object(view.number)} is of cluster {view.cluster_id}")
         self.view = view
         entry = view.nodes.get(self.identity.node)
-        if entry is not None and entry.state != "away" and entry.journal not in self._known:
+        # Before its first beat it is `arrive` that finds out whether who was there is gone.
+        if self._beat and entry is not None and entry.state != "away" and entry.journal not in self._known:
             if (entry.data_dir, entry.place) != (self.identity.data_dir, self.identity.place):
                 raise ConfigError(
                     f"another process has come as node {self.identity.node}, at {entry.url}: this one stops. Give each "

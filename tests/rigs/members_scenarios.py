@@ -111,6 +111,21 @@ def a_data_directory_comes_up_on_another_machine(seed: int) -> None:
     world.run(2)
     assert not world.newest().listed(node.name, f"{node.name}/2/0"), "nobody waited until it was lost"
     world.run(18)
+    assert not node.refused
+    assert world.newest().listed(node.name, f"{node.name}/2/0")
+    assert world.settled_problems() == []
+
+
+def all_machines_are_started_anew(seed: int) -> None:
+    """CM2"""
+    world = settled(seed)
+    for node in world.nodes.values():
+        node.kill()
+        node.place = f"{node.place}, started again"
+    for node in world.nodes.values():
+        node.start()
+    world.run(60)
+    assert [node.refused for node in world.nodes.values() if node.refused] == []
     assert world.settled_problems() == []
 
 
@@ -289,6 +304,7 @@ SCENARIOS = (
     a_name_that_is_up_is_refused,
     a_copy_of_a_data_directory_is_refused,
     a_data_directory_comes_up_on_another_machine,
+    all_machines_are_started_anew,
     a_controller_that_dies_is_replaced,
     a_planner_that_raises_is_replaced,
     all_sleep_and_one_wakes_first,
