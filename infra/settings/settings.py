@@ -36,6 +36,8 @@ REQUESTS_IN_FLIGHT_MIN = 4
 SCHEDULE_PREFIX = "schedule_"
 REDIS_ACCESS = ("redis_user", "redis_password", "redis_ca", "redis_cert", "redis_key")
 OIDC = ("oidc_audience", "oidc_principal_claim", "oidc_groups_claim", "oidc_client_id", "oidc_ca")
+OF_CLUSTERS = ("zone", "lease_ms", "heartbeat_ms")
+HEARTBEATS_A_LEASE_MIN = 3
 OFF = "off"
 """Instead of a cron expression: an empty variable of the environment counts as unset."""
 
@@ -86,9 +88,18 @@ class ServerSettings(BaseSettings):
     redis_key: str = ""
     """A PEM file of the private key of redis_cert, where that file does not have it too."""
     node_id: str = "node-0"
-    """The name of this node."""
+    """The name of this node. In a cluster, unless it is set: a random one, which the data directory keeps."""
     advertise_url: str = ""
-    """The URL by which clients reach it, where that is not the address it listens on."""
+    """The URL by which clients reach it, where that is not the address it listens on; in a cluster, by which the other
+    nodes do, too."""
+    cluster: Literal["off", "on"] = "off"
+    """Whether other nodes share the root with this one."""
+    zone: str = ""
+    """The zone that this node of a cluster is in: shown beside it."""
+    lease_ms: Millis = Field(5_000, ge=1_000, le=600_000)
+    """How long a node of a cluster may be silent before others have what it had."""
+    heartbeat_ms: Millis = Field(1_500, ge=100)
+    """How often a node of a cluster says that it lives: three times a lease, or more often."""
     acks: Literal["none", "wal", "table"] = "wal"
     """The meaning of an acknowledgement unless a topic says otherwise: on disk, or in the table."""
     flush_ms: Millis = Field(1_000, ge=1)
@@ -209,6 +220,45 @@ class ServerSettings(BaseSettings):
         if problem is not None:
             raise ValueError(problem)
         return value
+
+    @field_validator("zone")
+    @classmethod
+    def _zone(cls, value: str) -> str:
+        problem = names.name_problem(value) if value else None
+        if problem is not None:
+            raise ValueError(problem)
+        return value
+
+    @model_validator(mode="after")
+    def _cluster_fits(self) -> "ServerSettings":
+        if self.heartbeat_ms * HEARTBEATS_A_LEASE_MIN > self.lease_ms:
+            raise ValueError(
+                f"SILT_HEARTBEAT_MS is {self.heartbeat_ms} and SILT_LEASE_MS {self.lease_ms}: a lease has "
+                f"{HEARTBEATS_A_LEASE_MIN} heartbeats at least, so that one that is late buries nobody"
+            )
+        if self.cluster == OFF:
+            given = [name for name in OF_CLUSTERS if getattr(self, name) != type(self).model_fields[name].default]
+            if given:
+                raise ValueError(
+                    f"{names.ENV_PREFIX}{given[0].upper()} is set, and SILT_CLUSTER is off: it is for nodes that share "
+                    "a root"
+                )
+            return self
+        lacking = {
+            "SILT_ROOT": (self.root, "nodes share a root, and the data directory is of one node alone"),
+            "SILT_ADVERTISE_URL": (self.advertise_url, "the other nodes must know where to call this one"),
+            "SILT_REDIS_URL": (self.redis_url, "all nodes keep their groups in the same Redis, and none in its own"),
+        }
+        for name, (value, why) in lacking.items():
+            if not value:
+                raise ValueError(f"SILT_CLUSTER is on, and {name} is not set: {why}")
+        if self.auth != OFF and not self.secret_file:
+            raise ValueError(
+                "SILT_CLUSTER and SILT_AUTH are on, and SILT_SECRET_FILE is not set: all nodes need the same secret"
+            )
+        if self.node_id.startswith("."):
+            raise ValueError(f"SILT_NODE_ID is {self.node_id!r}: in a cluster the name of a node begins with no dot")
+        return self
 
     @field_validator("root")
     @classmethod

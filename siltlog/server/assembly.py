@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from siltlog.consumers.assembly import Consumers
+from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http.part import Part
 from siltlog.infra.node import Node
 from siltlog.infra.store.watch import StoreWatch
+from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.assembly import Ingest
 from siltlog.server.access.book import Security
 from siltlog.server.access.http import AccessHttp
 from siltlog.server.api import OPERATIONS
+from siltlog.server.cluster.joining import show
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
@@ -23,6 +26,7 @@ def assemble(
     ingest: Ingest,
     consumers: Consumers,
     security: Security | None,
+    membership: Membership | None,
     listener_warnings: Callable[[], Sequence[str]],
 ) -> Part:
     """`url` is where the server is called, unless it is advertised by another."""
@@ -30,7 +34,13 @@ def assemble(
     jobs = JobLog(ingest.log, consumers.fetcher, ingest.system, node.cluster_id, node.logger)
 
     def warnings() -> list[str]:
-        return [*listener_warnings(), *store_watch.warnings(), *(security.warnings() if security else ())]
+        about_nodes = membership.warnings() if membership else ()
+        return [*listener_warnings(), *store_watch.warnings(), *about_nodes, *(security.warnings() if security else ())]
+
+    def gauges(metrics: Metrics) -> None:
+        jobs.show(metrics)
+        if membership is not None:
+            show(membership, metrics)
 
     restoring: list[asyncio.Task[None]] = []
 
@@ -48,11 +58,11 @@ def assemble(
     return Part(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
-            NodeHttp(node, url, ingest.log, consumers, warnings),
+            NodeHttp(node, url, ingest.log, consumers, membership, warnings),
             AccessHttp(security, node.clock),
             DocumentHttp(OPERATIONS),
         ),
-        gauges=jobs.show,
+        gauges=gauges,
         start=start,
         drain=drain,
         close=close,

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.consumers.assembly import Consumers
+from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http.answers import Whole
 from siltlog.infra.http.operations import ANY_CALLER, ANYBODY, TEXT, Content, Reply, json_answer, on_cluster, operation
 from siltlog.infra.http.query import Query
@@ -97,13 +98,20 @@ class Cluster(msgspec.Struct):
 
 class NodeHttp:
     def __init__(
-        self, node: ThisNode, url: str, log: Log, consumers: Consumers, warnings: Callable[[], list[str]]
+        self,
+        node: ThisNode,
+        url: str,
+        log: Log,
+        consumers: Consumers,
+        membership: Membership | None,
+        warnings: Callable[[], list[str]],
     ) -> None:
         """`warnings()` are sentences about what this node does not look at itself."""
         self._node = node
         self._url = node.settings.advertise_url or url
         self._log = log
         self._consumers = consumers
+        self._membership = membership
         self._warnings = warnings
 
     @operation(
@@ -151,7 +159,7 @@ class NodeHttp:
     )
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
-        reasons = self._log.admission.not_ready()
+        reasons = [*self._log.admission.not_ready(), *(self._membership.reasons() if self._membership else ())]
         warnings = [*self._warnings(), *self._log.admission.degraded()]
         if not await self._consumers.groups_answer():
             warnings.append("groups: Redis does not answer")

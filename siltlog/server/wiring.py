@@ -33,6 +33,7 @@ from siltlog.pipelines import assembly as pipelines_assembly
 from siltlog.server import assembly as server_assembly
 from siltlog.server.access.book import Security, open_security
 from siltlog.server.api import HANDLERS
+from siltlog.server.cluster.joining import LEAVING_PART, Joined, joined, leave, reported, settings_of
 from siltlog.server.drain import Drain
 from siltlog.server.listener import (
     Listeners,
@@ -80,28 +81,44 @@ class _Server:
         ):
             if local is not None:
                 listening = replace(listening, sockets=[*listening.sockets, local])
+            self._settings = settings_of(self._settings, data_dir.path)
             node = await self._node()
-            security = await open_security(node, self._logger.warning)
-            ingest = await ingest_assembly.assemble(
-                node,
-                data_dir,
-                take_over=self._take_over,
-                accept_loss=self._accept_loss,
-                on_group=partial(self._committed, node.metrics),
-                on_fatal=self._fatal,
+            cluster = await joined(
+                node, data_dir.path, take_over=self._take_over, on_fatal=lambda _: os._exit(EXIT_FATAL)
             )
-            limits = ReadLimits(request_bytes=min(self._settings.request_bytes, FETCH_BODY_BYTES_MAX))
-            consumers = await consumers_assembly.assemble(
-                node, ingest.log, ingest.system, limits, security.book.access if security else None
-            )
-            ended = True
+            ended = False
             try:
-                ended = await self._serve(node, listening, data_dir, ingest, consumers, security, signals)
+                ended = await self._open(node, listening, data_dir, cluster, signals)
             finally:
-                ended = await consumers.part.close(ended) and ended
+                if cluster is not None:
+                    ended = await cluster.membership.end() and ended
         if not ended:
             # Threads wait for an object store that does not answer, and the loop and the interpreter would for them.
             os._exit(0)
+
+    async def _open(
+        self, node: Node, listening: Listeners, data_dir: DataDir, cluster: Joined | None, signals: Signals
+    ) -> bool:
+        """Opens the log, and serves until a signal; whether all threads have ended."""
+        security = await open_security(node, self._logger.warning)
+        ingest = await ingest_assembly.assemble(
+            node,
+            data_dir,
+            take_over=self._take_over,
+            accept_loss=self._accept_loss,
+            on_group=partial(self._committed, node.metrics),
+            on_fatal=self._fatal,
+        )
+        limits = ReadLimits(request_bytes=min(self._settings.request_bytes, FETCH_BODY_BYTES_MAX))
+        consumers = await consumers_assembly.assemble(
+            node, ingest.log, ingest.system, limits, security.book.access if security else None
+        )
+        ended = True
+        try:
+            ended = await self._serve(node, listening, data_dir, ingest, consumers, security, cluster, signals)
+        finally:
+            ended = await consumers.part.close(ended) and ended
+        return ended
 
     async def _node(self) -> Node:
         settings = self._settings
@@ -125,12 +142,17 @@ class _Server:
         ingest: Ingest,
         consumers: Consumers,
         security: Security | None,
+        cluster: Joined | None,
         signals: Signals,
     ) -> bool:
         """Serves until a signal, then drains; whether all threads have ended."""
         url = listening.url
         pipelines = pipelines_assembly.assemble(node, url, ingest.log.topic_logs.live_files)
-        about_node = server_assembly.assemble(node, url, ingest, consumers, security, listening.warnings)
+        membership = cluster.membership if cluster else None
+        if cluster is not None:
+            cluster.reports.add(partial(reported, ingest.log))
+            cluster.membership.beat_soon()
+        about_node = server_assembly.assemble(node, url, ingest, consumers, security, membership, listening.warnings)
         watching = oversee(node, ingest, consumers, security)
         rooms = (ingest.part, consumers.part, pipelines.part, about_node, watching.part)
         edge = self._edge(
@@ -150,6 +172,8 @@ class _Server:
             part.start()
         await signals.stopped(serving)
         announcing.cancel()
+        if membership is not None:
+            await leave(membership, self._settings.drain_ms / 1000 * LEAVING_PART, signals.hurry)
         drain = Drain(
             node.draining,
             ingest.log,

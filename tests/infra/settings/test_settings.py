@@ -22,6 +22,7 @@ from siltlog.infra.settings.loading import (
     variable,
 )
 from siltlog.infra.settings.settings import (
+    OF_CLUSTERS,
     OIDC,
     SECRETS,
     SEGMENT_BYTES_MAX,
@@ -80,6 +81,10 @@ OTHER: dict[str, Any] = {
     "redis_key": "key.pem",
     "node_id": "node-7",
     "advertise_url": "http://silt.example:80",
+    "cluster": "on",
+    "zone": "eu-central-1a",
+    "lease_ms": 7_000,
+    "heartbeat_ms": 700,
     "acks": "table",
     "flush_ms": 7,
     "flush_bytes": 7,
@@ -129,7 +134,14 @@ OTHER: dict[str, Any] = {
     "s3_kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/0a1b",
 }
 """For every setting a value that is not its default."""
+CLUSTER = {
+    "root": "s3://bucket/prefix",
+    "advertise_url": "http://silt-1.example:7070",
+    "redis_url": "redis://somewhere:6379",
+}
 BESIDE = {
+    "cluster": CLUSTER,
+    **{name: {"cluster": "on", **CLUSTER} for name in OF_CLUSTERS},
     "s3_kms_key_id": {"s3_sse": "kms"},
     "redis_user": {"redis_url": "redis://h", "redis_password": "hunter22"},
     "redis_password": {"redis_url": "redis://h"},
@@ -542,3 +554,25 @@ def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment_of_programs().keys() == {*given, "SILT_REDIS_URL"} - tokens
     monkeypatch.setenv("SILT_REDIS_URL", "hunter22")
     assert "SILT_REDIS_URL" not in environment_with({})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"root": ""}, "SILT_ROOT is not set: nodes share a root"),
+        ({"advertise_url": ""}, "SILT_ADVERTISE_URL is not set: the other nodes must know"),
+        ({"redis_url": ""}, "SILT_REDIS_URL is not set: all nodes keep their groups in the same Redis"),
+        ({"auth": "on"}, "SILT_SECRET_FILE is not set: all nodes need the same secret"),
+        ({"node_id": ".pending-1"}, "begins with no dot"),
+        ({"zone": "a b"}, "zone"),
+        ({"lease_ms": "900ms"}, "lease"),
+        ({"lease_ms": 3_000}, "SILT_HEARTBEAT_MS is 1500 and SILT_LEASE_MS 3000"),
+        ({"cluster": "off", "lease_ms": 9_000}, "SILT_LEASE_MS is set, and SILT_CLUSTER is off"),
+        ({"cluster": "off", "zone": "a"}, "SILT_ZONE is set, and SILT_CLUSTER is off"),
+    ],
+)
+def test_what_a_cluster_needs_is_asked_for(change: dict[str, Any], words: str) -> None:
+    given = {"cluster": "on", **CLUSTER}
+    assert load(given).settings.cluster == "on"
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load(given | change)

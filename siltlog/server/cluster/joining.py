@@ -1,0 +1,164 @@
+"""How a node joins the cluster of its root, or makes sure that there is none."""
+
+import asyncio
+import os
+import platform
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from siltlog.infra import names
+from siltlog.infra.cluster.beat import Report
+from siltlog.infra.cluster.identity import Identity, Timing
+from siltlog.infra.cluster.member import Member
+from siltlog.infra.cluster.membership import Membership
+from siltlog.infra.cluster.reports import Reports
+from siltlog.infra.cluster.view import NodeState
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.node import Node
+from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.store.probe import check_shared_root
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.telemetry import Metrics
+from siltlog.ingest.log.log import Log
+
+UNABLE = frozenset(("disk_full", "wal_full"))
+"""Reasons of a node that cannot acknowledge, whatever the topic."""
+LEAVING_PART = 0.5
+"""The share of the time to drain in which topics are handed over."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class KeptIdentity(msgspec.Struct, frozen=True):
+    """What a data directory says of itself, from its first start in a cluster on."""
+
+    data_dir: str
+    node: str
+
+
+def kept_identity(folder: Path) -> KeptIdentity:
+    """Reads who the node of this data directory is, and makes that up at its first start. Raises ConfigError."""
+    path = folder / names.NODE_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=KeptIdentity)
+    except FileNotFoundError:
+        pass
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}); it says which node this data directory is of: bring it back from a copy"
+        ) from None
+    made = KeptIdentity(str(uuid.uuid4()), f"node-{uuid.uuid4().hex[:8]}")
+    pending = path.with_name(f"{path.name}.pending")
+    with pending.open("wb") as file:
+        file.write(msgspec.json.encode(made) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    pending.replace(path)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return made
+
+
+def settings_of(settings: ServerSettings, folder: Path) -> ServerSettings:
+    """In a cluster a node that was given no name has a random one, which its data directory keeps."""
+    if settings.cluster == "off" or "node_id" in settings.model_fields_set:
+        return settings
+    return settings.model_copy(update={"node_id": kept_identity(folder).node})
+
+
+def place_of(folder: Path) -> str:
+    """Where a data directory is: this start of this machine, and the file that its one process has locked."""
+    try:
+        boot = BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        boot = platform.node()
+    lock = (folder / names.LOCK_FILE).stat()
+    return f"{boot}/{lock.st_dev}/{lock.st_ino}"
+
+
+def check_alone(store: ObjectStore) -> None:
+    """Raises ConfigError where nodes share the root: a server that knows of no others would go past what they have."""
+    if store.list(names.VIEWS_FOLDER):
+        raise ConfigError(
+            f"nodes of a cluster share {store.root_uri} (it has {names.VIEWS_FOLDER}): set SILT_CLUSTER=on, and "
+            "SILT_ADVERTISE_URL to where the others reach this node"
+        )
+
+
+class Joined(NamedTuple):
+    membership: Membership
+    reports: Reports
+
+
+async def joined(
+    node: Node, folder: Path, *, take_over: bool, on_fatal: Callable[[ConfigError], None]
+) -> Joined | None:
+    """The node as a member; None where the cluster is off. Raises ConfigError where it may not be what it is to be."""
+    settings = node.settings
+    if settings.cluster == "off":
+        await asyncio.to_thread(check_alone, node.store)
+        return None
+    if take_over:
+        raise ConfigError(
+            "--take-over is for a server that is alone: in a cluster what a node had goes to the others by itself"
+        )
+    await asyncio.to_thread(check_shared_root, node.store, uuid.uuid4().hex)
+    kept = await asyncio.to_thread(kept_identity, folder)
+    identity = Identity(
+        cluster_id=node.cluster_id,
+        node=settings.node_id,
+        data_dir=kept.data_dir,
+        place=place_of(folder),
+        url=settings.advertise_url,
+        zone=settings.zone,
+        version=version("siltlog"),
+    )
+    timing = Timing(settings.lease_ms, settings.heartbeat_ms)
+    reports = Reports()
+
+    def ids() -> str:
+        return str(uuid.uuid4())
+
+    member = Member(identity, timing, node.clock, reports, ids)
+    membership = Membership(member, node.store, timing, node.clock, ids, node.logger, on_fatal)
+    await membership.join()
+    return Joined(membership, reports)
+
+
+def reported(log: Log, report: Report) -> Report:
+    """What the log says in a beat. A topic that another has taken is no reason to take the others away, too."""
+    offsets = (partition.offsets for partition in log.topic_logs.partitions())
+    return replace(
+        report,
+        ready=report.ready and UNABLE.isdisjoint(log.admission.not_ready()),
+        unflushed_records=sum(max(0, each.shown - each.table) for each in offsets),
+    )
+
+
+async def leave(membership: Membership, seconds_max: float, hurry: asyncio.Event) -> None:
+    """Hands over what there is to be handed over, unless somebody is in a hurry."""
+    tasks: list[asyncio.Task[Any]] = [
+        asyncio.create_task(membership.leave(seconds_max)),
+        asyncio.create_task(hurry.wait()),
+    ]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+def show(membership: Membership, metrics: Metrics) -> None:
+    def nodes() -> list[tuple[tuple[str], float]]:
+        states = Counter(entry.state for entry in membership.view.nodes.values())
+        return [((state,), states[state]) for state in get_args(NodeState)]
+
+    metrics.gauges(names.METRIC_CLUSTER_NODES, "Nodes in the newest view, by state", ("state",), nodes)

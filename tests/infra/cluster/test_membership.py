@@ -1,0 +1,173 @@
+"""Members that run: on an event loop, over a store on a disk."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from siltlog.infra.clock import SystemClock
+from siltlog.infra.cluster.beat import Report, TopicReport
+from siltlog.infra.cluster.identity import Identity, Timing
+from siltlog.infra.cluster.member import Member
+from siltlog.infra.cluster.membership import Membership
+from siltlog.infra.cluster.reports import Reports
+from siltlog.infra.cluster.steps import put_view
+from siltlog.infra.cluster.view import ClusterView
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused
+from siltlog.infra.store.local import LocalStore
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.telemetry import logger
+
+TIMING = Timing(lease_ms=1_500, heartbeat_ms=300)
+
+
+class Node:
+    """It owns whatever a view gives it, and lets go of whatever a view gives to another."""
+
+    def __init__(self, store: ObjectStore, name: str, data_dir: str = "") -> None:
+        ids = (f"{name}-{number}" for number in itertools.count())
+        data_dir = data_dir or f"data of {name}"
+        identity = Identity("c", name, data_dir, f"place of {data_dir}", f"http://{name}", "", "1")
+        self.reports = Reports()
+        self.reports.add(self._report)
+        self.fatal: list[ConfigError] = []
+        clock = SystemClock()
+        member = Member(identity, TIMING, clock, self.reports, lambda: next(ids))
+        self.membership = Membership(
+            member, store, TIMING, clock, lambda: next(ids), logger("error", "json"), self.fatal.append
+        )
+        self.views: list[ClusterView] = []
+        self.membership.on_view(self.views.append)
+
+    def _report(self, report: Report) -> Report:
+        topics = {}
+        for name, topic in self.membership.view.topics.items():
+            mine = topic.entitled(self.membership.journal)
+            if mine is not None:
+                topics[name] = TopicReport(term=mine.term, state="settled")
+        return Report(ready=True, topics=topics)
+
+
+def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
+
+
+async def until(holds: Any, seconds: float = 15.0) -> float:
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < seconds
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return LocalStore(str(tmp_path / "root"))
+
+
+@on_loop
+async def test_nodes_join_and_do_what_they_are_asked_for(store: ObjectStore) -> None:
+    nodes = {name: Node(store, name) for name in ("a", "b", "c")}
+    a, b, c = (node.membership for node in nodes.values())
+    await asyncio.gather(*(node.join() for node in (a, b, c)))
+    await a.ask("adopt", topic="t", topic_id="i")
+    assert a.reasons() == a.warnings() == []
+    owner = a.view.topics["t"].owner.node
+    target = next(name for name in nodes if name != owner)
+    await until(lambda: a.view.topics["t"].owner.term in {e.term for e in nodes[owner].views[-1].topics["t"].terms})
+    await b.ask("move", topic="t", node=target)
+    await until(lambda: {node.membership.view.topics["t"].owner.node for node in nodes.values()} == {target})
+    with pytest.raises(Refused, match="there is no node nobody"):
+        await c.ask("move", topic="t", node="nobody")
+    await c.ask("drain", node=target)
+    await until(lambda: c.view.topics["t"].owner.node != target)
+    assert c.view.nodes[target].drain == "operator"
+    assert set(await c.beats()) == {"a", "b", "c"}
+    for node in nodes.values():
+        numbers = [view.number for view in node.views]
+        assert numbers == sorted(numbers)
+        assert await node.membership.end()
+    assert [node.fatal for node in nodes.values()] == [[], [], []]
+
+
+@on_loop
+async def test_who_leaves_is_waited_for_by_nobody(store: ObjectStore) -> None:
+    nodes = {name: Node(store, name) for name in ("a", "b")}
+    a, b = (node.membership for node in nodes.values())
+    await a.join()
+    await b.join()
+    await b.ask("adopt", topic="t", topic_id="i")
+    leaving, staying = (a, b) if b.view.topics["t"].owner.node == "a" else (b, a)
+    await until(lambda: staying.view.topics["t"].owner == leaving.view.topics["t"].owner)
+    await leaving.leave(10)
+    assert leaving.view.topics["t"].owner.node == staying.node
+    assert await leaving.end()
+    assert await until(lambda: staying.view.nodes[leaving.node].state == "away") < TIMING.lease_s
+    await staying.leave(10)  # nobody else is there
+    assert await staying.end()
+
+
+@on_loop
+async def test_a_second_data_directory_under_one_name_is_refused(store: ObjectStore) -> None:
+    a, other = Node(store, "a"), Node(store, "a", "another")
+    await a.membership.join()
+    with pytest.raises(ConfigError, match="set SILT_NODE_ID to another name"):
+        await other.membership.join()
+    await other.membership.end()
+    await a.membership.end()
+
+
+@on_loop
+async def test_a_node_beats_and_looks_on_whatever_its_rooms_and_the_store_do(store: ObjectStore) -> None:
+    a = Node(store, "a")
+    await a.membership.join()
+    broken = [True]
+
+    def part(report: Report) -> Report:
+        if broken[0]:
+            raise ZeroDivisionError
+        return report
+
+    a.reports.add(part)
+    await until(lambda: a.membership.warnings())
+    broken[0] = False
+    await until(lambda: not a.membership.warnings())
+    assert await a.membership.end()
+
+
+@on_loop
+async def test_what_nobody_answers_may_be_done_yet(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("siltlog.infra.cluster.membership.WISH_SECONDS", 0.0)
+    a = Node(store, "a")
+    await a.membership.join()
+    with pytest.raises(OutcomeUnknown, match="node a, has not answered"):
+        await a.membership.ask("balance")
+    await a.membership.end()
+
+
+@on_loop
+async def test_a_node_whose_place_another_has_taken_stops(store: ObjectStore) -> None:
+    a = Node(store, "a")
+    await a.membership.join()
+    member = a.membership._member
+    entry = a.membership.view.nodes["a"]
+    taken = {**a.membership.view.nodes}
+    taken["a"] = replace(entry, journal="of another", data_dir="another")
+    turn = put_view(replace(member.view, number=member.view.number + 1, nodes=taken, nonce="x"))
+    call = next(turn)
+    with pytest.raises(StopIteration):
+        while True:
+            call = turn.send(call(store))
+    await until(lambda: a.fatal)
+    assert "another process has come as node a" in a.fatal[0].detail
+    await a.membership.end()

@@ -1,0 +1,83 @@
+"""How a server comes to be a node of a cluster, and what keeps one that knows of no cluster from a root of many."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster_rig import cluster
+from http_rig import Http
+
+from siltlog.infra import names
+from siltlog.infra.cluster.view import ClusterView, decode_view
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.store.local import LocalStore
+from siltlog.server.cluster.joining import kept_identity, place_of
+
+
+def newest(root: str) -> ClusterView:
+    store = LocalStore(root.removeprefix("file://"))
+    path = store.list(names.VIEWS_FOLDER)[-1].path
+    return decode_view(store.get(path), int(path.rpartition("/")[2]))
+
+
+def refused(folder: Path, *flags: str, **env: str) -> str:
+    """What a server says that does not come to listen."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "siltlog.cli", "serve", "--port", "0", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "SILT_DATA_DIR": str(folder / "data"), **env},
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
+    assert "Traceback" not in ran.stderr
+    return ran.stderr
+
+
+def test_a_data_directory_is_of_one_node(tmp_path: Path) -> None:
+    made = kept_identity(tmp_path)
+    assert kept_identity(tmp_path) == made
+    assert names.name_problem(made.node) is None
+    (tmp_path / names.NODE_FILE).write_bytes(b'{"data_dir":')
+    with pytest.raises(ConfigError, match="bring it back from a copy"):
+        kept_identity(tmp_path)
+
+
+def test_a_copy_of_a_data_directory_is_at_another_place(tmp_path: Path) -> None:
+    for name in ("one", "copy"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / names.LOCK_FILE).touch()
+    assert place_of(tmp_path / "one") == place_of(tmp_path / "one") != place_of(tmp_path / "copy")
+
+
+@pytest.mark.rule("CM9")
+def test_a_root_of_a_cluster_is_not_taken_by_a_server_alone(tmp_path: Path) -> None:
+    with cluster(tmp_path, 1) as nodes:
+        node = nodes["n1"]
+        http = Http(node.url)
+        assert http.get("/readyz").status == 200
+        up = b'silt_cluster_nodes{state="up"} 1.0'
+        nodes.until(lambda: up in http.get("/metrics").body, "it is up")
+        first = newest(nodes.root)
+        assert (first.controller, list(first.nodes)) == ("n1", ["n1"])
+        assert first.nodes["n1"].state == "up"
+        assert node.stop() == 0
+        said = refused(tmp_path, SILT_ROOT=nodes.root)
+        assert "set SILT_CLUSTER=on" in said
+        said = refused(
+            tmp_path,
+            "--take-over",
+            SILT_ROOT=nodes.root,
+            SILT_CLUSTER="on",
+            SILT_ADVERTISE_URL="http://127.0.0.1:1",
+            SILT_REDIS_URL="redis://127.0.0.1:1",
+        )
+        assert "--take-over is for a server that is alone" in said
+        node.start()
+        again = newest(nodes.root)
+        assert again.nodes["n1"].state != "away"
+        assert again.nodes["n1"].journal != first.nodes["n1"].journal
