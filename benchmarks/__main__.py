@@ -35,6 +35,7 @@ from benchmarks.json_bodies import json_bodies
 from benchmarks.keeping_up import keeping_up
 from benchmarks.latency import latency
 from benchmarks.memory import memory
+from benchmarks.object_acks import object_acks
 from benchmarks.producing import producer
 from benchmarks.publish import publish
 from benchmarks.read_stages import read_stages
@@ -58,6 +59,7 @@ SECONDS = 4.0
 QUICK_SECONDS = 1.5
 BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "publish": (publish, "one record of 100 B a request, acknowledged once it is on the disk"),
+    "object_acks": (object_acks, "one record a request, acknowledged once it is in the object store too"),
     "access": (access, "one record of 100 B a request at 64 connections, with a key and without"),
     "shared": (shared, "one AsyncProducer, tasks that each await the acknowledgement of one record of 100 B"),
     "tls": (tls, "publishes with TLS, beside the same without it"),

@@ -74,6 +74,12 @@ class Metrics:
         self._flush_seconds = Histogram(
             names.METRIC_FLUSH_SECONDS, "Seconds per flush", buckets=_FLUSH_BUCKETS, registry=self.registry
         )
+        self._objects = Histogram(
+            names.METRIC_OBJECT_ACK_SECONDS,
+            "Seconds from an object of the journal being made to its being in the store",
+            buckets=_FLUSH_BUCKETS,
+            registry=self.registry,
+        )
         self.replies: dict[int, int] = {}
         """HTTP replies by status: plain numbers, because a metric object costs more than it counts on the hot path."""
         self.refused: dict[str, int] = {}
@@ -104,6 +110,9 @@ class Metrics:
 
     def flush(self, seconds: float) -> None:
         self._flush_seconds.observe(seconds)
+
+    def object_landed(self, seconds: float) -> None:
+        self._objects.observe(seconds)
 
     def gauge(self, name: str, description: str, read: Any) -> None:
         """A gauge whose value is asked for when it is shown."""

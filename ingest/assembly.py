@@ -16,6 +16,7 @@ from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
+from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
@@ -33,6 +34,8 @@ from siltlog.ingest.topics.topics import AutoCreate, Topics
 from siltlog.ingest.wal import Wal
 
 GROUP_SHARE_OF_SEGMENT = 8
+OBJECT_INTERVAL_MS = 200
+"""How often an object goes to S3: each is paid for, and what is sent at once waits for each other no longer."""
 STOP_SECONDS_MAX = 2.0
 """How long a flush that is under way may take to end once the drain is over."""
 
@@ -95,7 +98,7 @@ async def assemble(
         logger=node.logger,
     )
     flusher = Flusher(log, retries, node.logger, node.metrics)
-    topics = Topics(log, node.logger)
+    topics = Topics(log, node.logger, {"acks": "object"} if settings.acks == "object" else None)
     partitions = settings.auto_create_partitions
     publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions) if partitions else None)
     bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)
@@ -103,6 +106,7 @@ async def assemble(
 
     async def close(patient: bool) -> bool:
         stopped = await flusher.stop(STOP_SECONDS_MAX)
+        log.journal.close()
         log.wal.close()
         return stopped
 
@@ -160,6 +164,31 @@ def _log(
         head_bytes_max=settings.head_bytes_max,
         on_group=on_group,
         in_flight=node.in_flight,
+        journal=_journal(node, topic_logs, on_fatal),
+    )
+
+
+def _journal(node: Node, topic_logs: TopicLogs, on_fatal: Callable[[BaseException], None]) -> Journal:
+    settings = node.settings
+    interval_ms = settings.object_interval_ms
+    if interval_ms < 0:
+        interval_ms = OBJECT_INTERVAL_MS if settings.root_uri.startswith("s3:") else 0
+
+    def sealed() -> None:
+        for topic in topic_logs.all():
+            if topic.journaled and not topic.availability.lasting:
+                topic.close("fenced", "its journal was sealed: another node takes it over")
+
+    return Journal(
+        node.store,
+        node.clock,
+        node.logger,
+        cluster_id=node.cluster_id,
+        node_id=settings.node_id,
+        interval_ms=interval_ms,
+        on_fatal=on_fatal,
+        on_sealed=sealed,
+        on_landed=node.metrics.object_landed,
     )
 
 
@@ -172,6 +201,9 @@ def _server_config(settings: ServerSettings) -> dict[str, Value]:
         "flush.files.per.hour": settings.flush_files_per_hour,
         "removed.files.retention.ms": settings.removed_files_retention_ms,
     }
+    if settings.acks == "object":
+        # Only of topics that are made from now on: what others acknowledged before is on this disk alone.
+        del given["acks"]
     return {name: value for name, value in given.items() if name.replace(".", "_") in settings.model_fields_set}
 
 
@@ -180,6 +212,14 @@ def _show(log: Log, metrics: Metrics) -> None:
     metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
     metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
     metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", topics.unflushed_bytes)
+    metrics.gauge(
+        names.METRIC_OBJECT_STALL_SECONDS,
+        "Seconds that what was synced longest ago has waited to land in the journal",
+        lambda: log.journal.stalled_seconds,
+    )
+    metrics.gauge(
+        names.METRIC_OBJECTS, "Objects of the journal that a successor would read", lambda: log.journal.objects
+    )
     for name, description, read in _OF_TOPICS:
         metrics.totals(name, description, "topic", partial(_by_topic, log, read))
     metrics.gauge(

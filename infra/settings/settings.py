@@ -100,8 +100,12 @@ class ServerSettings(BaseSettings):
     """How long a node of a cluster may be silent before others have what it had."""
     heartbeat_ms: Millis = Field(1_500, ge=100)
     """How often a node of a cluster says that it lives: three times a lease, or more often."""
-    acks: Literal["none", "wal", "table"] = "wal"
-    """The meaning of an acknowledgement unless a topic says otherwise: on disk, or in the table."""
+    acks: Literal["none", "wal", "object", "table"] = "wal"
+    """The meaning of an acknowledgement unless a topic says otherwise: on disk, in the object store, or in the table.
+    object holds for topics that are made from then on."""
+    object_interval_ms: Millis = Field(-1, ge=-1)
+    """How often what topics with acks=object were sent goes to the object store. -1: every 200 ms on S3, at once on a
+    local root."""
     flush_ms: Millis = Field(1_000, ge=1)
     """How long a record may wait for its table."""
     flush_bytes: Bytes = Field(16 * MIB, ge=1)

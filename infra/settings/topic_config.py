@@ -35,8 +35,10 @@ class Setting(NamedTuple):
     maximum: int = _INTEGER_MAX
 
 
+LEVELS = ("none", "wal", "object", "table")
+"""What an acknowledgement can stand for, the weakest first."""
 SETTINGS: dict[str, Setting] = {
-    "acks": Setting("wal", "choice", choices=("none", "wal", "table")),
+    "acks": Setting("wal", "choice", choices=LEVELS),
     "compression": Setting("zstd", "choice", choices=("zstd", "lz4", "snappy", "gzip", "none")),
     "cleanup.policy": Setting("delete", "choice", choices=("delete", "compact", "compact,delete")),
     "retention.ms": Setting(604_800_000, "int", UNLIMITED),
@@ -57,6 +59,24 @@ SETTINGS: dict[str, Setting] = {
     "producer.expiration.ms": Setting(86_400_000, "int", 1),
     "idempotency.expiration.ms": Setting(600_000, "int", 1),
 }
+
+
+def answered_at(own: str, asked: str) -> str:
+    """The level at which a request is answered that asks for `asked`, of a topic whose own is `own`.
+
+    Raises Refused `unsupported_acks` where the topic cannot keep what is asked for.
+    """
+    if own == "object" and asked == "wal":
+        return "object"
+    if asked != "object" or own == "object":
+        return asked
+    if own == "table":
+        return "table"
+    raise problem(
+        "unsupported_acks",
+        "this topic's records are in the object store only once they are in its table: ask for acks=table, or publish "
+        "to a topic that was made with acks=object",
+    )
 
 
 class ConfigValue(NamedTuple):

@@ -1,7 +1,7 @@
 """Whose partitions are, as a snapshot of their table says: what every commit of an owner is checked by."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from siltlog.infra import names
 from siltlog.infra.errors import Fenced
@@ -34,6 +34,11 @@ def jumped(topic: str, snapshot: TableSnapshot, partition: int, offset: int) -> 
         return {}
     gaps = [*snapshot.gaps(partition), (table_offset, offset)]
     return {f"{names.PROPERTY_GAPS_PREFIX}{partition}": json.dumps(gaps)}
+
+
+def journals_property(journals: Sequence[tuple[int, str]]) -> dict[str, str]:
+    """The property that says which journals a successor has to read."""
+    return {names.PROPERTY_JOURNALS: json.dumps(list(journals))}
 
 
 def confirmed(

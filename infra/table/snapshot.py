@@ -104,6 +104,12 @@ class TableSnapshot:
         """The epoch that was claimed over records of another, and has still to jump their offsets; 0 without one."""
         return self.transactions.get(names.txn_abandoned(partition), 0)
 
+    @property
+    def journals(self) -> list[tuple[int, str]]:
+        """The epochs whose journals may have records that the table has not, with those journals; the newest last."""
+        text = self.properties.get(names.PROPERTY_JOURNALS) or "[]"
+        return [(epoch, journal) for epoch, journal in json.loads(text)]
+
     def compacted(self, partition: int) -> int:
         """Below this offset key compaction may have removed records."""
         return self.transactions.get(names.txn_compacted(partition), 0)

@@ -35,7 +35,7 @@ from siltlog.infra.table.lifecycle import (
     reset_transactions,
 )
 from siltlog.infra.table.opening import load, recover
-from siltlog.infra.table.ownership import check_expected, check_owned, confirmed, fenced, jumped
+from siltlog.infra.table.ownership import check_expected, check_owned, confirmed, fenced, journals_property, jumped
 from siltlog.infra.table.snapshot import NOT_RELEASED, TableSnapshot, removed_files_property
 from siltlog.infra.table.totals import Kept, check_cover, check_kept, compare_totals
 
@@ -115,12 +115,14 @@ class TopicTable(TableLog):
         former: Mapping[int, int] | None = None,
         expected: Mapping[str, int] | None = None,
         marks: Mapping[str, int] | None = None,
+        journals: Sequence[tuple[int, str]] = (),
         removed_files_ms: int | None = None,
     ) -> TableSnapshot:
         """Takes partitions over: `epochs` by partition, each above the table's, else Fenced.
 
         With `former` the table's epochs must also still be those, with `expected` these app transactions (0 without
-        one): what the claim was decided on. `marks` has app transactions that go with it.
+        one): what the claim was decided on. `marks` has app transactions that go with it, `journals` what a successor
+        has to read.
         `offsets` jumps partitions to a higher table offset; what is jumped is recorded as a gap in the same commit, and
         so is how long removed files stay from now on.
         """
@@ -128,7 +130,7 @@ class TopicTable(TableLog):
         def checked(snapshot: TableSnapshot) -> Make:
             check_expected(self.topic, snapshot, expected)
             transactions.update(marks or {})
-            changed: dict[str, str] = {}
+            changed = journals_property(journals) if journals else {}
             for partition, epoch in epochs.items():
                 if snapshot.epochs[partition] >= epoch:
                     raise fenced(self.topic, partition, f"its epoch is {snapshot.epochs[partition]}, not below {epoch}")
@@ -198,13 +200,14 @@ class TopicTable(TableLog):
         *,
         offsets: Mapping[int, int] | None = None,
         expected: Mapping[str, int] | None = None,
+        journals: Sequence[tuple[int, str]] = (),
     ) -> TableSnapshot:
-        """Sets app transactions as the owner under `epochs`, and jumps as `claim`, of which `expected` is too. Errors
-        are as of `append`."""
+        """Sets app transactions as the owner under `epochs`, and jumps as `claim`, of which `expected` and `journals`
+        are too. Errors are as of `append`."""
 
         def checked(snapshot: TableSnapshot) -> Make:
             check_expected(self.topic, snapshot, expected)
-            changed: dict[str, str] = {}
+            changed = journals_property(journals) if journals else {}
             for partition, epoch in epochs.items():
                 check_owned(self.topic, snapshot, partition, epoch)
                 if partition in (offsets or {}):

@@ -103,10 +103,19 @@ class Flusher:
             topic = self._log.topic(name)
             self._loads.flushed(topic, items)
             self._start(topic, [topic.partitions[item.partition] for item in items])
+        self._start_pressing()
         self._start_carries()
         active = active_partitions(loads, now)
         waits = [due_at(item, active) - now for item in loads]
         return min([IDLE_SECONDS, *(wait for wait in waits if wait > 0)])
+
+    def _start_pressing(self) -> None:
+        """What keeps too many objects of the journal is flushed whenever it would be due."""
+        topics = self._log.topic_logs
+        for topic_id in {topic_id for topic_id, _ in self._log.journal.pressing(topics.table_offset)}:
+            topic = topics.held(topic_id)
+            if topic is not None and topic.may_flush and self._may_start(topic):
+                self._start(topic, [partition for partition in topic.partitions if partition.head.unflushed_bytes])
 
     def _may_start(self, topic: TopicLog) -> bool:
         return topic not in self._running and self._retries.may_start(topic)
@@ -208,6 +217,8 @@ class Flusher:
         topic.close("fenced", error.detail)
 
     async def _recycle(self) -> None:
+        topics = self._log.topic_logs
+        self._log.journal.trim(topics.table_offset, topics.claims_stored)
         if not self._log.wal.can_trim(self._log.topic_logs.table_offset):
             return
         # How far the tables are must be known for as long as the records that show it are there.

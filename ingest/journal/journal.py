@@ -71,7 +71,7 @@ class Journal:
         self._store = store
         self._clock = clock
         self._logger = logger
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._node_id = node_id
         self._interval_seconds = interval_ms / 1000
         self._on_fatal = on_fatal
@@ -199,7 +199,7 @@ class Journal:
     def _object(self, name: str, shipment: Shipment[Shipped]) -> Object:
         return encode_groups(
             [group.frames for group in shipment.groups if group.frames],
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             journal=name,
             number=shipment.number,
             first=shipment.first,
@@ -213,7 +213,7 @@ class Journal:
         try:
             put = self._store.put_if_absent(path, made.data)
             if put is not Put.WRITTEN:
-                found = decode_header(self._store.get(path), cluster_id=self._cluster_id, journal=name, number=number)
+                found = decode_header(self._store.get(path), cluster_id=self.cluster_id, journal=name, number=number)
         except FileNotFoundError:
             found = None
         except CorruptData:

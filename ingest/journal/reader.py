@@ -19,8 +19,9 @@ class Kept(NamedTuple):
     first_offset: int
     next_offset: int
     epoch: int
+    begin: int
+    """The offset of the first record in `payload`, at most `first_offset`."""
     payload: pa.Buffer
-    """The frame's: it may begin below `first_offset` of what is asked for."""
 
 
 def read(store: ObjectStore, cluster_id: str, sealed: Sealed) -> list[Read]:
@@ -89,7 +90,9 @@ def kept(
         if frame.first_offset > end:
             raise _missing(topic, partition, end, frame.first_offset)
         if frame.first_offset + frame.count > end:
-            result.append(Kept(end, frame.first_offset + frame.count, frame.epoch, frame.payload_whole))
+            result.append(
+                Kept(end, frame.first_offset + frame.count, frame.epoch, frame.first_offset, frame.payload_whole)
+            )
             end = result[-1].next_offset
     return result
 

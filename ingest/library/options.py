@@ -9,13 +9,13 @@ from siltlog.infra.client.keywords import ConnectionKeywords, check_known, optio
 from siltlog.infra.errors import ConfigError
 
 REQUEST_TIMEOUT_MS_MAX = 60_000
-Acks = Literal["wal", "table"]
+Acks = Literal["wal", "object", "table"]
 
 
 class ProducerKeywords(ConnectionKeywords, total=False):
     """Both producers take these options.
 
-    acks: what an acknowledgement stands for, "wal" or "table"; None is the topic's own level.
+    acks: what an acknowledgement stands for, "wal", "object" or "table"; None is the topic's own level.
     linger_ms: how long a record waits at most for others to travel with.
     batch_bytes: a batch that has so many bytes waits no longer.
     buffer_bytes: so many bytes may wait for their acknowledgement.
@@ -55,8 +55,10 @@ class PublishOptions:
 
     def __post_init__(self) -> None:
         """Raises ConfigError that names the argument."""
-        if self.acks not in (None, "wal", "table"):
-            raise ConfigError(f"acks must be wal or table, not {self.acks!r}: a producer that retries needs an answer")
+        if self.acks not in (None, "wal", "object", "table"):
+            raise ConfigError(
+                f"acks must be wal, object or table, not {self.acks!r}: a producer that retries needs an answer"
+            )
         if self.compression not in ("none", "lz4", "zstd"):
             raise ConfigError(f"compression must be auto, none, lz4 or zstd, not {self.compression!r}")
         for name, least, most in (

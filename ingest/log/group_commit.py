@@ -8,13 +8,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.memory import Held, InFlight
+from siltlog.ingest.journal.journal import Journal, Shipped
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.records.batch import LogBatch
 from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
+
+if TYPE_CHECKING:
+    from siltlog.ingest.log.topic import TopicLog
 
 CONTROL_TOPIC = bytes(16)
 
@@ -24,6 +30,8 @@ class Group:
     held: Held
     partitions: dict[PartitionLog, None] = field(default_factory=dict)
     controls: list[bytes] = field(default_factory=list)
+    shipped_controls: list[Frame] = field(default_factory=list)
+    """Those of `controls` that go into the journal too, each under its topic."""
     done: list[asyncio.Future[None]] = field(default_factory=list)
     nbytes: int = 0
     reserved: int = 0
@@ -39,14 +47,16 @@ class GroupCommit:
         group_bytes_max: int,
         on_group: Callable[[Sequence[PartitionLog], int, float], None],
         in_flight: InFlight,
+        journal: Journal,
     ) -> None:
         """A group that has `group_bytes_max` goes as it is; `on_group(partitions, bytes, seconds)` hears
-        of every one that became durable."""
+        of every one that became durable. What it has of topics that are journaled is shipped then."""
         self._wal = wal
         self._group_bytes_max = group_bytes_max
         self._clock = clock
         self._on_group = on_group
         self._in_flight = in_flight
+        self._journal = journal
         self._loop = asyncio.get_running_loop()
         self._open = Group(in_flight.hold())
         self._sealed: deque[Group] = deque()
@@ -63,6 +73,13 @@ class GroupCommit:
     def add_control(self, payload: bytes) -> None:
         """Adds an entry for the recovery to read: a claim, a flush."""
         self._open.controls.append(payload)
+
+    def add_shipped_control(self, topic: "TopicLog", payload: bytes) -> None:
+        """Adds an entry that who takes the topic over must read, too."""
+        self._open.controls.append(payload)
+        if topic.journaled:
+            frame = Frame(FrameKind.CONTROL, topic.id_bytes, 0, topic.epochs[-1], 0, 0, payload)
+            self._open.shipped_controls.append(frame)
 
     def commit(self, reserved: int = 0) -> "asyncio.Future[None]":
         """Done once everything added so far is durable; many calls share one sync.
@@ -135,8 +152,28 @@ class GroupCommit:
         # In this order: the high watermark moves, waiting fetches wake, the acks go out.
         for (partition, batch), frame in zip(group.batches, locations, strict=False):
             partition.synced(batch, frame, now)
+        if self._journal.is_open:
+            self._ship(group)
         for future in group.done:
             if not future.done():
                 future.set_result(None)
         self._on_group([partition for partition, _ in group.batches], group.nbytes, now - self._started_seconds)
         self._submit()
+
+    def _ship(self, group: Group) -> None:
+        """Sends on what is synced; what was another's by then has met its seal, or will."""
+        ends: list[tuple[PartitionLog, int]] = []
+        frames: list[Frame] = []
+        for (partition, batch), frame in zip(group.batches, group.frames, strict=False):
+            if partition.topic.journaled and not partition.topic.availability.lasting:
+                frames.append(frame)
+                ends.append((partition, batch.next_offset))
+        frames += group.shipped_controls
+        if frames:
+            nbytes = sum(frame.payload_bytes for frame in frames)
+            self._journal.ship(Shipped(frames, nbytes, partial(_landed, ends)))
+
+
+def _landed(ends: Sequence[tuple[PartitionLog, int]]) -> None:
+    for partition, end in ends:
+        partition.landed(end)

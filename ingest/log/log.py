@@ -17,6 +17,7 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
+from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.admission import FRAME_OVERHEAD_BYTES, Admission
 from siltlog.ingest.log.group_commit import GroupCommit
@@ -31,6 +32,8 @@ from siltlog.ingest.records.body import Body
 from siltlog.ingest.records.split import Split
 from siltlog.ingest.wal import Wal
 
+LANDED_SECONDS_MAX = 30.0
+"""How long it may take until something has landed that no request's own time bounds."""
 HEAD_CHECKS_PER_BUDGET = 16
 """The head may go above its budget by this fraction of it."""
 
@@ -94,6 +97,7 @@ class Log:
         head_bytes_max: int,
         on_group: Callable[[float], None],
         in_flight: InFlight,
+        journal: Journal,
     ) -> None:
         """A group commit takes `group_bytes_max`, or one request that is larger; `on_group(seconds)` hears of each.
 
@@ -104,6 +108,8 @@ class Log:
         self.clock = clock
         self.topic_logs = topic_logs
         self.admission = admission
+        self.journal = journal
+        self.cluster_id = journal.cluster_id
         self.server_config = server_config
         """Settings of the server that stand in for a topic's own."""
         self.start_mark = str(uuid.uuid4()).encode()
@@ -113,7 +119,7 @@ class Log:
         self._head_bytes_max = head_bytes_max
         self._observe_group = on_group
         self._head_bytes_since_check = 0
-        self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight)
+        self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight, journal)
 
     @property
     def draining(self) -> bool:
@@ -207,9 +213,28 @@ class Log:
         for log in topic.partitions:
             log.sequencer.touch(producer_id, now_us)
         event = wal_state.ProducerClaimed(topic.topic_id, producer_id, epoch, now_us)
-        self.group_commit.add_control(wal_state.encode(event))
+        self.group_commit.add_shipped_control(topic, wal_state.encode(event))
         await self.group_commit.commit(FRAME_OVERHEAD_BYTES)
+        await self.landed(topic)
         return epoch
+
+    async def landed(self, topic: TopicLog) -> None:
+        """Returns once all of the topic that is synced by now has landed, where it is journaled.
+
+        Raises OutcomeUnknown where the object store does not take it, or another took over.
+        """
+        if not topic.journaled:
+            return
+        if topic.availability.lasting:
+            raise topic.gone()
+        landed = self.journal.all_landed()
+        if landed is not None:
+            try:
+                await asyncio.wait_for(landed, LANDED_SECONDS_MAX)
+            except TimeoutError:
+                raise problem(
+                    "ack_timeout", f"topic {topic.name}: the object store does not take what was asked for; try again"
+                ) from None
 
     def head_bytes(self) -> int:
         return sum(log.head.resident_bytes for log in self.topic_logs.partitions())

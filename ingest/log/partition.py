@@ -55,7 +55,8 @@ class Offsets(msgspec.Struct, frozen=True, gc=False):
     shown: int
     """Readers see everything below and nothing else: the high watermark, which never goes back.
 
-    It moves with `table` where the acks of the topic is the table, else with `synced`.
+    It moves with `table` where the acks of the topic is the table, with what has landed in the journal where it is
+    `object`, else with `synced`.
     """
     synced: int
     """Everything below is durable."""
@@ -84,6 +85,7 @@ class PartitionLog:
         self._subscribers: set[Callable[[], None]] = set()
         self._table_waiters = Waiters()
         self._synced_waiters = Waiters()
+        self._shown_waiters = Waiters()
 
     def remembered(self, next_offset: int, table_offset: int) -> None:
         """Takes over how far the process before came, for the state at the head of this one's WAL.
@@ -146,10 +148,18 @@ class PartitionLog:
     def synced(self, batch: LogBatch, frame: Location, now_seconds: float) -> None:
         self.head.append(batch, frame, now_seconds)
         before, synced = self.offsets, batch.next_offset
-        shown = before.shown if self.hidden else synced
+        shown = synced if self.topic.shows_synced else before.shown
         self.offsets = Offsets(before.log_start, before.table, shown, synced, before.submitted)
         self._synced_waiters.reached(synced)
         self.notify()
+
+    def landed(self, next_offset: int) -> None:
+        """Everything below is in the journal for good, or was in the table before."""
+        before = self.offsets
+        if next_offset > before.shown:
+            self.offsets = Offsets(before.log_start, before.table, next_offset, before.synced, before.submitted)
+            self._shown_waiters.reached(next_offset)
+            self.notify()
 
     def moved(self, table_offset: int, log_start_offset: int) -> None:
         """The table's position became known: a flush of ours landed, or another process moved the log start."""
@@ -160,18 +170,23 @@ class PartitionLog:
         self.offsets = Offsets(log_start_offset, table_offset, shown, before.synced, before.submitted)
         self.head.flushed(table_offset)
         self._table_waiters.reached(table_offset)
+        self._shown_waiters.reached(shown)
         self.notify()
 
     def reconfigured(self) -> None:
         """Another `acks` of the topic may show more of what is synced; what was shown stays so."""
         before = self.offsets
-        if not self.hidden and before.shown != before.synced:
+        if self.topic.shows_synced and before.shown != before.synced:
             self.offsets = Offsets(before.log_start, before.table, before.synced, before.synced, before.submitted)
             self.notify()
 
     def when_synced(self, offset: int) -> asyncio.Future[None] | None:
         """Done once everything below `offset` is synced; None when it is."""
         return None if offset <= self.offsets.synced else self._synced_waiters.until(offset)
+
+    def when_shown(self, offset: int) -> asyncio.Future[None] | None:
+        """Done once readers see everything below `offset`; None when they do."""
+        return None if offset <= self.offsets.shown else self._shown_waiters.until(offset)
 
     def when_in_table(self, offset: int) -> asyncio.Future[None] | None:
         """Done once everything below `offset` is in the table; None when it is."""
@@ -190,6 +205,7 @@ class PartitionLog:
     def fail_waiters(self, error: Exception) -> None:
         self._table_waiters.fail(error)
         self._synced_waiters.fail(error)
+        self._shown_waiters.fail(error)
 
     def bounds(self) -> Bounds:
         """Gives what everybody is told of the offsets."""

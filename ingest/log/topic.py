@@ -94,10 +94,7 @@ class TopicLog:
         """Those of `epochs` under which it ships, or did."""
         self.ships = False
         """Nothing is acknowledged or shown that is not in the table: another node goes on from there without asking."""
-        self.hidden = config["acks"] == "table"
-        """Readers do not see what is not in the table."""
-        self.plain = config["acks"] == "wal" and not self.system
-        """Whoever publishes to it without saying how is answered once it is synced."""
+        self._find_level()
         self._sticky = 0
         self._wal = wal
 
@@ -121,15 +118,21 @@ class TopicLog:
         self.availability = Availability("released", "it was handed over", RELEASING_RETRY_MS)
 
     def ship(self) -> None:
-        """From now on it `ships`, whatever it did under this epoch so far is in the table."""
-        self.ships = True
+        """From now on it `ships`, or its table says that it is `journaled`; whatever it did under this epoch so far is
+        in the table."""
+        self.ships = not self.journaled
         self.shipped_epochs = [*self.shipped_epochs, *self.epochs[-1:]][-EPOCHS_REMEMBERED:]
         self._find_level()
 
     def _find_level(self) -> None:
         acks = self.config["acks"]
+        self.journaled = acks == "object"
+        """What is synced goes into the journal, and is shown once it has landed there, or is in the table."""
         self.hidden = self.ships or acks == "table"
+        """Readers do not see what is not in the table."""
+        self.shows_synced = not self.journaled and not self.hidden
         self.plain = acks == "wal" and not self.system and not self.ships
+        """Whoever publishes to it without saying how is answered once it is synced."""
 
     @property
     def state(self) -> State:

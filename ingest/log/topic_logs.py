@@ -98,6 +98,14 @@ class TopicLogs:
             return 2**63 - 1
         return topic.partitions[partition].offsets.table
 
+    def held(self, topic_id: bytes) -> TopicLog | None:
+        return self._by_id.get(topic_id)
+
+    def claims_stored(self, topic_id: bytes) -> bool:
+        """Whether the object beside the topic's table has every epoch that its producers claimed."""
+        topic = self._by_id.get(topic_id)
+        return topic_id not in self._former if topic is None else topic.producers.epochs_stored
+
     def forget_producers(self, bytes_max: float) -> None:
         """Forgets producers unused for longest until those left take at most `bytes_max` of the WAL's state."""
         while self.producer_bytes.producers > bytes_max:

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from siltlog.infra import names
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -21,12 +21,14 @@ async def claim(
     *,
     term: int | None = None,
     ships: bool = False,
+    chain: Sequence[tuple[int, str]] = (),
 ) -> None:
     """Takes an epoch of every partition, of `term` or the next: first into the WAL, durably, then into the table.
 
     The WAL is told of `topic.claiming`, too. With `offsets` those partitions go on there; with `ships` the topic does
-    from here on. Raises Fenced when another node claims at the same time, and under a term also when whatever the
-    claim was decided on is another than in the table's snapshot.
+    from here on, and `chain` has the journals that a successor must read beside this start's own. Raises Fenced when
+    another node claims at the same time, and under a term also when whatever the claim was decided on is another than
+    in the table's snapshot.
     """
     found = topic.table.snapshot
     former = found.epochs
@@ -35,6 +37,8 @@ async def claim(
     claiming = wal_state.Claiming(topic.topic_id, topic.name, epoch, topic.claiming, ships)
     log.group_commit.add_control(wal_state.encode(claiming))
     await log.group_commit.commit()
+    # Its first object is there before the table names it: who takes over must find something to seal.
+    journals = [*chain, (epoch, await log.journal.open())] if ships and topic.journaled else []
     epochs = {partition.partition: epoch for partition in topic.partitions}
     snapshot = await asyncio.to_thread(
         topic.table.claim,
@@ -44,6 +48,7 @@ async def claim(
         former=former,
         removed_files_ms=topic.config.integer("removed.files.retention.ms"),
         expected=None if term is None else {name: found.transactions.get(name, 0) for name in _decided_on(found)},
+        journals=journals,
         marks={names.txn_shipped(at): epoch for at in epochs} if ships else None,
     )
     # Who claimed it since has it.

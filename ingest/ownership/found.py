@@ -74,12 +74,13 @@ def _replay(known: wal_state.PartitionState, frames: Iterable[FoundFrame], now_u
     sequencer = Sequencer()
     sequencer.load(known.producers.items())
     for frame in frames:
-        _replay_batch(sequencer, LogBatch.from_payload(frame.first_offset, frame.payload()), now_us)
+        replay_batch(sequencer, LogBatch.from_payload(frame.first_offset, frame.payload()), now_us)
         known.next_offset = max(known.next_offset, frame.next_offset)
     known.producers = sequencer.producers | sequencer.keys
 
 
-def _replay_batch(sequencer: Sequencer, batch: LogBatch, now_us: int) -> None:
+def replay_batch(sequencer: Sequencer, batch: LogBatch, now_us: int) -> None:
+    """Has `sequencer` know what a stored batch says of its producers."""
     at = batch.first_offset
     for rows, run in batch.runs:
         if run is not None:

@@ -61,6 +61,8 @@ class Plan:
     frames: dict[int, list[FoundFrame]] = field(default_factory=dict)
     stranded: dict[int, list[Absent]] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
+    recovers: bool = False
+    """What was acknowledged of it is in the table and in the journals of its chain, whatever this WAL has."""
 
     def goes_on_at(self, partition: int) -> int:
         """The table offset with the claim."""
@@ -121,9 +123,11 @@ def plan_of(store: ObjectStore, standing: Standing, former: Former, leave: Leave
     result = Plan(topic, standing)
     snapshot = topic.snapshot
     claimed = {partition for partition, epoch in snapshot.epochs.items() if epoch != 0}
-    result.foreign = claimed if behind else (claimed - standing.own) | standing.claimed | leave.shipped
+    shipped = leave.shipped | _journaled(standing, leave)
+    result.recovers = topic.journaled and bool(shipped)
+    result.foreign = claimed if behind else (claimed - standing.own) | standing.claimed | shipped
     half = set() if behind else standing.claimed
-    held = result.foreign - half - leave.shipped
+    held = result.foreign - half - shipped
     taken = sorted(p for p in held if snapshot.released[p] != snapshot.epochs[p])
     if taken and not leave.take_over:
         result.refusals.append(_owned_by_another(standing, taken))
@@ -137,11 +141,26 @@ def plan_of(store: ObjectStore, standing: Standing, former: Former, leave: Leave
         found = former.frames_of(topic.topic_id, partition)
         # Of what shipped nothing was acknowledged or shown that the table does not have.
         frames = [frame for frame in found if known is None or frame.epoch not in known.shipped]
+        if partition in shipped and topic.journaled:
+            continue
         if partition in result.foreign:
             _plan_foreign(store, result, partition, frames, jump=partition in taken)
         else:
             _plan_own(result, partition, frames, leave.accept_loss)
     return result
+
+
+def _journaled(standing: Standing, leave: Leave) -> set[int]:
+    """The partitions whose last owner acknowledged nothing that is in neither a journal nor the table, and that may be
+    taken: this WAL's own, or another's that is gone by the word of an operator."""
+    snapshot = standing.topic.snapshot
+    return {
+        partition
+        for partition, epoch in snapshot.epochs.items()
+        if standing.topic.journaled
+        and 0 != epoch == snapshot.shipped(partition) != snapshot.released[partition]
+        and (partition in standing.own or leave.take_over)
+    }
 
 
 def _owned_by_another(standing: Standing, taken: list[int]) -> str:

@@ -22,6 +22,7 @@ from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.ownership.former import Former
 from siltlog.ingest.ownership.landed import Landed, landed
 from siltlog.ingest.ownership.plan import TABLES_AT_ONCE, Leave, Plan, plan_of, standing_of
+from siltlog.ingest.ownership.shipping import Shipping
 from siltlog.ingest.producers import objects
 from siltlog.ingest.producers.sequencer import ProducerState
 
@@ -36,6 +37,7 @@ class Taking:
         self._log = log
         self._stranded_dir = stranded_dir
         self._logger = logger
+        self._shipping = Shipping(log, logger)
         self._limit = asyncio.Semaphore(TABLES_AT_ONCE)
 
     async def take(
@@ -55,7 +57,7 @@ class Taking:
         await asyncio.to_thread(self.restore, plan)
         log.topic_logs.add(plan.topic)
         try:
-            await self.claim(plan, term, ships=ships and not any(plan.frames.values()))
+            await self.claim(plan, term, ships=ships)
         except BaseException:
             # An epoch that may have landed is its own when it is taken again.
             self.former.not_taken(plan.topic)
@@ -92,12 +94,18 @@ class Taking:
             log, topic = self._log, plan.topic
             goes_on_at = [plan.goes_on_at(partition.partition) for partition in topic.partitions]
             topic.takes_over({partition: goes_on_at[partition] for partition in plan.foreign})
-            await claim(log, topic, plan.offsets or None, term=term, ships=ships)
-            await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
+            ships = (ships or topic.journaled) and not any(plan.frames.values())
+            ended = await self._shipping.end(topic) if plan.recovers else []
+            chain = [(one.epoch, one.sealed.journal) for one in ended]
+            await claim(log, topic, plan.offsets or None, term=term, ships=ships, chain=chain)
+            if not plan.recovers:
+                await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
             if plan.foreign:
                 await self._set_aside(plan)
                 await self._inherit_late(plan)
             self._settle(plan)
+            if plan.recovers:
+                plan.frames = await self._shipping.recover(topic, ended)
             if plan.foreign:
                 await log.group_commit.commit()
 

@@ -36,7 +36,11 @@ async def acknowledged(
         for future in waits:
             await in_time(future)
         reached = "wal"
-        if acks == "table":
+        if acks == "object":
+            waits += [wait for log, end in appended.ends if (wait := log.when_shown(end)) is not None]
+            for future in waits:
+                await in_time(future)
+        elif acks == "table":
             waits += [wait for log, end in appended.ends if (wait := log.when_in_table(end)) is not None]
             wake_flusher()
             for future in waits:

@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
-from siltlog.infra.errors import problem
 from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
     ANYTHING,
@@ -37,7 +36,6 @@ from siltlog.ingest.publish.reply import publish_reply
 from siltlog.ingest.records.body import fix_partition
 from siltlog.ingest.records.formats import PARAMETERS, BodyParser, checked_coding, checked_media
 
-_ACKS_LATER = ("object",)
 TIMEOUT_MS = 10_000
 TIMEOUT_MS_MAX = 60_000
 _QUERY = frozenset(("acks", "partition", "timeout_ms"))
@@ -215,8 +213,4 @@ class Publish:
 def _acks(query: Query) -> Acks | None:
     if "acks" not in query:
         return None
-    if query.text("acks") in _ACKS_LATER:
-        raise problem(
-            "unsupported_acks", f"acks={query.text('acks')} is not offered by this server; ask for wal or table"
-        )
     return cast(Acks, query.choice("acks", ACKS, ""))

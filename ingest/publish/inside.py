@@ -30,7 +30,8 @@ class SystemTopics:
 
     async def dead_letters(self, topic: str) -> TopicLog:
         source = self._log.topic(topic)
-        config: dict[str, Value] = {
+        config: dict[str, Value] = {"acks": "object"} if source.journaled else {}
+        config |= {
             # Every record of the topic fits, whatever its limit becomes, and stays until somebody has looked at it.
             "max.record.bytes": INTEGER_MAX,
             "retention.ms": UNLIMITED,

@@ -73,6 +73,7 @@ class ProducersHttp:
         state = _state_of(topic, producer_id, _epoch(topic, producer_id))
         # A sequence must not be named as seen before it is sure to be there after a crash.
         await self._log.group_commit.commit()
+        await self._log.landed(topic)
         return json_reply(state)
 
     def _named(self, request: Request) -> tuple[TopicLog, str]:

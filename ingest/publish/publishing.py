@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.settings.topic_config import answered_at
 from siltlog.ingest.log.log import Appended, Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
@@ -19,8 +20,8 @@ from siltlog.ingest.publish.acknowledgement import acknowledged, late
 from siltlog.ingest.records.body import Body
 from siltlog.ingest.topics.topics import AutoCreate
 
-Acks = Literal["none", "wal", "table"]
-ACKS: tuple[Acks, ...] = ("none", "wal", "table")
+Acks = Literal["none", "wal", "object", "table"]
+ACKS: tuple[Acks, ...] = ("none", "wal", "object", "table")
 
 
 class Publisher(NamedTuple):
@@ -116,22 +117,25 @@ class Publishing:
                 "acks=none gives no answer to retry on: ask for wal, or leave out Silt-Producer-Id and Idempotency-Key",
             )
         if isinstance(topic, Absent):
-            topic = await self._made(topic, body, by)
+            topic = await self._made(topic, body, by, acks)
         if topic.paused is not None:
             await topic.resumed(timeout_ms / 1000)
+        if topic.journaled:
+            self._log.journal.check_room()
         try:
             return self.append_now(topic, body, by, acks)
         except SiltlogError as error:
             wait = self.told_once(error)
             if wait is not None:
                 await wait
+                await self._log.landed(topic)
             raise
 
     def append_now(self, topic: TopicLog, body: Body, by: Publisher, acks: Acks | None) -> Published:
         """Appends to a topic that is there and not paused. Raises SiltlogError; then nothing was appended."""
         level = acks or _own_acks(topic, by)
-        if level == "wal" and topic.ships:
-            level = "table"
+        if level == "object" or not topic.shows_synced:
+            level = _reached(topic, level)
         appended = self._log.append(topic, body, by.who, by.partition_count)
         # Its values would keep all that was read until the answer; the log has its own copy.
         body.plain = None
@@ -163,10 +167,13 @@ class Publishing:
         """The future that a refusal waits for before it is answered; None when it need not wait."""
         return self._log.told_once(error)
 
-    async def _made(self, absent: Absent, body: Body, by: Publisher) -> TopicLog:
+    async def _made(self, absent: Absent, body: Body, by: Publisher, acks: Acks | None) -> TopicLog:
         assert self._auto_create is not None
         # Made only now: a request that is refused has no effect.
-        self._log.admission.rehearse(self._auto_create.unmade(absent.name), body, by.who, by.partition_count)
+        unmade = self._auto_create.unmade(absent.name)
+        if acks is not None:
+            answered_at(str(unmade.config["acks"]), acks)
+        self._log.admission.rehearse(unmade, body, by.who, by.partition_count)
         async with absent.making():
             return await self._auto_create.make(absent.name)
 
@@ -175,6 +182,11 @@ def _own_acks(topic: TopicLog, by: Publisher) -> Acks:
     """The level of the topic; who can repeat a request is told how far it came where that would be `none`."""
     own: Acks = topic.config["acks"]  # type: ignore[assignment]
     return "wal" if own == "none" and by.who is not None else own
+
+
+def _reached(topic: TopicLog, asked: Acks) -> Acks:
+    level = cast(Acks, answered_at(str(topic.config["acks"]), asked))
+    return "table" if topic.ships and level in ("wal", "object") else level
 
 
 def _count(published: Published) -> None:

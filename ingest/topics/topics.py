@@ -28,9 +28,11 @@ SETTLE_SECONDS = 0.5
 class Topics:
     """Creates topics, one at a time; changes and deletes them."""
 
-    def __init__(self, log: Log, logger: Logger) -> None:
+    def __init__(self, log: Log, logger: Logger, made_with: Mapping[str, Value] | None = None) -> None:
+        """`made_with` are settings that a topic is given where it is made without them."""
         self._log = log
         self._logger = logger
+        self._made_with = made_with or {}
         self._lock = asyncio.Lock()
 
     async def create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
@@ -42,7 +44,7 @@ class Topics:
 
     async def _create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
         validated_partitions(partitions)
-        own = TopicConfig(config)
+        own = TopicConfig({**self._made_with, **config})
         async with self._lock:
             topic = self._begun(name)
             if topic is None:
@@ -68,7 +70,7 @@ class Topics:
                         self._log.topic_logs.remove(topic)
                         topic.close("deleted", "another node has it")
                         raise _exists(name)
-                await claim(self._log, topic)
+                await claim(self._log, topic, ships=topic.journaled)
                 for log in topic.partitions:
                     log.begin(0, 0, 0, topic.epochs[-1])
                 topic.opened()
@@ -123,7 +125,7 @@ class Topics:
         """The topic as `ensure` would make it."""
         begun = self._begun(name)
         if begun is None:
-            return Unmade(name, partitions, TopicConfig({}, self._log.server_config))
+            return Unmade(name, partitions, TopicConfig(self._made_with, self._log.server_config))
         return Unmade(name, len(begun.partitions), begun.config)
 
     async def ensure(self, name: str, partitions: int) -> TopicLog:
@@ -185,6 +187,12 @@ class Topics:
             snapshot = await asyncio.to_thread(topic.table.refresh)
             self._log.see_table(topic, snapshot)
             config = topic.config.patched(changes)
+            if topic.journaled != (config["acks"] == "object"):
+                raise problem(
+                    "invalid_config",
+                    f"topic {name} was made {'with' if topic.journaled else 'without'} acks=object, which is chosen "
+                    "when a topic is made: create another, and copy the records there",
+                )
             unset = topic.config.own.keys() - config.own.keys()
             changed = TopicConfig({setting: config.own[setting] for setting in changes if setting in config.own})
             removed_files_ms = config.integer("removed.files.retention.ms")
@@ -209,6 +217,7 @@ class Topics:
         with topic.pause():
             # The history says where the new count begins: what was sequenced by the old one must survive a crash.
             await self._log.group_commit.commit()
+            await self._log.landed(topic)
             first_offsets = [log.offsets.submitted for log in topic.partitions]
             version = topic.snapshot.version
             try:

@@ -47,7 +47,7 @@ class Trial:
     partitions: int
     records: int
     record_bytes: int
-    acks: Literal["wal", "table"]
+    acks: Literal["wal", "object", "table"]
     clock: Clock
 
     def run(self) -> Iterator[Measured]:

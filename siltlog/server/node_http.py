@@ -23,6 +23,7 @@ from siltlog.server.document_http import DOCS_PATH, OPENAPI_PATH
 FEATURES = (
     "acks.none",
     "acks.wal",
+    "acks.object",
     "acks.table",
     "groups",
     "dead-letters",

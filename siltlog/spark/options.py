@@ -23,7 +23,7 @@ LATEST = -1
 """Kafka's numbers for the ends of a partition, in offsets given as JSON."""
 RECORDS_PER_TASK = 1_000_000
 COMPRESSIONS = ("none", "lz4", "zstd")
-ACKS = ("wal", "table")
+ACKS = ("wal", "object", "table")
 
 Edge = Literal["earliest", "latest"]
 ByPartition = Mapping[str, Mapping[int, int]]

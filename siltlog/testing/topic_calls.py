@@ -11,6 +11,7 @@ from siltlog.infra.client.core import Response
 from siltlog.infra.clock import Clock, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.limits import PARTITION_MAX
+from siltlog.infra.settings.topic_config import answered_at
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.headers import are_stored, header_integer, publisher
 from siltlog.ingest.publish.answers import ProducerPartition, ProducerState
@@ -69,14 +70,15 @@ class TopicCalls:
         assert by is None or isinstance(by, Producer), "the Python client sends no idempotency key"
         counted = header_integer(call.headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX)
         topic, new = self._target(name)
+        # Whoever can repeat a request is told how far it came, also where the topic's own level is `none`.
+        own = str(topic.config["acks"]).replace("none", "wal")
         try:
+            acks = answered_at(own, call.query.get("acks") or own)
             parts = self._log.publish(topic, body, by, counted)
         except SiltlogError:
             if new:
                 self._log.delete(name)
             raise
-        # Whoever can repeat a request is told how far it came, also where the topic's own level is `none`.
-        acks = call.query.get("acks") or ("table" if topic.config["acks"] == "table" else "wal")
         return reply({"topic": name, "acks": acks, "partitions": parts})
 
     def _target(self, name: str) -> tuple[MemoryTopic, bool]:

@@ -10,8 +10,9 @@ from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.settings.topic_config import Value
-from siltlog.infra.store.store import open_store
+from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.telemetry import logger
+from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic_logs import TopicLogs
@@ -69,6 +70,7 @@ async def running_log(
     finally:
         if isinstance(disk, GatedDisk):
             disk.gate.set()
+        log.journal.close()
         await asyncio.to_thread(log.wal.close)
 
 
@@ -117,6 +119,29 @@ def stopped_log(
         head_bytes_max=MIB,
         on_group=lambda seconds: None,
         in_flight=InFlight(8 * MIB, CLOCK),
+        journal=journal_of(store, topic_logs, clock),
+    )
+
+
+def journal_of(store: ObjectStore, topic_logs: TopicLogs, clock: Clock) -> Journal:
+    def sealed() -> None:
+        for topic in topic_logs.all():
+            if topic.journaled:
+                topic.close("fenced", "its journal was sealed")
+
+    def failed(error: BaseException) -> None:
+        raise error
+
+    return Journal(
+        store,
+        clock,
+        LOGGER,
+        cluster_id="cluster",
+        node_id="n1",
+        interval_ms=0,
+        on_fatal=failed,
+        on_sealed=sealed,
+        on_landed=lambda seconds: None,
     )
 
 

@@ -89,6 +89,7 @@ OTHER: dict[str, Any] = {
     "flush_ms": 7,
     "flush_bytes": 7,
     "flush_files_per_hour": -1,
+    "object_interval_ms": 100,
     "removed_files_retention_ms": 7 * 3_600_000,
     "wal_bytes_max": 64 * MIB,
     "head_bytes_max": 2 * MIB,
@@ -233,7 +234,7 @@ def test_a_file_that_is_wrong(content: bytes, words: str, tmp_path: Path) -> Non
     [
         ("port", "70000"),
         ("port", "-1"),
-        ("acks", "object"),
+        ("acks", "objects"),
         ("flush_ms", "0"),
         ("wal_bytes_max", "100"),
         ("head_bytes_max", "1.5"),

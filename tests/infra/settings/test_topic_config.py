@@ -106,7 +106,7 @@ def test_a_property_that_is_not_valid_is_named() -> None:
         ({"retention.ms": -2}, "(-1 is unlimited)"),
         ({"removed.files.retention.ms": 3_600_000}, "must be a whole number from 21600000 to 86400000, not 3600000"),
         ({"removed.files.retention.ms": 90_000_000}, "to 86400000, not 90000000"),
-        ({"acks": "all"}, "acks must be one of none, wal, table"),
+        ({"acks": "all"}, "acks must be one of none, wal, object, table"),
         ({"acks": 1}, "acks must be one of"),
         ({"cleanup.policy": ["delete"]}, "one of delete, compact"),
     ],

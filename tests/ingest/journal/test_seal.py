@@ -109,7 +109,7 @@ def test_a_hole_is_refused_and_named() -> None:
         kept(frames, "t", TOPIC, 0, [1], 0)
     with pytest.raises(CorruptData, match="offsets 0 to 5"):
         kept(frames[1:], "t", TOPIC, 0, [1], 0)
-    assert kept(frames, "t", TOPIC, 0, [1], 6) == [Kept(6, 8, 1, frames[1].payload_whole)]
+    assert kept(frames, "t", TOPIC, 0, [1], 6) == [Kept(6, 8, 1, 6, frames[1].payload_whole)]
 
 
 def test_what_is_read_is_what_was_written(store: ObjectStore) -> None:

@@ -25,7 +25,7 @@ def standing(name: str, *, acknowledged: int, own: bool, ahead: bool = False, re
         offsets={0: TABLE_OFFSET},
         files_of=lambda partition: (),
     )
-    topic: Any = SimpleNamespace(name=name, topic_id=name, snapshot=snapshot)
+    topic: Any = SimpleNamespace(name=name, topic_id=name, snapshot=snapshot, journaled=False)
     known = TopicState(name, 7, [EPOCH] if own else [1], partitions={0: PartitionState(acknowledged, TABLE_OFFSET)})
     brought = {0: TABLE_OFFSET - 1} if ahead else {}
     return Standing(topic, known, Landed({0: TABLE_OFFSET}), {0} if own else set(), ahead=brought)

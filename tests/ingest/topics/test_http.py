@@ -95,7 +95,7 @@ def test_names_that_just_can(http: Http) -> None:
         ({"partitons": 2}, 422, "invalid_request", "partitons"),
         ({"config": {"flush.seconds": 2}}, 422, "invalid_config", "flush.seconds"),
         ({"config": {"flush.ms": "2"}}, 422, "invalid_config", "whole number"),
-        ({"config": {"acks": "object"}}, 422, "invalid_config", "wal, table"),
+        ({"config": {"acks": "all"}}, 422, "invalid_config", "wal, object, table"),
         ({"config": [1]}, 422, "invalid_request", "config"),
         ({"name": None}, 422, "invalid_request", "name"),
     ],

@@ -33,6 +33,9 @@ class Node:
         self.handled = Topics(cast(Log, self), logger("error", "console"))
         self.create = self.handled.create
 
+    async def landed(self, topic: Any) -> None:
+        pass
+
     async def _commit(self) -> None:
         between, self.between = self.between, None
         if between is not None:

@@ -17,7 +17,11 @@ COLUMNS = ("what", "records_per_second", "mib_per_second", "p50_ms", "p99_ms")
 @click.option("--record-bytes", type=click.IntRange(16), default=100, show_default=True, help="Of each value.")
 @click.option("--partitions", "-p", type=click.IntRange(1), default=4, show_default=True, help="Of the topic.")
 @click.option(
-    "--acks", type=click.Choice(["wal", "table"]), default="wal", show_default=True, help="When a record counts."
+    "--acks",
+    type=click.Choice(["wal", "object", "table"]),
+    default="wal",
+    show_default=True,
+    help="When a record counts.",
 )
 @client_options
 @pass_session
@@ -32,7 +36,7 @@ def bench(session: Session, records: int, record_bytes: int, partitions: int, ac
 
     name = f"bench-{uuid.uuid4().hex[:8]}"
     with session.admin() as admin:
-        admin.create_topic(name, partitions=partitions)
+        admin.create_topic(name, partitions, {"acks": "object"} if acks == "object" else None)
         try:
             trial = Trial(
                 session.url, session.credentials, name, partitions, records, record_bytes, acks, SystemClock()

@@ -73,7 +73,7 @@ def _time(_: click.Context, __: click.Parameter, text: str | None) -> int | None
 @click.option("--header", "-H", multiple=True, metavar="NAME=TEXT", help="A header of every record; repeatable.")
 @click.option("--partition", type=click.IntRange(0), help="Publish to this partition, whatever the key.")
 @click.option(
-    "--acks", type=click.Choice(("wal", "table")), help="When a record counts as published; else the topic's."
+    "--acks", type=click.Choice(("wal", "object", "table")), help="When a record counts as published; else the topic's."
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
 @click.option(

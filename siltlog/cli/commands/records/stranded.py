@@ -70,7 +70,7 @@ def list_(session: Session, data_dir: Path | None) -> None:
 @click.option("--all", "everything", is_flag=True, help="Every file that was not published yet.")
 @click.option("--to", metavar="TOPIC", help="Publish to this topic. Default: the one they were acknowledged for.")
 @click.option("--by-key", is_flag=True, help="Place records by their keys, not in the partitions they were in.")
-@click.option("--acks", type=click.Choice(("wal", "table")), help="When a record counts as published.")
+@click.option("--acks", type=click.Choice(("wal", "object", "table")), help="When a record counts as published.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
 @click.option("--yes", is_flag=True, help="Publish also where key compaction will keep them for newer records.")
 @_data_dir_option

@@ -1,0 +1,187 @@
+"""What a topic's former owners shipped: their journals are ended before it is claimed, and read afterwards.
+
+In this order, because the claim ends their flushes: what they trim from then on lies below the table offset that the
+claim was made on. What is found goes into the WAL and the journal of this start before anything is appended.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.telemetry import Logger
+from siltlog.ingest.journal.journal import Shipped
+from siltlog.ingest.journal.reader import Kept, controls, frames_of, kept, read
+from siltlog.ingest.journal.seal import Sealed, seal
+from siltlog.ingest.log import state as wal_state
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.ownership.found import FoundFrame, replay_batch
+from siltlog.ingest.producers.epochs import EpochState, KnownEpoch
+from siltlog.ingest.records.batch import LogBatch
+from siltlog.ingest.wal import Frame, FrameKind, Location
+
+SUBMIT_BYTES = 256 * 1024
+"""Recovered frames go into the WAL so many bytes at a time, or one that is larger."""
+
+
+class Ended(NamedTuple):
+    """A journal of the chain that has ended, and the epoch under which the topic's records in it were appended."""
+
+    epoch: int
+    sealed: Sealed
+
+
+class Shipping:
+    """Used on the log's event loop."""
+
+    def __init__(self, log: Log, logger: Logger) -> None:
+        self._log = log
+        self._logger = logger
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def end(self, topic: TopicLog) -> list[Ended]:
+        """Ends the journals of the topic's chain, before it is claimed. Raises CorruptData, Unavailable."""
+        snapshot = topic.table.snapshot
+        owned = {snapshot.epochs[partition] for partition in range(snapshot.partitions)}
+        chain = snapshot.journals
+        if owned != {epoch for epoch, _ in chain[-1:]}:
+            raise problem(
+                "topic_unavailable",
+                f"topic {topic.name} was taken under epochs {sorted(owned)}, and its table names no journal that has "
+                "what was acknowledged under them",
+                topic=topic.name,
+            )
+        ended = []
+        for epoch, journal in chain:
+            if self._log.journal.is_open and journal == self._log.journal.name:
+                # Nobody seals a journal that goes on.
+                ended.append(Ended(epoch, await self._log.journal.so_far()))
+            else:
+                store, nonce = self._log.store, uuid.uuid4().bytes
+                ended.append(Ended(epoch, await asyncio.to_thread(seal, store, self._log.cluster_id, journal, nonce)))
+        return ended
+
+    async def recover(self, topic: TopicLog, ended: Sequence[Ended]) -> dict[int, list[FoundFrame]]:
+        """Takes in what the journals have beyond the table that the claim was made on, by partition.
+
+        Raises CorruptData where something is missing; Unavailable.
+        """
+        frames = await asyncio.to_thread(self._read, topic, ended)
+        self._know_claims(topic, controls(frames, topic.id_bytes))
+        found: dict[int, list[FoundFrame]] = {}
+        for partition in range(len(topic.partitions)):
+            epochs, offset = [one.epoch for one in ended], topic.snapshot.offsets[partition]
+            records = kept(frames, topic.name, topic.id_bytes, partition, epochs, offset)
+            if records:
+                found[partition] = await self._take_in(topic, partition, records)
+        topic.producers.loaded((one.sequencer for one in topic.partitions), self._log.clock.now_us())
+        if len(ended) > 0:
+            self._settle_later(topic)
+        taken = {partition: frames[-1].next_offset for partition, frames in found.items()}
+        self._logger.info(
+            "took over what was shipped", topic=topic.name, journals=[one.sealed.journal for one in ended], next=taken
+        )
+        return found
+
+    def _read(self, topic: TopicLog, ended: Sequence[Ended]) -> list[Frame]:
+        """The topic's frames in the journals, each journal's only of the epoch that it was claimed with."""
+        return [
+            frame
+            for one in ended
+            for frame in frames_of(read(self._log.store, self._log.cluster_id, one.sealed))
+            if frame.topic_id == topic.id_bytes and (frame.kind is FrameKind.CONTROL or frame.epoch == one.epoch)
+        ]
+
+    def _know_claims(self, topic: TopicLog, payloads: Sequence[bytes]) -> None:
+        """Those that may not be beside the table yet: they are so again, and in this start's journal until then."""
+        now_us = self._log.clock.now_us()
+        for payload in payloads:
+            event = wal_state.decode_event(payload)
+            if isinstance(event, wal_state.ProducerClaimed):
+                known = {event.producer_id: KnownEpoch(event.epoch, event.now_us, event.epoch)}
+                topic.producers.epochs.load(EpochState(0, known), now_us)
+        if payloads:
+            topic.producers.epochs_changed()
+            frames = [Frame(FrameKind.CONTROL, topic.id_bytes, 0, 0, 0, 0, payload) for payload in payloads]
+            self._log.journal.ship(Shipped(frames, sum(map(len, payloads)), _nothing))
+            epochs = topic.producers.epochs.dump()
+            self._log.group_commit.add_control(wal_state.encode(wal_state.Inherited(topic.topic_id, {}, epochs)))
+
+    async def _take_in(self, topic: TopicLog, number: int, records: Sequence[Kept]) -> list[FoundFrame]:
+        partition, now_us = topic.partitions[number], self._log.clock.now_us()
+        batches = [
+            LogBatch.from_payload(one.begin, one.payload).slice(one.first_offset, one.next_offset) for one in records
+        ]
+        for batch in batches:
+            replay_batch(partition.sequencer, batch, now_us)
+        partition.remembered(records[-1].next_offset, topic.snapshot.offsets[number])
+        frames = [
+            Frame(
+                FrameKind.RECORDS,
+                topic.id_bytes,
+                number,
+                topic.epochs[-1],
+                batch.first_offset,
+                batch.rows,
+                batch.payload(),
+            )
+            for batch in batches
+        ]
+        locations = await self._into_wal(frames)
+        self._log.journal.ship(Shipped(frames, sum(frame.payload_bytes for frame in frames), _nothing))
+        return [
+            FoundFrame(
+                frame.first_offset,
+                frame.first_offset + frame.count,
+                frame.epoch,
+                location,
+                partial(self._log.wal.read, location),
+            )
+            for frame, location in zip(frames, locations, strict=True)
+        ]
+
+    async def _into_wal(self, frames: Sequence[Frame]) -> list[Location]:
+        loop = asyncio.get_running_loop()
+        locations: list[Location] = []
+        at = 0
+        while at < len(frames):
+            end, nbytes = at + 1, frames[at].payload_bytes
+            while end < len(frames) and nbytes + frames[end].payload_bytes <= SUBMIT_BYTES:
+                nbytes += frames[end].payload_bytes
+                end += 1
+            written: asyncio.Future[list[Location]] = loop.create_future()
+
+            def durable(places: list[Location], written: asyncio.Future[list[Location]] = written) -> None:
+                loop.call_soon_threadsafe(written.set_result, places)
+
+            self._log.wal.submit(frames[at:end], durable)
+            locations += await written
+            at = end
+        return locations
+
+    def _settle_later(self, topic: TopicLog) -> None:
+        task = asyncio.create_task(self._settle(topic))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _settle(self, topic: TopicLog) -> None:
+        """Cuts the chain once all that was taken in has landed: until then a successor needs the former journals."""
+        epochs = {one.partition: topic.epochs[-1] for one in topic.partitions}
+        own = [(topic.epochs[-1], self._log.journal.name)]
+        try:
+            landed = self._log.journal.all_landed()
+            if landed is not None:
+                await landed
+            async with topic.table_lock:
+                if not topic.availability.lasting:
+                    topic.see(await asyncio.to_thread(topic.table.mark, epochs, {}, str(uuid.uuid4()), journals=own))
+        except SiltlogError as error:
+            # Who takes it over next reads more journals than it needs to.
+            self._logger.warning("a topic's chain is not cut", topic=topic.name, reason=error.detail)
+
+
+def _nothing() -> None:
+    """What is taken over was durable before: nobody waits for it."""
