@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
@@ -30,7 +30,7 @@ class S3Address(NamedTuple):
     sse: str = ""
     kms_key_id: str = ""
 
-    def options(self) -> dict[str, str]:
+    def options(self) -> dict[str, Any]:
         """The keywords of `open_store`."""
         return {f"s3_{name}": value for name, value in self._asdict().items() if value}
 

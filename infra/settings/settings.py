@@ -391,7 +391,7 @@ class ServerSettings(BaseSettings):
             key=self.redis_key,
         )
 
-    def s3_options(self) -> dict[str, str]:
+    def s3_options(self) -> dict[str, Any]:
         """The keywords of `open_store`."""
         return {
             "s3_endpoint": self.s3_endpoint,

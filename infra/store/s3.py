@@ -91,8 +91,10 @@ class S3Store:
         region: str = "",
         sse: str = "bucket",
         kms_key_id: str = "",
+        patience_ms: int | None = None,
     ) -> None:
-        """`sse` is one of SSE; `kms_key_id` goes with `kms`, and without it the account's own key for S3 is used."""
+        """`sse` is one of SSE; `kms_key_id` goes with `kms`, and without it the account's own key for S3 is used.
+        `patience_ms` is as of `open_store`."""
         if sse not in SSE or (kms_key_id and sse != "kms"):
             raise ConfigError(
                 f"SILT_S3_SSE={sse} is none of {', '.join(SSE)}"
@@ -106,6 +108,9 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self.root_uri = f"s3://{bucket}/{prefix}".rstrip("/")
         self._endpoint = endpoint
+        connect_ms, read_ms, attempts = CONNECT_TIMEOUT_MS, READ_TIMEOUT_MS, ATTEMPTS_MAX
+        if patience_ms is not None:
+            connect_ms, read_ms, attempts = min(connect_ms, patience_ms), min(read_ms, patience_ms), 1
         try:
             self._session = boto3.Session(region_name=region or None)
             self._region = region or self._session.region_name or _DEFAULT_REGION
@@ -115,14 +120,14 @@ class S3Store:
                     endpoint_url=endpoint or None,
                     region_name=self._region,
                     config=Config(
-                        connect_timeout=CONNECT_TIMEOUT_MS / 1000,
-                        read_timeout=READ_TIMEOUT_MS / 1000,
+                        connect_timeout=connect_ms / 1000,
+                        read_timeout=read_ms / 1000,
                         retries={"mode": "standard", "total_max_attempts": attempts_max},
                         max_pool_connections=CONNECTIONS_MAX,
                     ),
                 )
                 # What is put only where nothing is, sent again, tells its own writer that it exists.
-                for attempts_max in (ATTEMPTS_MAX, 1)
+                for attempts_max in (attempts, 1)
             )
         except (ValueError, BotoCoreError) as error:
             raise ConfigError(

@@ -144,10 +144,17 @@ def delete_all(
 
 
 def open_store(
-    root_uri: str, *, s3_endpoint: str = "", s3_region: str = "", s3_sse: str = "bucket", s3_kms_key_id: str = ""
+    root_uri: str,
+    *,
+    s3_endpoint: str = "",
+    s3_region: str = "",
+    s3_sse: str = "bucket",
+    s3_kms_key_id: str = "",
+    patience_ms: int | None = None,
 ) -> ObjectStore:
     """The store at `file:///path` or `s3://bucket/prefix`. Keys for S3 come by boto3's own chain.
 
+    With `patience_ms` a request to S3 is made once, and given up after so long: for who soon asks again anyway.
     Raises ConfigError when `root_uri` is no such location or a local root cannot be made.
     """
     try:
@@ -161,5 +168,11 @@ def open_store(
     from siltlog.infra.store.s3 import S3Store
 
     return S3Store(
-        bucket, path, endpoint=s3_endpoint, region=s3_region, sse=s3_sse or "bucket", kms_key_id=s3_kms_key_id
+        bucket,
+        path,
+        endpoint=s3_endpoint,
+        region=s3_region,
+        sse=s3_sse or "bucket",
+        kms_key_id=s3_kms_key_id,
+        patience_ms=patience_ms,
     )

@@ -24,12 +24,14 @@ from siltlog.infra.errors import ConfigError
 from siltlog.infra.node import Node
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.probe import check_shared_root
-from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log
 
 UNABLE = frozenset(("disk_full", "wal_full"))
 """Reasons of a node that cannot acknowledge, whatever the topic."""
+PATIENCES_A_LEASE = 3
+"""After so long a beat or a look is given up: the next one comes while others wait for it still."""
 LEAVING_PART = 0.5
 """The share of the time to drain in which topics are handed over."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -129,7 +131,8 @@ async def joined(
         return str(uuid.uuid4())
 
     member = Member(identity, timing, node.clock, reports, ids)
-    membership = Membership(member, node.store, timing, node.clock, ids, node.logger, on_fatal)
+    prompt = open_store(settings.root_uri, **settings.s3_options(), patience_ms=settings.lease_ms // PATIENCES_A_LEASE)
+    membership = Membership(member, prompt, timing, node.clock, ids, node.logger, on_fatal)
     await membership.join()
     return Joined(membership, reports)
 

@@ -3,11 +3,13 @@
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from chaos import seeds
+from cut_door import CutDoor
 from failing_store import FailingStore, VirtualClock, Weather
 from s3_server import S3Server
 from s3_storm import Storm
@@ -63,6 +65,28 @@ def test_a_conflict_is_tried_again_and_is_no_answer(store: ObjectStore, storm: S
 def test_what_surely_was_not_sent_is_an_error() -> None:
     with pytest.raises(Unavailable, match="cannot be reached"):
         open_store("s3://bucket/x", s3_endpoint="http://127.0.0.1:1").put_if_absent("a", b"")
+
+
+@pytest.mark.rule("CS7")
+def test_who_soon_asks_again_is_not_kept_waiting(s3_server: S3Server, storm: Storm, tmp_path: Path) -> None:
+    door = CutDoor(int(storm.endpoint.rpartition(":")[2]))
+    root = s3_server.root_uri(tmp_path.name)
+    prompt = open_store(root, s3_endpoint=door.url, patience_ms=300)
+    prompt.put("x", b"1")
+    storm.raging = True
+    for asked in (prompt.get, prompt.list, prompt.delete, prompt.info):
+        storm.refused = 0
+        with pytest.raises(Unavailable, match=r"SlowDown|503"):
+            asked("x")
+        assert storm.refused == 1
+    storm.raging = False
+    door.stop_up()
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        prompt.put("x", b"2")
+    assert prompt.put_if_absent("y", b"2") is Put.UNKNOWN
+    assert time.monotonic() - began < 5
+    door.close()
 
 
 def test_a_put_has_no_truth(tmp_path: Path) -> None:
