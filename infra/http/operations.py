@@ -253,6 +253,12 @@ def _guarded(
         grant = grant_of(request)
         try:
             require(access, grant, request.path_params)
+        except SiltlogError as error:
+            if guard is not None:
+                guard.denied(stated.operation_id, request.scope, grant, error)
+                guard.charge(grant, None, reads=False)
+            raise
+        try:
             response = await act(request)
         except SiltlogError as error:
             if guard is not None:
@@ -306,11 +312,16 @@ def _watched(
     return metered
 
 
-async def begin_change(request: Request, kind: Kind | Literal["key"], name: str) -> None:
-    """Says what a request is about to change that its path does not name. Raises Unavailable `audit_unavailable`."""
+async def begin_change(
+    request: Request, kind: Kind | Literal["key", "binding", "acl", "quota"], name: str, detail: str = ""
+) -> None:
+    """Says what a request is about to change that its path does not name, and `detail` into what.
+
+    Raises Unavailable `audit_unavailable`.
+    """
     change: Change | None = request.scope["state"].get(CHANGE)
     if change is not None:
-        await change.begin(f"{kind}/{name}")
+        await change.begin(f"{kind}/{name}", detail)
 
 
 @asynccontextmanager

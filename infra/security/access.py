@@ -155,8 +155,19 @@ def checked_entry(entry: Entry) -> Entry:
         raise ValueError(f"there is one cluster: its name is {CLUSTER!r}, and its pattern literal")
     if entry.pattern == "prefix" and entry.name.startswith(_SYSTEM):
         raise ValueError(f"no prefix matches names that begin with {_SYSTEM!r}; name each literally")
+    misnamed = _name_problem(entry)
+    if misnamed is not None:
+        raise ValueError(misnamed)
     checked_principal(entry.principal)
     return entry
+
+
+def _name_problem(entry: Entry) -> str | None:
+    if entry.kind == "cluster":
+        return None
+    if entry.pattern == "prefix":
+        return names.name_problem(entry.name) if entry.name else None
+    return names.readable_topic_problem(entry.name) if entry.kind == "topic" else names.name_problem(entry.name)
 
 
 def checked_binding(binding: Binding) -> Binding:
@@ -170,13 +181,14 @@ def checked_binding(binding: Binding) -> Binding:
     return binding
 
 
+PRINCIPAL_CHARS_MAX = 1_000
 PRINCIPAL_KINDS = ("key:", "user:", "cert:", GROUP_PREFIX)
 
 
 def checked_principal(principal: str) -> str:
     """Raises ValueError for what no caller can ever be."""
     known = any(principal.startswith(kind) and len(principal) > len(kind) for kind in PRINCIPAL_KINDS)
-    if principal != EVERYBODY and not known:
+    if principal != EVERYBODY and not (known and principal.isprintable() and len(principal) <= PRINCIPAL_CHARS_MAX):
         raise ValueError(
             f"{principal!r} is no principal: write key:NAME, user:SUBJECT, cert:NAME, group:NAME or {EVERYBODY}"
         )

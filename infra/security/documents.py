@@ -28,7 +28,8 @@ LIST_SECONDS = 30.0
 ATTEMPTS_MAX = 10
 
 Change = Callable[[AccessDocument], AccessDocument]
-"""Makes a new document of the present one, but for its number and seal. May raise SiltlogError: nothing is written."""
+"""Makes a new document of the present one, but for its number and seal; the present one where there is nothing to
+change. May raise SiltlogError: nothing is written."""
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -108,9 +109,12 @@ class AccessDocuments:
             current = self.current
             if expected is not None and current.document.number != expected:
                 break
+            made = change(current.document)
+            if made is current.document:
+                return current
             number = max(self._highest, current.document.number) + 1
             changed = msgspec.structs.replace(
-                change(current.document),
+                made,
                 cluster_id=self._cluster_id,
                 number=number,
                 previous_mac=current.mac,

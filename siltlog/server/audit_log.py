@@ -204,8 +204,9 @@ class AuditLog:
             return None
         # A key that somebody put where a name belongs is not kept for as long as the log is.
         told, request_id = redacted(audited.resource), redacted(audited.request_id)
-        if (told, request_id) != (audited.resource, audited.request_id):
-            audited = msgspec.structs.replace(audited, resource=told, request_id=request_id)
+        detail = redacted(audited.detail) if audited.detail else ""
+        if (told, request_id, detail) != (audited.resource, audited.request_id, audited.detail):
+            audited = msgspec.structs.replace(audited, resource=told, request_id=request_id, detail=detail)
         waiting = _waiting(audited, self._clock.now_us(), may_be_refused)
         self._queue.append(waiting)
         self._idle.clear()

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.http.operations import ToOwner, operations_of, require
+from siltlog.infra.http.operations import Operation, ToOwner, operations_of, require
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.security.audit.trail import MAKES
 from siltlog.infra.security.grant import grant_of
@@ -66,17 +66,20 @@ def routing(
             if "/" not in topic:
                 if scope["method"] != "POST":
                     grant_of(scope).check()
+                    if guard is not None:
+                        guard.charge(grant_of(scope), None, reads=False)
                     raise HTTPException(405, headers={"Allow": "POST"})
                 scope["path_params"] = {"topic": topic}
                 grant = grant_of(scope)
                 try:
-                    require(publishing.access, grant, scope["path_params"])
+                    _let_in(publishing, scope, guard)
+                    if guard is not None:
+                        scope["state"][MAKES] = partial(guard.change, creating.operation_id, "in_body", scope, grant)
                     if to_owner is not None:
                         await anywhere(to_owner, topic, scope, receive, send)
                         return
                     if guard is not None:
                         receive = guard.charge_publish(grant, topic, scope["headers"], receive)
-                        scope["state"][MAKES] = partial(guard.change, creating.operation_id, "in_body", scope, grant)
                     await publish(scope, receive, send)
                 except SiltlogError as error:
                     if guard is not None:
@@ -95,12 +98,25 @@ def routing(
         except HTTPException as error:
             # What there is, and how it is called, is told to who says who he is.
             grant_of(scope).check()
+            if guard is not None:
+                guard.charge(grant_of(scope), None, reads=False)
             if error.status_code != 405:
                 raise
             # The router names the methods of the first route of that path only.
             raise HTTPException(405, headers={"Allow": ", ".join(_methods(routes, scope))}) from None
 
     return app
+
+
+def _let_in(stated: Operation, scope: Scope, guard: Guard | None) -> None:
+    """Raises SiltlogError for who may not; that counts as a request of his."""
+    grant = grant_of(scope)
+    try:
+        require(stated.access, grant, scope["path_params"])
+    except SiltlogError:
+        if guard is not None:
+            guard.charge(grant, None, reads=False)
+        raise
 
 
 def _found(routes: Sequence[Route], scope: Scope) -> Endpoint | None:

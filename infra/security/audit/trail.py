@@ -17,6 +17,7 @@ CHANGE = "change"
 """Where a request's state has the change that it makes."""
 MAKES = "makes"
 """Where it has what gives the change that it makes beside what it was sent for."""
+DETAIL_CHARS_MAX = 1_000
 _FAILED = 500
 
 
@@ -53,13 +54,14 @@ class Change:
     def is_in_body(self) -> bool:
         return self._changes == "in_body"
 
-    async def begin(self, resource: str | None = None) -> None:
-        """Returns once it is recorded that the change is about to be made; `resource` where the path does not say it.
+    async def begin(self, resource: str | None = None, detail: str = "") -> None:
+        """Returns once it is recorded that the change is about to be made; `resource` where the path does not say it,
+        `detail` where it does not say into what.
 
         Raises Unavailable `audit_unavailable`, unless it takes a right away: that is owed to the log.
         """
         if resource is not None:
-            self._intent = msgspec.structs.replace(self._intent, resource=resource)
+            self._intent = msgspec.structs.replace(self._intent, resource=resource, detail=detail[:DETAIL_CHARS_MAX])
         if self._changes == "revokes":
             await self._trail.owe(self._intent, REVOKES_SECONDS_MAX)
         else:

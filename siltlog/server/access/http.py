@@ -2,7 +2,8 @@
 
 import asyncio
 import secrets
-from typing import Any, cast, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 from starlette.requests import Request
@@ -47,6 +48,12 @@ from siltlog.server.access import answers, changes
 from siltlog.server.access.book import Security
 
 BODY_BYTES_MAX = 256 * 1024
+_KINDS: Mapping[changes.Part, Literal["binding", "acl", "quota"]] = {
+    "bindings": "binding",
+    "entries": "acl",
+    "quotas": "quota",
+}
+"""What the audit log calls them."""
 _IF_MATCH = "If-Match"
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
 _CHANGE_ERRORS = ("auth_off", "access_changed", "access_unavailable", "ack_timeout")
@@ -146,9 +153,10 @@ class AccessHttp:
         key = make_key(secrets.token_bytes)
         kept = KeptKey(name, hash_of(key, security.secret.key(PURPOSE_KEYS)), now_us, expires_us)
         roles = [(each.role, each.prefix) for each in wanted.bindings]
+        told = msgspec.json.encode(wanted.bindings).decode()
         for role, prefix in roles:
             _valid(checked_binding, Binding(KEY_PREFIX + name, role, prefix))
-        await begin_change(request, "key", name)
+        await begin_change(request, "key", name, told)
         document = await security.book.change(changes.with_key(key.key_id, kept, roles, now_us))
         made = answers.MadeKey(key.key_id, name, key.text(), _time(expires_us), document.number)
         return json_reply(made, 201)
@@ -216,7 +224,7 @@ class AccessHttp:
         parameters=(_ID, _MATCH),
         body=json_body(Binding, _BINDING),
         errors=(*_BODY_ERRORS, *_CHANGE_ERRORS, "last_admin"),
-        changes="in_path",
+        changes="in_body",
     )
     async def put_binding(self, request: Request) -> Response:
         return await self._put(request, "bindings", _binding)
@@ -249,7 +257,7 @@ class AccessHttp:
         parameters=(_ID, _MATCH),
         body=json_body(Entry, _ENTRY),
         errors=(*_BODY_ERRORS, *_CHANGE_ERRORS, "last_admin"),
-        changes="in_path",
+        changes="in_body",
     )
     async def put_acl(self, request: Request) -> Response:
         return await self._put(request, "entries", _entry)
@@ -282,7 +290,7 @@ class AccessHttp:
         parameters=(_ID, _MATCH),
         body=json_body(Quota, _QUOTA),
         errors=(*_BODY_ERRORS, *_CHANGE_ERRORS),
-        changes="in_path",
+        changes="in_body",
     )
     async def put_quota(self, request: Request) -> Response:
         return await self._put(request, "quotas", _quota)
@@ -343,6 +351,7 @@ class AccessHttp:
             _valid(checked_quota, value)
         else:
             _valid(checked_binding, value)
+        await begin_change(request, _KINDS[part], part_id, msgspec.json.encode(value).decode())
         change = changes.with_part(part, part_id, value, self._clock.now_us())
         return json_reply(answers.Version((await security.book.change(change, expected)).number))
 

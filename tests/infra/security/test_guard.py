@@ -247,11 +247,24 @@ def test_requests_above_a_quota_are_refused_whole_and_told_when_to_come_again(wo
     assert f'{names.METRIC_RATE_LIMITED}{{scope="principal"}} 1.0' in text
 
 
-def test_who_may_not_costs_his_quota_nothing(world: World) -> None:
-    world.quotas.change({"q": Quota(principal="key:ana", requests_per_s=1.0, burst_seconds=1.0)})
-    with pytest.raises(Refused):
-        world.call("deletes", "other")
-    world.call("deletes")
+@pytest.mark.rule("A49")
+def test_what_somebody_may_not_costs_him_a_request_and_others_nothing(world: World) -> None:
+    world.quotas.change(
+        {
+            "q": Quota(principal="key:ana", requests_per_s=1.0, burst_seconds=2.0),
+            "t": Quota(topic="other", requests_per_s=1.0, burst_seconds=1.0),
+        }
+    )
+    for _ in range(2):
+        with pytest.raises(Refused):
+            world.call("deletes", "other")
+    for topic in ("other", "t"):
+        with pytest.raises(Unavailable) as refused:
+            world.call("deletes", topic)
+        assert refused.value.members == {"scope": "principal", "limit": "requests_per_s"}
+    assert (
+        world.quotas.both("key:bob", "other", world.clock.seconds)[0].asking(world.clock.seconds, reads=False) is None
+    )
 
 
 def test_what_is_read_counts_for_the_next(world: World) -> None:

@@ -477,4 +477,4 @@ def test_it_takes_what_it_knows_to_be_allowed_and_leaves_all_else_to_the_long_wa
     assert [takes("ana"), takes("ana")] == [1, 1]
     assert keys.asked == before + 2, "what has ended is not remembered"
     door.identification = None
-    assert [takes(), takes("ana")] == [1, 0]
+    assert [takes(), takes("ana"), takes("ana", "bob")] == [1, 1, 0]

@@ -287,6 +287,31 @@ def test_what_was_read_counts_for_the_next_read(secured: Secured) -> None:
     assert caller.get("/v1/topics/read").status == 200, "what reads nothing does not wait"
 
 
+@pytest.mark.rule("A49")
+def test_requests_that_are_refused_or_lead_nowhere_count_too(secured: Secured) -> None:
+    _, caller = secured.key("knocks", ("viewer", "knocks"))
+    quota(secured, "knocks", principal="key:knocks", requests_per_s=0.01, burst_seconds=300)
+    ways = ("GET", "/v1/topics/other"), ("GET", "/no/such"), ("POST", "/v1/topics/other/records"), ("GET", "/metrics")
+    found = [caller.call(method, path).status for method, path in (*ways, ("GET", "/v1/topics/t/records"))]
+    assert found == [403, 404, 403, 429, 429]
+
+
+@pytest.mark.rule("A50")
+def test_what_was_granted_is_recorded(secured: Secured) -> None:
+    secured.key("told", ("producer", "told"))
+    secured.allow("told-entry", "key:told", "topic", "told", "read", effect="deny")
+    quota(secured, "told-quota", principal="key:told", requests_per_s=7)
+    found = {each["resource"]: each["detail"] for each in records_of(secured.admin) if each["outcome"] == "begun"}
+    assert found["key/told"] == '[{"role":"producer","prefix":"told"}]'
+    assert '"principal":"key:told"' in found["acl/told-entry"]
+    assert '"operations":["read"]' in found["acl/told-entry"]
+    assert '"effect":"deny"' in found["acl/told-entry"]
+    assert '"requests_per_s":7.0' in found["quota/told-quota"]
+    given = {"principal": "group:told", "role": "viewer", "prefix": "x" * 196}
+    assert secured.admin.json("PUT", "/v1/access/bindings/told", given).status == 200
+    assert '"role":"viewer"' in last_of(secured.admin, "putBinding")[0][3]
+
+
 def test_what_is_read_of_several_topics_counts_for_each(secured: Secured) -> None:
     for topic in ("many-a", "many-b"):
         secured.admin.create(topic)

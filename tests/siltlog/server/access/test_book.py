@@ -241,6 +241,18 @@ def test_two_changes_at_once_both_count(world: Callable[[str], Node]) -> None:
     run(body)
 
 
+def test_a_revocation_that_was_written_meanwhile_makes_no_version(world: Callable[[str], Node]) -> None:
+    async def body() -> None:
+        here = world("here")
+        key = await here.make("ana")
+        here.book._held.hold(key.key_id)
+        await asyncio.gather(*(here.book._write_held() for _ in range(3)))
+        assert here.book.document.number == 2
+        assert here.book._held.ids == frozenset()
+
+    run(body)
+
+
 def test_a_secret_is_made_once_and_told_where_the_root_is_elsewhere(tmp_path: Path) -> None:
     told: list[str] = []
     made = open_secret(tmp_path, "", is_remote=True, warn=told.append)
