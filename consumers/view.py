@@ -3,7 +3,7 @@
 The ingest side satisfies these protocols structurally; the server passes its log in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -67,6 +67,13 @@ class LogView(Protocol):
 
     def topics(self) -> Sequence[TopicView]:
         """Sorted by name."""
+
+    @property
+    def view(self) -> int:
+        """The number of the view by which it knows which topics there are; 0 where there are no others than its own."""
+
+    def opening(self) -> Collection[str]:
+        """Topics that there are, and that cannot be read here yet."""
 
 
 class SystemLog(Protocol):

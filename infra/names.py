@@ -443,7 +443,8 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, log, {restored,keeper}/{log}
+    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, log, and of each log
+    # restored/{cluster id}, keeper/{cluster id}, view/{cluster id}
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)

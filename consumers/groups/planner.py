@@ -7,7 +7,7 @@ from typing import Any
 
 from siltlog.consumers.groups.assignment import Partition, assign
 from siltlog.consumers.groups.scripts import Key, Reply
-from siltlog.consumers.groups.topics import GroupTopics, Subscription
+from siltlog.consumers.groups.topics import GroupTopics, Subscription, Unknown
 from siltlog.consumers.view import TopicView
 
 ATTEMPTS_MAX = 8
@@ -61,7 +61,8 @@ class GroupPlanner:
             return True
         subscriptions = {member: Subscription.of(*wanted) for member, *wanted in inputs["members"]}
         subscribed = self._topics.subscribed(set(subscriptions.values()))
-        request = _request(inputs, subscriptions, subscribed)
+        unknown = self._topics.unknown(inputs.get("view") or 0)
+        request = _request(inputs, subscriptions, subscribed, unknown)
         installed = await self._run("assign", self._group, request)
         if installed["status"] != "ok":
             return False
@@ -77,7 +78,9 @@ def _counts(topics: Sequence[TopicView]) -> Counts:
     return {(topic.name, topic.topic_id): len(topic.partitions) for topic in topics}
 
 
-def _request(inputs: Reply, subscriptions: Mapping[str, Subscription], subscribed: Subscribed) -> dict[str, Any]:
+def _request(
+    inputs: Reply, subscriptions: Mapping[str, Subscription], subscribed: Subscribed, unknown: Unknown
+) -> dict[str, Any]:
     named = {
         subscription: {_topic_text(topic): topic for topic in topics} for subscription, topics in subscribed.items()
     }
@@ -97,8 +100,13 @@ def _request(inputs: Reply, subscriptions: Mapping[str, Subscription], subscribe
         if (text, number) not in current or (text, number) in unresolved:
             at = views[text].partitions[number].bounds()
             bounds.append((f"{text}/{number}", text, number, at.log_start_offset, at.high_watermark))
+    # What this server does not know yet another has planned: it stays where it is.
+    for (text, number), member in current.items():
+        if member in subscriptions and unknown.may_be_there(subscriptions[member], text, number):
+            target[text, number] = member
     return {
         "revision": inputs["revision"],
+        "view": unknown.view,
         "target": [(f"{topic}/{number}", member) for (topic, number), member in target.items()],
         "topics": [(text, len(topic.partitions)) for text, topic in views.items()],
         "bounds": bounds,

@@ -1,6 +1,6 @@
 """Finds in the log what a group subscribes to: topics, partitions, bounds."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -33,6 +33,11 @@ class Subscription(NamedTuple):
         subject = Subject(principal, tuple(msgspec.json.decode(groups or "[]"))) if principal else None
         return cls(frozenset(topics.split(",")) if topics else frozenset(), pattern, subject)
 
+    def wants(self, name: str) -> bool:
+        if name in self.topics:
+            return True
+        return bool(self.pattern and names.topic_name_problem(name) is None and _matching(self.pattern, [name]))
+
 
 def pattern_problem(pattern: str) -> str | None:
     try:
@@ -49,6 +54,26 @@ def _matching(pattern: str, topics: Sequence[str]) -> list[str]:
     return matched
 
 
+class Unknown(NamedTuple):
+    """What a server does not know of topics, and others may."""
+
+    view: int
+    """The one by which it knows them."""
+    behind: bool
+    """Whether another knows them by a newer view."""
+    opening: Collection[str]
+    """Names of those that it cannot read yet."""
+    counts: Mapping[str, int]
+    """Partitions of those that it knows, by `{topic}/{topic id}`."""
+
+    def may_be_there(self, subscription: Subscription, text: str, number: int) -> bool:
+        """Whether a partition that the subscription wants may be there, which this server does not know."""
+        name = text.partition("/")[0]
+        count = self.counts.get(text)
+        missed = number >= count if count is not None else self.behind or name in self.opening
+        return missed and subscription.wants(name)
+
+
 class GroupTopics:
     def __init__(self, log: LogView, access: Access | None = None) -> None:
         """Without `access` everybody may read everything."""
@@ -58,6 +83,11 @@ class GroupTopics:
     @property
     def draining(self) -> bool:
         return self._log.draining
+
+    def unknown(self, view: int) -> "Unknown":
+        """What this server does not know, where another has planned by that view."""
+        counts = {Key(name, topic_id, 0).topic_text(): count for name, topic_id, count in self.signature()}
+        return Unknown(self._log.view, self._log.view < view, frozenset(self._log.opening()), counts)
 
     def signature(self) -> tuple[tuple[str, str, int], ...]:
         """Equal for as long as no topic came, went or grew."""

@@ -1,7 +1,7 @@
 """The log of the whole cluster as readers of this node see it: its own topics, and those of the others."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -125,6 +125,13 @@ class ClusterLog:
             with suppress(SiltlogError):
                 found.append(self.topic(name))
         return found
+
+    @property
+    def view(self) -> int:
+        return self._routes.view
+
+    def opening(self) -> Collection[str]:
+        return self._routes.topics().keys() - {topic.name for topic in self.topics()}
 
     # What becomes of topics.
 

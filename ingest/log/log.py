@@ -5,7 +5,7 @@ Lives on the event loop. Satisfies what readers need of a log (LogView).
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -132,6 +132,13 @@ class Log:
     def topics(self) -> Sequence[TopicLog]:
         """Lists them sorted by name."""
         return self.topic_logs.all()
+
+    @property
+    def view(self) -> int:
+        return 0
+
+    def opening(self) -> Collection[str]:
+        return ()
 
     def see_table(self, topic: TopicLog, snapshot: TableSnapshot) -> None:
         """Takes in what was committed to the topic's table, by this process or another. Raises Fenced when the table is

@@ -6,7 +6,7 @@ server's own code over it. There is no table: what is acknowledged counts as in 
 
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,13 @@ class MemoryLog:
 
     def topics(self) -> Sequence[MemoryTopic]:
         return [self._topics[name] for name in sorted(self._topics)]
+
+    @property
+    def view(self) -> int:
+        return 0
+
+    def opening(self) -> Collection[str]:
+        return ()
 
     def create(self, name: str, partitions: int, config: Mapping[str, Value]) -> MemoryTopic:
         """Raises TopicExists, Refused `invalid_request` or `invalid_config`."""

@@ -236,6 +236,11 @@ class FakeLog:
     def topics(self) -> list[FakeTopic]:
         return [self._topics[name] for name in sorted(self._topics)]
 
+    view = 0
+
+    def opening(self) -> tuple[str, ...]:
+        return ()
+
 
 def _first(batch: pa.RecordBatch) -> int:
     return batch.column("offset")[0].as_py()

@@ -91,6 +91,8 @@ class FakeLog:
 
     def __init__(self, **topics: int) -> None:
         self.draining = False
+        self.view = 0
+        self.opening_now: set[str] = set()
         self.by_name: dict[str, FakeTopic] = {}
         for name, partitions in topics.items():
             self.create(name, partitions)
@@ -106,7 +108,10 @@ class FakeLog:
         return self.by_name[name]
 
     def topics(self) -> list[FakeTopic]:
-        return [self.by_name[name] for name in sorted(self.by_name)]
+        return [self.by_name[name] for name in sorted(self.by_name) if name not in self.opening_now]
+
+    def opening(self) -> set[str]:
+        return self.opening_now
 
 
 class SkewedRedis(RedisConnection):

@@ -1,11 +1,16 @@
 -- Installs an assignment, if nothing that it was computed from has changed since.
 --
--- request: revision, target of {partition, member}, topics of {topic, partitions it has}, bounds of {partition, topic,
+-- request: view (the number of the view by which its server knows topics), revision, target of {partition, member}, topics of {topic, partitions it has}, bounds of {partition, topic,
 -- number, earliest, latest} for those that may have no offset yet.
 -- reply: status ok | outdated.
 
 if request.revision ~= revision or holding() then
   return finish({ status = 'outdated' })
+end
+
+local VIEW = 'view/' .. (request.log or '')
+if request.log and request.view > tonumber(redis.call('HGET', STATE, VIEW) or 0) then
+  redis.call('HSET', STATE, VIEW, int(request.view))
 end
 
 local first_seen = {}

@@ -1,7 +1,8 @@
 -- What an assignment is computed from.
 --
 -- reply: status ok | foreign; revision, members of {id, topics, topic_pattern, principal, principal_groups}, current of
--- {partition, member} (who is to hold it as things stand), unresolved: partitions that are held and have no offset yet.
+-- {partition, member} (who is to hold it as things stand), unresolved: partitions that are held and have no offset yet,
+-- view: the newest by which a server of this log has planned.
 
 if is_foreign() then
   return finish({ status = 'foreign' })
@@ -39,4 +40,7 @@ for i, offset in ipairs(offsets_of(owned)) do
     unresolved[#unresolved + 1] = owned[i]
   end
 end
-return finish({ status = 'ok', revision = revision, members = members, current = current, unresolved = unresolved })
+local view = request.log and tonumber(redis.call('HGET', STATE, 'view/' .. request.log) or 0)
+return finish({
+  status = 'ok', revision = revision, members = members, current = current, unresolved = unresolved, view = view,
+})

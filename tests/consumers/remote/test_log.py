@@ -159,3 +159,15 @@ def test_topics_come_and_go_as_views_say(tmp_path: Path) -> None:
             assert topic.name == "t"
 
     run(test())
+
+
+@pytest.mark.rule("CG7")
+def test_what_cannot_be_opened_yet_is_named(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (_, b, _):
+            assert b.reads.opening() == set() and b.reads.view == b.routes.view
+            b.routes.ids["later"] = "00000000-0000-0000-0000-000000000001"
+            assert b.reads.opening() == {"later"}
+            assert [topic.name for topic in b.reads.topics()] == ["t"]
+
+    run(test())
