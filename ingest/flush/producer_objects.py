@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from siltlog.infra.clock import Clock
+from siltlog.infra.errors import problem
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log.partition import PartitionLog
@@ -64,6 +65,24 @@ class StateWriter:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await asyncio.wait([task], timeout=EPOCH_OBJECT_SECONDS_MAX)
+
+    async def ship_epochs(self, topic: TopicLog, seconds_max: float) -> None:
+        """Returns once claimed epochs are beside a table that is still this node's: who claims it next reads them.
+
+        Raises Fenced; Unavailable where they are not there in time.
+        """
+        try:
+            async with asyncio.timeout(seconds_max):
+                # One that is under way may have had the claim already.
+                async with self._epochs_locks.setdefault(topic, asyncio.Lock()):
+                    pass
+                await self._write_epochs(topic)
+                async with topic.table_lock:
+                    topic.check_owned(await self._in_thread(topic.table.refresh))
+        except TimeoutError:
+            raise problem("topic_unavailable", "the claimed epoch is not beside the table in time") from None
+        if not topic.producers.epochs_stored:
+            raise problem("topic_unavailable", "the claimed epoch is not beside the table: its topic is another's")
 
     def _due(self, log: PartitionLog, at_once: bool) -> _Captured | None:
         sequencer, table_offset = log.sequencer, log.offsets.table

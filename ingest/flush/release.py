@@ -54,7 +54,7 @@ class Release:
                 self._not_released(topic, error)
                 return
             if _all_in_table(topic):
-                await self._send(topic)
+                await self._send(topic, "shutting_down")
 
     async def hand_over(self, topic: TopicLog, hold_seconds_max: float) -> Handed:
         """Releases a topic that is published to, which waits meanwhile; it is given up after `hold_seconds_max`.
@@ -78,7 +78,7 @@ class Release:
                     return "kept"
                 if self._log.clock.monotonic() - began > hold_seconds_max or not self._flush.is_last(topic):
                     return "kept"
-                return await self._send(topic)
+                return await self._send(topic, "not_owner")
 
     async def settle(self, topic: TopicLog) -> Handed:
         """What came of a release whose answer was lost. One that did not land is shut out, and the topic goes on."""
@@ -92,7 +92,7 @@ class Release:
                     return "unknown"
                 found = topic.table.snapshot
                 if outcome == "landed" or found.released.items() >= epochs.items():
-                    self._released(topic)
+                    self._released(topic, "not_owner")
                     return "released"
                 snapshot = await self._in_thread(topic.table.take_back, epochs, str(uuid.uuid4()))
                 self._log.see_table(topic, snapshot)
@@ -139,7 +139,8 @@ class Release:
         if not topic.producers.epochs_stored:
             raise problem("topic_unavailable", "claimed epochs of producers are not beside the table")
 
-    async def _send(self, topic: TopicLog) -> Handed:
+    async def _send(self, topic: TopicLog, refusal: str) -> Handed:
+        """Once it is released requests are refused with `refusal`."""
         topic.releasing()
         try:
             await self._flush.release(topic)
@@ -153,12 +154,12 @@ class Release:
             self._not_released(topic, error)
             topic.opened()
             return "kept"
-        self._released(topic)
+        self._released(topic, refusal)
         return "released"
 
-    def _released(self, topic: TopicLog) -> None:
+    def _released(self, topic: TopicLog, refusal: str) -> None:
         """Whose the table is by now does not matter: all of this node's records are in it."""
-        topic.released()
+        topic.released(refusal)
         moved = {log.partition: log.offsets.synced for log in topic.partitions}
         for log in topic.partitions:
             log.moved(log.offsets.synced, log.offsets.log_start)

@@ -194,6 +194,24 @@ class Log:
         says_so = isinstance(error, SiltlogError) and "next_sequence" in error.members
         return self.group_commit.commit() if says_so else None
 
+    async def in_table(self, topic: TopicLog, seconds_max: float) -> None:
+        """Returns once all that was sequenced is in the topic's table.
+
+        Raises Unavailable `topic_unavailable` where that takes longer, and what fails those who wait for the table.
+        """
+        ends = [(log, log.sequencer.next_offset) for log in topic.partitions]
+        try:
+            async with asyncio.timeout(seconds_max):
+                await self.group_commit.commit()
+                waits = [wait for log, end in ends if (wait := log.when_in_table(end)) is not None]
+                self.flush_due.set()
+                await asyncio.gather(*waits)
+        except TimeoutError:
+            reason = topic.flush_error or "its flush takes long"
+            raise problem(
+                "topic_unavailable", f"the records of topic {topic.name} are not in its table yet: {reason}"
+            ) from None
+
     def _note_producer(
         self, topic: TopicLog, publisher: Producer | IdempotencyKey, producer_id: str, now_us: int
     ) -> None:

@@ -31,6 +31,7 @@ class Availability(msgspec.Struct, frozen=True):
     """Why it takes none; empty while it is open."""
     retry_after_ms: int | None = None
     """When it may take them again, where that is known."""
+    error_code: str = "topic_unavailable"
 
     @property
     def lasting(self) -> bool:
@@ -113,9 +114,9 @@ class TopicLog:
         """Its release is about to be sent: nothing is appended under its epoch, unless it is `opened` again."""
         self.availability = Availability("releasing", "it is being handed over", RELEASING_RETRY_MS)
 
-    def released(self) -> None:
+    def released(self, error_code: str) -> None:
         """Its release is in the table, with all that was appended: whoever claims it has it."""
-        self.availability = Availability("released", "it was handed over", RELEASING_RETRY_MS)
+        self.availability = Availability("released", "it was handed over", RELEASING_RETRY_MS, error_code)
 
     def ship(self) -> None:
         """From now on it `ships`, or its table says that it is `journaled`; whatever it did under this epoch so far is
@@ -288,7 +289,7 @@ class TopicLog:
             raise problem("unknown_topic", f"there is no topic {self.name}")
         reason = why.reason or "it is being given more partitions"
         raise problem(
-            "topic_unavailable",
+            why.error_code,
             f"topic {self.name} takes no records: {reason}",
             retry_after_ms=why.retry_after_ms,
         )

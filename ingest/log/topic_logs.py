@@ -4,7 +4,7 @@ Built before both: the WAL asks for the state, and the log fills it.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from siltlog.infra import names
 from siltlog.infra.errors import problem
@@ -25,15 +25,30 @@ class TopicLogs:
         self._sorted: tuple[TopicLog, ...] | None = ()
         self._former: dict[bytes, wal_state.TopicState] = {}
         """What the WAL remembers of topics that are not held, by id."""
+        self._named: Collection[str] = ()
 
     def find(self, name: str) -> TopicLog:
-        """Raises UnknownTopic."""
+        """Raises UnknownTopic, Unavailable `not_owner`."""
         topic = self._by_name.get(name)
         if topic is None:
+            if name in self._named:
+                raise problem("not_owner", f"this node does not own the topic {name}", topic=name)
             system = names.is_system_topic(name)
             made = "the server makes it when it is needed" if system else "create it with POST /v1/topics"
             raise problem("unknown_topic", f"there is no topic {name[:200]!r}; {made}", topic=name[:200])
         return topic
+
+    def get(self, name: str) -> TopicLog | None:
+        """The topic, where it is held here."""
+        return self._by_name.get(name)
+
+    def named(self, names_of_cluster: Collection[str]) -> None:
+        """Takes note of all topics there are: those that are not held here are another node's."""
+        self._named = names_of_cluster
+
+    def elsewhere(self) -> list[str]:
+        """The names of topics that are not held here."""
+        return [name for name in self._named if name not in self._by_name]
 
     def all(self) -> Sequence[TopicLog]:
         """Lists them sorted by name."""

@@ -65,6 +65,19 @@ async def start_log(
     return taking
 
 
+async def start_member(log: Log, recovery: Recovery, stranded_dir: Path, logger: Logger) -> Taking:
+    """Starts the WAL of a node that shares its root with others: no topic is taken before a view says so."""
+    found = read_wal(recovery, log.clock.now_us())
+    former = Former(log.topic_logs, log.wal, found)
+    for cut in recovery.cuts:
+        _tell_cut(cut, found.state.topics, logger)
+    for note in recovery.notes:
+        logger.info("write-ahead log", note=note)
+    await asyncio.to_thread(log.wal.start)
+    former.started()
+    return Taking(log, former, stranded_dir, logger)
+
+
 async def _tell_others(log: Log, logger: Logger) -> None:
     """A server that still runs looks at this more often than at its tables, which tell it all the same."""
     try:

@@ -40,9 +40,7 @@ class Taking:
         self._shipping = Shipping(log, logger)
         self._limit = asyncio.Semaphore(TABLES_AT_ONCE)
 
-    async def take(
-        self, table: TopicTable, leave: Leave, *, behind: bool = False, term: int | None = None, ships: bool = False
-    ) -> TopicLog:
+    async def take(self, table: TopicTable, leave: Leave, *, term: int | None = None, ships: bool = False) -> TopicLog:
         """Takes the topic of `table`, whose snapshot is what the claim is made on.
 
         Where it `ships`, it does from the claim on, unless this WAL has records of it that the table has still to get.
@@ -51,6 +49,7 @@ class Taking:
         """
         log = self._log
         standing = await asyncio.to_thread(standing_of, log, self.former, table)
+        behind = bool(standing.ahead)
         plan = await asyncio.to_thread(plan_of, log.store, standing, self.former, leave, behind=behind)
         if plan.refusals:
             raise problem("topic_unavailable", "; ".join(plan.refusals), topic=table.topic)
@@ -65,6 +64,26 @@ class Taking:
         self.begin(plan)
         log.admission.bound_producers()
         return plan.topic
+
+    async def give_up(self, topic_id: str, table: TopicTable) -> None:
+        """Sets aside what this WAL has of a topic that another node went on with, and forgets it.
+
+        Nothing is done while the table is this WAL's to go on with. `table` is that of the topic's name. Errors are as
+        of `take`.
+        """
+        log, snapshot = self._log, table.snapshot
+        known = self.former.state(topic_id)
+        there = table.topic_id == topic_id and not snapshot.deleted
+        if known is None or (there and not {0, *known.epochs}.isdisjoint(snapshot.epochs.values())):
+            return
+        if there:
+            standing = await asyncio.to_thread(standing_of, log, self.former, table)
+            # Nothing is taken here, so there is nothing to be refused.
+            plan = await asyncio.to_thread(plan_of, log.store, standing, self.former, Leave(True, True), behind=False)
+            await self._set_aside(plan)
+        self.former.settled(topic_id)
+        log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic_id)))
+        await log.group_commit.commit()
 
     def restore(self, plan: Plan) -> None:
         """Gives the topic its producers and epochs; the WAL may be told of it afterwards. Blocks."""

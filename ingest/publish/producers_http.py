@@ -17,6 +17,10 @@ _PRODUCER = in_path("producer", "The producer's id, which its client chose: a UU
 _PRODUCER_TEXT = "It comes with the next sequence of every partition that this producer has published to."
 
 
+SHIP_SECONDS_MAX = 10.0
+"""How long an answer waits until a next owner would know what it says."""
+
+
 class ProducersHttp:
     def __init__(self, log: Log, states: StateWriter) -> None:
         self._log = log
@@ -50,8 +54,14 @@ class ProducersHttp:
         topic, producer_id = self._named(request)
         if topic.system:
             raise problem("forbidden", f"the topic {topic.name} is the system's: it has no producers of users")
+        if topic.paused is not None:
+            await topic.resumed(SHIP_SECONDS_MAX)
         epoch = await self._log.claim_producer(topic, producer_id)
-        await self._states.store_epochs(topic)
+        if topic.ships:
+            await self._log.in_table(topic, SHIP_SECONDS_MAX)
+            await self._states.ship_epochs(topic, SHIP_SECONDS_MAX)
+        else:
+            await self._states.store_epochs(topic)
         # What an older epoch had sequenced before was made durable with the claim, and nothing of it comes after.
         return json_reply(_state_of(topic, producer_id, epoch))
 
@@ -74,6 +84,8 @@ class ProducersHttp:
         # A sequence must not be named as seen before it is sure to be there after a crash.
         await self._log.group_commit.commit()
         await self._log.landed(topic)
+        if topic.ships:
+            await self._log.in_table(topic, SHIP_SECONDS_MAX)
         return json_reply(state)
 
     def _named(self, request: Request) -> tuple[TopicLog, str]:

@@ -129,6 +129,9 @@ class Publishing:
             if wait is not None:
                 await wait
                 await self._log.landed(topic)
+                if topic.ships:
+                    # Who goes on from there must not go on behind records that a next owner does not know.
+                    await self._log.in_table(topic, timeout_ms / 1000)
             raise
 
     def append_now(self, topic: TopicLog, body: Body, by: Publisher, acks: Acks | None) -> Published:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from siltlog.infra import names
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, UnknownTopic, problem
@@ -25,14 +25,32 @@ SETTLE_SECONDS = 0.5
 """How often it is asked whether a commit without an answer has landed."""
 
 
+class Placing(Protocol):
+    """Says which node owns a topic that is made here, where several share a root."""
+
+    async def adopt(self, name: str, topic_id: str) -> None:
+        """Returns once a node owns a topic whose table was made. Raises Unavailable."""
+
+    def forget(self, name: str, topic_id: str) -> None:
+        """The topic was deleted."""
+
+
 class Topics:
     """Creates topics, one at a time; changes and deletes them."""
 
-    def __init__(self, log: Log, logger: Logger, made_with: Mapping[str, Value] | None = None) -> None:
-        """`made_with` are settings that a topic is given where it is made without them."""
+    def __init__(
+        self,
+        log: Log,
+        logger: Logger,
+        made_with: Mapping[str, Value] | None = None,
+        placing: Placing | None = None,
+    ) -> None:
+        """`made_with` are settings that a topic is given where it is made without them. With `placing` nobody claims a
+        topic as it is made: who owns it is asked."""
         self._log = log
         self._logger = logger
         self._made_with = made_with or {}
+        self._placing = placing
         self._lock = asyncio.Lock()
 
     async def create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
@@ -45,6 +63,8 @@ class Topics:
     async def _create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
         validated_partitions(partitions)
         own = TopicConfig({**self._made_with, **config})
+        if self._placing is not None:
+            return await self._place(self._placing, name, partitions, own)
         async with self._lock:
             topic = self._begun(name)
             if topic is None:
@@ -76,6 +96,17 @@ class Topics:
                 topic.opened()
         self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
         return topic
+
+    async def _place(self, placing: Placing, name: str, partitions: int, own: TopicConfig) -> TopicLog:
+        """Makes the table, and gives the topic as it is here or, where another node owns it, as it was made."""
+        async with self._lock:
+            self._check_free(name)
+            table = await asyncio.to_thread(self._make_table, name, partitions, own)
+        await placing.adopt(name, table.topic_id)
+        self._logger.info("topic created", topic=name, partitions=partitions, topic_id=table.topic_id)
+        return self._log.topic_logs.get(name) or TopicLog(
+            name, table, TopicConfig(own.own, self._log.server_config), self._log.wal
+        )
 
     def _make_table(self, name: str, partitions: int, own: TopicConfig) -> TopicTable:
         """Raises TopicExists unless the name is free, or has just what was asked for and nobody has used it yet."""
@@ -282,11 +313,16 @@ class Topics:
                 await asyncio.to_thread(objects.remove, self._log.store, name, topic.topic_id)
             except SiltlogError as error:
                 self._logger.warning("producer state of a deleted topic stays", topic=name, reason=error.detail)
+        if self._placing is not None:
+            self._placing.forget(name, topic.topic_id)
         self._log.group_commit.add_control(wal_state.encode(wal_state.Deleted(topic.topic_id)))
         await self._log.group_commit.commit()
         self._logger.info("topic deleted", topic=name, topic_id=topic.topic_id)
 
     def _check_free(self, name: str) -> None:
+        for known in self._log.topic_logs.elsewhere():
+            if known.lower() == name.lower():
+                raise _exists(known)
         for topic in self._log.topics():
             if topic.name == name:
                 raise _exists(name)

@@ -97,6 +97,7 @@ def test_a_topic_that_was_let_go_is_taken_again_with_its_producers(tmp_path: Pat
     asyncio.run(run())
 
 
+@pytest.mark.rule("CO11")
 def test_what_a_former_start_had_is_kept_until_the_topic_is_taken(tmp_path: Path) -> None:
     async def run() -> None:
         lake = tmp_path / "lake"
@@ -122,6 +123,7 @@ def test_what_a_former_start_had_is_kept_until_the_topic_is_taken(tmp_path: Path
     asyncio.run(run())
 
 
+@pytest.mark.rule("CO11")
 def test_a_take_that_failed_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         lake = tmp_path / "lake"

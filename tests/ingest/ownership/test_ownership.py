@@ -1,0 +1,373 @@
+"""Who owns a topic, as views and tables say: takes, hand-overs, lost nodes, on real WALs and tables."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_rig import CLOCK, body
+from members_rig import Member, Views, member, until, values
+
+from siltlog.infra.cluster.router import Held
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable
+from siltlog.infra.settings.topic_config import TopicConfig, Value
+from siltlog.infra.table.table import TopicTable
+from siltlog.ingest.ownership import ownership
+from siltlog.ingest.ownership.plan import Leave
+from siltlog.ingest.producers.check import Producer
+
+COUNT = 16
+
+
+class World:
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+        self.folder = folder
+        self.lake = folder / "lake"
+        self.views = Views(self.lake)
+        self._stack = stack
+        self._ends: dict[str, AsyncExitStack] = {}
+
+    async def start(self, journal: str) -> Member:
+        own = await self._stack.enter_async_context(AsyncExitStack())
+        self._ends[journal] = own
+        return await own.enter_async_context(member(self.folder / journal[0], journal, self.lake))
+
+    async def end(self, one: Member) -> None:
+        await self._ends[one.journal].aclose()
+
+    def make(self, config: dict[str, Value]) -> None:
+        own = TopicConfig({"flush.ms": 3_600_000, **config})
+        TopicTable.create(
+            self.views.store,
+            "t",
+            topic_id="0b6ce8e0-9b0e-4b5a-8d3c-2f1f7e1e9f00",
+            partitions=1,
+            config=own,
+            created_us=CLOCK.now_us(),
+            clock=CLOCK,
+        )
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(ownership, "LOOKS_PER_FORMER", 1)
+
+
+def in_world(tmp_path: Path, test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            await test(World(tmp_path, stack))
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("CO1", "CH1", "CH2", "CH3")
+def test_a_topic_that_is_published_to_is_handed_over_and_back(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        with pytest.raises(SiltlogError, match="does not own") as refused:
+            b.topic()
+        assert refused.value.error_code == "not_owner" and refused.value.status == 421
+        sent: dict[str, int] = {}
+
+        async def publish_on() -> None:
+            for number in range(COUNT):
+                for one in (a, b, a, b):
+                    try:
+                        sent[f"v{number}"] = await one.publish(f"v{number}", sequence=number)
+                        break
+                    except SiltlogError as error:
+                        assert error.retryable != "no", error
+                        await until(lambda: any(x.ownership.held("t") is Held.OPEN for x in (a, b)))
+                        await until(lambda: sum(x.ownership.held("t") is Held.OPEN for x in (a, b)) == 1)
+
+        publishing = asyncio.create_task(publish_on())
+        for journal, to in (("a1", "b1"), ("b1", "a1")):
+            await asyncio.sleep(0.3)
+            world.views.to = world.views.granted(to)
+            owner, target = (a, b) if journal == "a1" else (b, a)
+            world.views.tell(a, b)
+            await target.opened()
+            assert owner.ownership.held("t") is Held.RELEASED
+            assert owner.told[-1] == ("t", world.views.to)
+            world.views.chain, world.views.to = (world.views.to,), None
+            world.views.tell(a, b)
+            assert owner.ownership.held("t") is Held.NOT
+        await publishing
+        assert len(sent) == COUNT
+        assert values(world.views.store) == [(number, f"v{number}") for number in range(COUNT)]
+        assert not (tmp_path / "a" / "stranded").exists() and not (tmp_path / "b" / "stranded").exists()
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO2", "CO6")
+def test_the_topic_of_a_lost_node_goes_on_with_all_that_was_acknowledged(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        assert await a.publish("0", acks="wal", sequence=0) == 0
+        assert values(world.views.store) == [(0, "0")], "acknowledged, so it is in the table"
+        a.log.append(a.topic(), body("never acknowledged"), None)
+        await a.log.group_commit.commit()
+        assert a.topic().partitions[0].bounds().high_watermark == 1, "nor shown"
+        await world.end(a)
+        world.views.give("b1")
+        world.views.tell(b)
+        await until(lambda: b.ownership.waits("t") is not None)
+        waits = b.ownership.waits("t")
+        assert waits is not None and waits.node == "a" and waits.awaited == 0
+        world.views.lose("a1")
+        world.views.tell(b)
+        await b.opened()
+        assert await b.publish("0 again", sequence=0) == 0, "a duplicate"
+        assert await b.publish("1", sequence=1) == 1
+        assert b.ownership.report()["t"].state == "settled"
+        # The lost one comes back: of what it has nothing was acknowledged, so nothing is set aside.
+        again = await world.start("a2")
+        world.views.tell(again, b)
+        await until(lambda: not again.taking.former.topic_ids())
+        assert not (tmp_path / "a" / "stranded").exists()
+        world.views.to = world.views.granted("a2")
+        world.views.tell(again, b)
+        await again.opened()
+        assert await again.publish("1 again", sequence=1) == 1, "a duplicate"
+        assert await again.publish("2", sequence=2) == 2
+        assert values(world.views.store) == [(0, "0"), (1, "1"), (2, "2")]
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO3", "CO5")
+def test_a_topic_whose_records_are_on_a_disk_alone_waits_for_that(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({"acks": "wal"})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        assert await a.publish("0", sequence=0) == 0
+        assert values(world.views.store) == []
+        await world.end(a)
+        world.views.give("b1")
+        world.views.lose("a1")
+        world.views.tell(b)
+        await until(lambda: "t" in b.ownership.report())
+        report = b.ownership.report()["t"]
+        assert (report.state, report.awaited) == ("waiting", world.views.chain[0].term)
+        again = await world.start("a2")
+        world.views.give("a2")
+        world.views.tell(again, b)
+        await again.opened()
+        assert await again.publish("0 again", sequence=0) == 0, "a duplicate"
+        assert await again.publish("1", sequence=1) == 1
+        assert b.ownership.report() == {}
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO7")
+def test_a_claim_whose_answer_was_lost_asks_for_a_higher_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = TopicTable.claim
+
+    def unanswered(*arguments: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        real(*arguments, **named)
+        raise Unavailable("the answer was lost")
+
+    async def run(world: World) -> None:
+        world.make({})
+        a = await world.start("a1")
+        monkeypatch.setattr(TopicTable, "claim", unanswered)
+        world.views.give("a1")
+        world.views.tell(a)
+        await until(lambda: "t" in a.ownership.report())
+        floor = a.ownership.report()["t"].floor
+        assert floor == world.views.chain[0].term
+        world.views.give("a1", above=floor)
+        world.views.tell(a)
+        await a.opened()
+        assert await a.publish("0") == 0
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO8")
+def test_an_owner_whom_the_view_names_no_more_hands_over(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({"acks": "wal"})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        await a.publish("0")
+        world.views.give("b1")
+        world.views.tell(b)
+        await until(lambda: b.ownership.waits("t") is not None)
+        assert await a.publish("1") == 1, "nobody has told it yet"
+        world.views.tell(a)
+        await b.opened()
+        assert await b.publish("2") == 2
+        assert [value for _, value in values(world.views.store)][:2] == ["0", "1"]
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO9")
+def test_what_a_fenced_owner_acknowledged_on_its_disk_is_set_aside_while_it_runs(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({"acks": "wal"})
+        a = await world.start("a1")
+        world.views.give("a1")
+        world.views.tell(a)
+        topic = await a.opened()
+        await a.publish("on this disk alone")
+        other = TopicTable.open(world.views.store, "t", CLOCK)
+        other.claim({0: 99 << 32}, "another's", offsets={0: 1 << 32})
+        topic.close("fenced", "another has it")
+        world.views.give("b1")
+        world.views.tell(a)
+        await until(lambda: not a.log.topics() and not a.taking.former.topic_ids())
+        [file] = (tmp_path / "a" / "stranded").rglob("*.arrow")
+        assert file.name.endswith("-0.arrow")
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CH4")
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("unflushed", [True, False])
+def test_nothing_is_appended_after_a_release_was_sent_until_it_is_known_what_became_of_it(
+    tmp_path: Path, landed: bool, unflushed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operation = "append" if unflushed else "release"
+    real = getattr(TopicTable, operation)
+    asked = asyncio.Event()
+
+    def unanswered(*arguments: Any, **named: Any) -> Any:
+        if operation == "append" and not named.get("released"):
+            return real(*arguments, **named)
+        if landed:
+            real(*arguments, **named)
+        raise OutcomeUnknown("the answer was lost")
+
+    outcome = TopicTable.outcome
+
+    def away(*arguments: Any) -> Any:
+        return outcome(*arguments) if asked.is_set() else "unknown"
+
+    async def run(world: World) -> None:
+        world.make({"acks": "wal"})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        topic = await a.opened()
+        await a.publish("0")
+        if not unflushed:
+            await a.flusher.flush(topic)
+        if unflushed:
+            # The flush before the hand-over fails, so that the last one has something.
+            monkeypatch.setattr(type(a.flusher), "flush", _nothing)
+            a.flusher.releases._flushed = a.flusher.flush
+        monkeypatch.setattr(TopicTable, operation, unanswered)
+        monkeypatch.setattr(TopicTable, "outcome", away)
+        world.views.to = world.views.granted("b1")
+        world.views.tell(a)
+        await until(lambda: topic.state == "releasing" and topic.paused is None)
+        assert a.ownership.held("t") is Held.HOLDING
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await a.publish("refused")
+            await asyncio.sleep(0.05)
+        asked.set()
+        monkeypatch.setattr(TopicTable, operation, real)
+        world.views.tell(b)
+        # Where it had not landed the owner goes on, and hands over once more.
+        await b.opened()
+        assert await b.publish("1") == 1
+        assert values(world.views.store) == [(0, "0")]
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CH5")
+def test_a_hand_over_that_takes_too_long_is_given_up_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(world: World) -> None:
+        world.make({})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        topic = await a.opened()
+        monkeypatch.setattr(ownership, "HOLD_SECONDS_MAX", -1.0)
+        world.views.to = world.views.granted("b1")
+        world.views.tell(a, b)
+        await until(lambda: a.ownership.report()["t"].kept == world.views.term)
+        assert await a.publish("goes on") == 0
+        assert topic.table.refresh().released[0] <= 0
+        # Another hand-over is another try.
+        monkeypatch.undo()
+        world.views.to = world.views.granted("b1")
+        world.views.tell(a, b)
+        await b.opened()
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO4")
+def test_a_claim_that_was_decided_on_a_release_fails_once_that_was_taken_back(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({})
+        a = await world.start("a1")
+        b = await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a)
+        topic = await a.opened()
+        epochs = {0: topic.epochs[-1]}
+        topic.table.release(epochs, "released")
+        late = TopicTable.open(world.views.store, "t", CLOCK)
+        topic.table.take_back(epochs, "taken back")
+        with pytest.raises(SiltlogError, match="released/0 is 0"):
+            await b.taking.take(late, Leave(), term=9)
+        assert topic.table.refresh().epochs == epochs
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO10")
+def test_what_a_producer_is_told_its_next_owner_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(world: World) -> None:
+        world.make({})
+        a = await world.start("a1")
+        world.views.give("a1")
+        world.views.tell(a)
+        topic = await a.opened()
+        for sequence in (0, 1):
+            a.log.append(topic, body(f"{sequence}", first_sequence=sequence), Producer("p", 0))
+        with pytest.raises(SiltlogError) as refused:
+            await a.publish("too far", sequence=5)
+        assert refused.value.members["next_sequence"] == 2
+        assert values(world.views.store) == [(0, "0"), (1, "1")]
+        # A claim of its epoch is beside the table, and that is still this node's, before it is told.
+        await a.log.claim_producer(topic, "p")
+        await a.flusher.states.ship_epochs(topic, 10)
+        await a.log.claim_producer(topic, "p")
+        other = TopicTable.open(world.views.store, "t", CLOCK)
+        other.claim({0: 99 << 32}, "another's")
+        with pytest.raises(SiltlogError, match="another node has claimed"):
+            await a.flusher.states.ship_epochs(topic, 10)
+
+    in_world(tmp_path, run)
+
+
+async def _nothing(*arguments: object) -> None:
+    """Flushes nothing."""

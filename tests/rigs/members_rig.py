@@ -1,0 +1,135 @@
+"""Nodes over one root in one process, each with a WAL and ownership of its own, and views that a test writes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from log_rig import CLOCK, LOGGER, body, stopped_log
+
+from siltlog.infra.cluster.view import ClusterView, TermEntry, TopicEntry
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.data_file import read_data_file
+from siltlog.infra.table.table import TopicTable
+from siltlog.infra.telemetry import Metrics
+from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.retries import Retries
+from siltlog.ingest.log.log import Log
+from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.opening.opening import start_member
+from siltlog.ingest.ownership.ownership import Ownership
+from siltlog.ingest.ownership.take import Taking
+from siltlog.ingest.producers.check import Producer
+from siltlog.ingest.publish.publishing import Acks, Publisher, Publishing
+from siltlog.ingest.topics.topics import Topics
+from siltlog.ingest.wal.disk import Disk
+
+WAIT_SECONDS = 60.0
+ACK_MS = 30_000
+
+
+class Member:
+    """A node that runs. `journal` names this start of it."""
+
+    def __init__(self, folder: Path, journal: str, log: Log, taking: Taking) -> None:
+        self.folder = folder
+        self.journal = journal
+        self.log = log
+        self.taking = taking
+        self.flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
+        self.told: list[tuple[str, TermEntry | None]] = []
+        self.ownership = Ownership(
+            log,
+            taking,
+            self.flusher.releases,
+            LOGGER,
+            changed=lambda: None,
+            released=lambda name, to: self.told.append((name, to)),
+        )
+        self.topics = Topics(log, LOGGER)
+        self.publishing = Publishing(log, log.flush_due.set, None)
+
+    def topic(self, name: str = "t") -> TopicLog:
+        return self.log.topic(name)
+
+    async def publish(self, value: str, acks: Acks | None = None, sequence: int | None = None) -> int:
+        """The offset."""
+        by = Publisher() if sequence is None else Publisher(Producer("p", 0))
+        sent = await self.publishing.publish(
+            self.topic(), body(value, first_sequence=sequence), by, acks, timeout_ms=ACK_MS
+        )
+        [(_, offset)] = sent.appended.positions()
+        assert offset is not None
+        return offset
+
+    async def opened(self, name: str = "t") -> TopicLog:
+        await until(lambda: (topic := self.log.topic_logs.get(name)) is not None and topic.state == "open")
+        return self.topic(name)
+
+
+@asynccontextmanager
+async def member(folder: Path, journal: str, lake: Path) -> AsyncIterator[Member]:
+    """Runs a node; it ends as one that is killed does, but for what is under way."""
+    folder.mkdir(exist_ok=True)
+    log = stopped_log(folder, Disk(), lake=lake)
+    recovery = await asyncio.to_thread(log.wal.recover)
+    running = Member(folder, journal, log, await start_member(log, recovery, folder / "stranded", LOGGER))
+    running.ownership.start()
+    try:
+        yield running
+    finally:
+        await running.ownership.stop()
+        await running.flusher.stop(10)
+        await asyncio.to_thread(log.wal.close)
+
+
+class Views:
+    """Views of one topic, `t`, that go to members one by one."""
+
+    def __init__(self, lake: Path) -> None:
+        self.store: ObjectStore = open_store(lake.as_uri())
+        self.number = 0
+        self.chain: tuple[TermEntry, ...] = ()
+        self.to: TermEntry | None = None
+        self.term = 0
+
+    def granted(self, journal: str, above: int = 0) -> TermEntry:
+        self.term = max(self.term, above) + 1
+        return TermEntry(term=self.term, node=journal[0], data_dir=journal[0], journal=journal)
+
+    def give(self, journal: str, above: int = 0) -> None:
+        self.chain = (*self.chain, self.granted(journal, above))
+
+    def lose(self, journal: str) -> None:
+        self.chain = tuple(
+            TermEntry(term=one.term, node=one.node, data_dir=one.data_dir, journal=one.journal, lost=True)
+            if one.journal == journal
+            else one
+            for one in self.chain
+        )
+
+    def tell(self, *members: Member) -> None:
+        self.number += 1
+        table = TopicTable.open(self.store, "t", CLOCK)
+        entry = TopicEntry(topic_id=table.topic_id, chain=self.chain, to=self.to)
+        view = ClusterView(
+            number=self.number, cluster_id="c", controller="a", journal="a1", nonce="n", topics={"t": entry}
+        )
+        for one in members:
+            one.ownership.follow(view, one.journal)
+
+
+async def until(condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def values(store: ObjectStore, topic: str = "t") -> list[tuple[int, str]]:
+    """(offset, value) of partition 0's rows."""
+    rows: list[tuple[int, str]] = []
+    for file in TopicTable.open(store, topic, CLOCK).snapshot.files_of(0):
+        found = read_data_file(store, topic, file, columns=["offset", "value"])
+        offsets, texts = (found.column(name).to_pylist() for name in ("offset", "value"))
+        rows += [(offset, text.decode()) for offset, text in zip(offsets, texts, strict=True)]
+    return sorted(rows)
