@@ -5,11 +5,14 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 
 from siltlog.infra import names
+from siltlog.infra.errors import OutcomeUnknown, problem
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 
+SETTLE_SECONDS = 0.5
+"""How often it is asked whether a claim without an answer landed."""
 EPOCH_OWN_BITS = 32
 """The low bits of an epoch are drawn anew for each claim; those above them are its term."""
 
@@ -40,20 +43,41 @@ async def claim(
     # Its first object is there before the table names it: who takes over must find something to seal.
     journals = [*chain, (epoch, await log.journal.open())] if ships and topic.journaled else []
     epochs = {partition.partition: epoch for partition in topic.partitions}
-    snapshot = await asyncio.to_thread(
-        topic.table.claim,
-        epochs,
-        str(uuid.uuid4()),
-        offsets=offsets,
-        former=former,
-        removed_files_ms=topic.config.integer("removed.files.retention.ms"),
-        expected=None if term is None else {name: found.transactions.get(name, 0) for name in _decided_on(found)},
-        journals=journals,
-        marks={names.txn_shipped(at): epoch for at in epochs} if ships else None,
-    )
+    commit_id = str(uuid.uuid4())
+    try:
+        snapshot = await asyncio.to_thread(
+            topic.table.claim,
+            epochs,
+            commit_id,
+            offsets=offsets,
+            former=former,
+            removed_files_ms=topic.config.integer("removed.files.retention.ms"),
+            expected=None if term is None else {name: found.transactions.get(name, 0) for name in _decided_on(found)},
+            journals=journals,
+            marks={names.txn_shipped(at): epoch for at in epochs} if ships else None,
+        )
+    except OutcomeUnknown:
+        if term is None:
+            raise
+        snapshot = await _settled(topic, commit_id, found.version)
     # Who claimed it since has it.
     topic.check_claimed(snapshot, epochs)
     topic.see(snapshot)
+
+
+async def _settled(topic: TopicLog, commit_id: str, version: int) -> TableSnapshot:
+    """The table with a claim whose answer was lost. Raises Unavailable once it is sure that it did not land.
+
+    Where it landed later, its owner would know of nothing, and nobody else could claim before this node was lost.
+    """
+    while True:
+        outcome = await asyncio.to_thread(topic.table.outcome, commit_id, version)
+        if outcome == "not_landed":
+            raise problem("topic_unavailable", f"topic {topic.name} was not claimed: its table cannot be written")
+        if outcome != "unknown":
+            # Of one whose entry was cleaned since, the epochs tell.
+            return topic.table.snapshot
+        await asyncio.sleep(SETTLE_SECONDS)
 
 
 def _decided_on(snapshot: TableSnapshot) -> Iterator[str]:

@@ -235,7 +235,7 @@ class Ownership:
             return "hand_over"
         if entry.to is not None and entry.to.journal != self._journal and self._kept.get(name) != entry.to.term:
             return "hand_over"
-        return "ship" if _ships(topic.config) and not topic.ships else None
+        return "ship" if _ships(topic.config) and not (topic.ships or topic.journaled) else None
 
     async def _attend(self, name: str) -> None:
         steps = {

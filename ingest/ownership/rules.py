@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from siltlog.infra.cluster.view import TERM_SHIFT, TermEntry, TopicEntry
+from siltlog.infra.cluster.view import TERM_SHIFT, TopicEntry
 from siltlog.infra.table.snapshot import TableSnapshot
 
 
@@ -133,8 +133,9 @@ def _former_journals(
         if all(one.term != last for one in needed):
             return Waits(f"no node of the cluster is known to have taken epoch {epoch}, which its table has")
     others = [one for one in needed if one.journal != journal]
-    return _not_lost(others) or {one.term: one.journal for one in others}
-
-
-def _not_lost(needed: list[TermEntry]) -> Waits | None:
-    return next((Waits("its owner has not let go of it", node=one.node) for one in needed if not one.lost), None)
+    # Who claimed over an epoch that was not released needed its journal to be lost: one before the last that is not
+    # lost has never claimed, and cannot any more.
+    holding = next((one for one in others if one.term == last and not one.lost), None)
+    if holding is not None:
+        return Waits("its owner has not let go of it", node=holding.node)
+    return {one.term: one.journal for one in others if one.lost}

@@ -176,6 +176,37 @@ def test_a_topic_whose_records_are_on_a_disk_alone_waits_for_that(tmp_path: Path
     in_world(tmp_path, run)
 
 
+@pytest.mark.rule("CO12")
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_claim_without_an_answer_is_asked_after(
+    tmp_path: Path, landed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = TopicTable.claim
+    claims = 0
+
+    def unanswered(*arguments: Any, **named: Any) -> Any:
+        nonlocal claims
+        claims += 1
+        if landed or claims > 1:
+            real(*arguments, **named)
+        if claims == 1:
+            raise OutcomeUnknown("the answer was lost")
+
+    async def run(world: World) -> None:
+        world.make({})
+        a = await world.start("a1")
+        monkeypatch.setattr(TopicTable, "claim", unanswered)
+        world.views.give("a1")
+        world.views.tell(a)
+        await until(lambda: claims == 1)
+        monkeypatch.undo()
+        topic = await a.opened()
+        assert topic.epochs[-1] >> 32 == world.views.term == a.ownership.report()["t"].term
+        assert await a.publish("0") == 0
+
+    in_world(tmp_path, run)
+
+
 @pytest.mark.rule("CO7")
 def test_a_claim_whose_answer_was_lost_asks_for_a_higher_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = TopicTable.claim

@@ -82,7 +82,7 @@ def test_a_claim_passes_nothing_over(case: Case) -> None:
             assert rule is Rule.SHIPPED and last in by_term
             settled = max(case.facts.released[partition], 0) >> 32
             needed = {one.journal for one in case.entry.chain if settled < one.term <= last}
-            assert needed - {HERE} <= lost & set(decision.seal)
+            assert by_term[last].journal in {HERE, *lost} and needed & lost <= set(decision.seal)
             continue
         assert rule is Rule.OWN and claimed in case.own
         assert last not in by_term or by_term[last].journal in {HERE, *lost}
@@ -111,8 +111,10 @@ def test_each_rule_as_it_is_written() -> None:
     shipped = facts(epoch(3), shipped=epoch(3))
     assert told(shipped, lost, mine) == MayClaim(5, {0: Rule.SHIPPED}, ("b1",))
     assert isinstance(told(shipped, term(3, "b1"), mine), Waits)
-    # One before it that may have something is needed, too; one that never claimed is not.
-    assert isinstance(told(shipped, term(2, "c1"), lost, mine), Waits)
+    # One before it that may have something is needed, too; one that never claimed is not: it is not lost, or above.
+    before = term(2, "c1", lost=True)
+    assert told(shipped, before, lost, mine) == MayClaim(5, {0: Rule.SHIPPED}, ("c1", "b1"))
+    assert told(shipped, term(2, "c1"), lost, mine) == MayClaim(5, {0: Rule.SHIPPED}, ("b1",))
     assert told(shipped, lost, term(4, "c1"), mine) == MayClaim(5, {0: Rule.SHIPPED}, ("b1",))
     between = facts(epoch(3), released=epoch(2), shipped=epoch(3))
     assert told(between, term(2, "c1"), lost, mine) == MayClaim(5, {0: Rule.SHIPPED}, ("b1",))
