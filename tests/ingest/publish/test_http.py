@@ -257,9 +257,9 @@ def test_a_body_that_is_too_large(http: Http, topic: str, chunked: bool) -> None
     assert http.publish(topic, {"value": 1}).status == 200
 
 
-def begun(topic: str) -> str:
+def begun(topic: str, length: int = 100) -> str:
     head = f"POST /v1/topics/{topic}/records HTTP/1.1\nHost: localhost\nContent-Type: {names.MEDIA_JSON}\n"
-    return head + "Content-Length: 100"
+    return head + f"Content-Length: {length}"
 
 
 def test_half_a_body_has_no_effect(http: Http, topic: str) -> None:
@@ -281,12 +281,12 @@ def test_a_body_that_comes_too_slowly(http: Http, topic: str) -> None:
 
 def test_many_requests_on_one_connection(http: Http, topic: str) -> None:
     body = b'{"records": [{"value": 1}]}'
-    head = begun(topic).replace("100", str(len(body)))
+    head = begun(topic, len(body))
     with http.connect() as connection:
         for number in range(3):
-            got = exchange(connection, head.replace("/records", "/records?partition=0"), body)
+            got = exchange(connection, head.replace("/records ", "/records?partition=0 "), body)
             assert f'"records":[[0,{number}]]'.encode() in got
-        refusal = exchange(connection, head.replace(topic, "absent"), body)
+        refusal = exchange(connection, begun("absent", len(body)), body)
         assert refusal.startswith(b"HTTP/1.1 404 ")
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
         assert answer(connection).startswith(b"HTTP/1.1 200 ")
