@@ -185,7 +185,7 @@ class AuditLog:
             self._owed = [waiting for waiting in self._owed if not waiting.written.done()]
             try:
                 await asyncio.to_thread(self._owed_records.keep, [waiting.owed() for waiting in self._owed])
-            except OSError as error:
+            except (ConfigError, OSError) as error:
                 self._metrics.audit_failures += 1
                 self._logger.error("what the audit log is owed cannot be kept", reason=str(error))
 
@@ -319,14 +319,18 @@ class AuditLog:
 
     async def _take_owed(self, written: Iterable[Read]) -> None:
         """Has what the process before still owed be written first, but for what it wrote just before it ended."""
-        owed = await asyncio.to_thread(self._owed_records.read)
         known = {(read.record.time, read.record.audited()) for read in written}
-        self._owed = [
-            _waiting(each.audited, each.time_us)
-            for each in owed
-            if (format_us(each.time_us), each.audited) not in known
-        ]
-        self._queue = self._owed + self._queue
+        async with self._owing:
+            owed = [
+                _waiting(each.audited, each.time_us)
+                for each in await asyncio.to_thread(self._owed_records.take)
+                if (format_us(each.time_us), each.audited) not in known
+            ]
+            # Beside what has come since: the log may have been away from the start.
+            self._owed = owed + self._owed
+            self._queue = owed + self._queue
+            # What is in the log is found there only until the kept place in the chain is behind it.
+            await asyncio.to_thread(self._owed_records.keep, [waiting.owed() for waiting in self._owed])
 
     async def _followed(self, seen: Anchor, found: Mapping[int, Read]) -> Anchor:
         macs = {seq: read.mac for seq, read in found.items()}

@@ -25,23 +25,32 @@ class OwedRecords:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._kept: list[Owed] = []
+        self._kept: list[Owed] | None = None
+        """What the file has; None until it was read."""
+        self._untaken: list[Owed] = []
 
-    def read(self) -> list[Owed]:
-        """Gives what was owed when the last process ended. Raises ConfigError where that cannot be told."""
-        try:
-            self._kept = _decode(self._path.read_bytes())
-        except FileNotFoundError:
-            self._kept = []
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigError(
-                f"{self._path} cannot be read: {error}; restore it, or remove it if that is meant"
-            ) from None
-        return list(self._kept)
+    def take(self) -> list[Owed]:
+        """Gives, once, what was owed when the last process ended. Raises ConfigError where that cannot be told."""
+        self._read()
+        taken, self._untaken = self._untaken, []
+        return taken
 
     def keep(self, owed: Iterable[Owed]) -> None:
-        """Has these be owed, and no others, durable on return. Raises OSError."""
-        wanted = list(owed)
-        if wanted != self._kept:
+        """Has these be owed, and what nobody has taken yet, durable on return. Raises OSError, and as `take` does."""
+        kept, wanted = self._read(), [*self._untaken, *owed]
+        if wanted != kept:
             replace_private(self._path, msgspec.json.encode(wanted))
             self._kept = wanted
+
+    def _read(self) -> list[Owed]:
+        if self._kept is None:
+            try:
+                self._kept = _decode(self._path.read_bytes())
+            except FileNotFoundError:
+                self._kept = []
+            except (OSError, msgspec.DecodeError) as error:
+                raise ConfigError(
+                    f"{self._path} cannot be read: {error}; restore it, or remove it if that is meant"
+                ) from None
+            self._untaken = list(self._kept)
+        return self._kept

@@ -314,11 +314,27 @@ async def test_what_was_done_all_the_same_is_recorded_once_by_the_next_process(
             assert [(record.request_id, record.outcome) for record in await node.records()][:3] == written
             assert len({record.seq for record in await node.records()}) == len(await node.records())
             assert await node.faults() == []
-            assert owed_file.read_bytes() == b"[]"
+            async with asyncio.timeout(20):
+                while owed_file.read_bytes() != b"[]":
+                    await asyncio.sleep(0.01)
         # It is killed once they are in the log, before any of its files says so.
         owed_file.write_bytes(owed)
         (tmp_path / names.AUDIT_SEEN_FILE).write_bytes(seen)
     assert [record.request_id for record in await all_of(tmp_path)] == ["r1", "r2", "r2", "r3", "r3"]
+
+
+@pytest.mark.rule("A18")
+@on_a_loop
+async def test_what_is_owed_before_the_log_answers_stands_beside_what_was_owed_before(tmp_path: Path) -> None:
+    owed_file = tmp_path / names.AUDIT_OWED_FILE
+    for number in (1, 2):
+        async with running_log(tmp_path, GatedDisk()) as (log, topics):
+            await Node(log, topics, tmp_path).audit.owe(event("done", number), 0)
+        assert owed_file.read_bytes().count(b'"outcome":"done"') == number
+    async with running(tmp_path) as node:
+        await node.audit.begin(event(number=3))
+        assert [record.request_id for record in await node.records()] == ["r1", "r2", "r3"]
+    assert owed_file.read_bytes() == b"[]"
 
 
 async def all_of(folder: Path) -> list[AuditRecord]:
