@@ -2,11 +2,13 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from botocore.loaders import JSONFileLoader
 from groups_rig import embedded
 from http_rig import NO_REDIS, Http
 from s3_server import S3Server, start_s3_server
@@ -18,6 +20,10 @@ from siltlog.testing import running_server
 
 hypothesis.settings.register_profile("siltlog", deadline=None)
 hypothesis.settings.load_profile("siltlog")
+
+# A store has a session of boto3 of its own, and each session would parse the same megabytes of JSON once more.
+_model_of = cache(JSONFileLoader().load_file)
+JSONFileLoader.load_file = lambda _, path: _model_of(path)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
@@ -168,7 +169,7 @@ def _imports(name: str, path: Path) -> Iterator[Import]:
                 if isinstance(child, ast.AST):
                     yield from visit(child, inner_eager and not under_guard, typing or under_guard)
 
-    yield from visit(ast.parse(path.read_text("utf-8"), str(path)), True, False)
+    yield from visit(parsed(path), True, False)
 
 
 def room_of(module: str) -> str:
@@ -329,10 +330,15 @@ ASSEMBLIES = ("assembly", "server.wiring", "server.drain")
 """How the modules end that join components: all that a component needs is an argument of its constructor."""
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
 def fields_of(path: Path) -> set[str]:
     """What the constructors of a module's classes assign to `self`."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             found |= {target.attr for target in _assigned(node) if ast.unparse(target.value) == "self"}
     return found
@@ -344,10 +350,15 @@ def _assigned(node: ast.AST) -> Iterator[ast.Attribute]:
             yield each
 
 
+@cache
+def assigned_in(path: Path) -> list[ast.Attribute]:
+    return list(_assigned(parsed(path)))
+
+
 def assigned_through_another(path: Path, fields: set[str], owners: tuple[str, ...]) -> list[str]:
     return [
         f"{path.name}:{target.lineno} {ast.unparse(target)}"
-        for target in _assigned(ast.parse(path.read_text("utf-8")))
+        for target in assigned_in(path)
         if target.attr in fields and ast.unparse(target.value).split(".")[-1].lstrip("_") in owners
     ]
 
@@ -376,7 +387,7 @@ def test_an_assembly_sets_nothing_afterwards(tree: Tree) -> None:
     found = [
         f"{path.name}:{target.lineno} {ast.unparse(target)}"
         for path in joins.values()
-        for target in _assigned(ast.parse(path.read_text("utf-8")))
+        for target in assigned_in(path)
         if ast.unparse(target.value) != "self"
     ]
     assert found == []
