@@ -14,6 +14,7 @@ from siltlog.consumers.dead_letters.letters import DeadLetters
 from siltlog.consumers.dead_letters.replay import Replay
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.http import GroupsHttp
+from siltlog.consumers.groups.keeper import Elsewhere
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.push.events import Tails
 from siltlog.consumers.push.group_socket import Connected
@@ -32,6 +33,7 @@ from siltlog.infra.node import Node
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
+from siltlog.infra.redis.same import SameRedis
 from siltlog.infra.security.grant import Access
 from siltlog.infra.telemetry import Gauges, Metrics
 
@@ -47,18 +49,37 @@ class Consumers:
     groups: Groups
     groups_answer: Callable[[], Awaitable[bool]]
     """Whether groups are available right now."""
+    keep: Callable[[bool], None]
+    """Hears whether this node owns `_offsets`."""
+    redis_value: Callable[[], str]
+    """What it has found in Redis by which nodes know that they have the same; empty where there are no others."""
 
 
 async def assemble(
-    node: Node, log: LogView, system: SystemLog, limits: ReadLimits, access: Access | None = None
+    node: Node,
+    log: LogView,
+    system: SystemLog,
+    limits: ReadLimits,
+    access: Access | None = None,
+    elsewhere: Elsewhere | None = None,
+    fresh: Callable[[], bool] = lambda: True,
+    controllers_redis: Callable[[], str] | None = None,
 ) -> Consumers:
-    """Raises ConfigError when the embedded Valkey cannot start. A Redis of the settings may come later."""
+    """`elsewhere` finds the node that keeps what groups commit; without it that is this one. While this node is not
+    `fresh` another may be it. `controllers_redis()` is what the controller has found in its Redis (`SameRedis`).
+
+    Raises ConfigError when the embedded Valkey cannot start. A Redis of the settings may come later.
+    """
     settings, clock, logger = node.settings, node.clock, node.logger
     row_groups = RowGroups(node.store)
     fetcher = Fetcher(log, row_groups)
     offsets = OffsetLog(log, system, row_groups, cluster_id=node.cluster_id, interval_ms=settings.offsets_snapshot_ms)
-    offsets.owned()
+    if elsewhere is None:
+        offsets.owned()
     redis = await _Redis.opened(node)
+    same = None
+    if controllers_redis is not None:
+        same = SameRedis(redis.connection, node.cluster_id, controllers_redis)
     groups = Groups(
         redis.connection,
         log,
@@ -67,12 +88,19 @@ async def assemble(
         offsets,
         offsets_retention_ms=settings.offsets_retention_ms,
         access=access,
+        elsewhere=elsewhere,
+        fresh=fresh,
+        same=same,
     )
     if access is not None:
         access.when_changed(groups.look)
     dead_letters = DeadLetters(groups, fetcher, system, clock)
     streams = Streams(node.draining)
     groups.start()
+
+    def keep(owned: bool) -> None:
+        if owned != offsets.kept:
+            (offsets.owned if owned else offsets.lost)()
 
     def show(metrics: Metrics) -> None:
         _show_groups(groups, metrics)
@@ -108,6 +136,8 @@ async def assemble(
         limits=limits,
         groups=groups,
         groups_answer=redis.answers,
+        keep=keep,
+        redis_value=lambda: "" if same is None else same.value,
     )
 
 

@@ -97,12 +97,14 @@ class SystemLog(Protocol):
         *,
         producer_id: str = "",
         sequences: Sequence[int] = (),
+        epoch: int = 0,
     ) -> list[int | None]:
         """The records' offsets, once they are durable (acks=wal); any topic, the users' too. All of them or none.
 
         With `producer_id` each record has one of `sequences`, which rise; those that the producer published to this
         partition before are dropped as duplicates, their offset None. The producer is forgotten as any other
-        (`producer.expiration.ms`). Raises what a publish does: UnknownTopic, Unavailable, OutcomeUnknown.
+        (`producer.expiration.ms`). With `epoch` nobody but this node appends, under that epoch: Unavailable `not_owner`
+        where it is gone. Raises what a publish does: UnknownTopic, Unavailable, OutcomeUnknown.
         """
 
     def epoch_of(self, topic: str) -> int:

@@ -169,6 +169,15 @@ class OffsetLog:
         """The topic is another node's, or about to be."""
         self._begin(kept=False)
 
+    def look(self) -> bool:
+        """Whether this node still has the topic as it had when it read it; if not, it begins anew."""
+        epoch = self._system.epoch_of(names.OFFSETS_TOPIC)
+        if self.epoch and epoch != self.epoch:
+            self.owned()
+            return False
+        self.epoch = epoch
+        return epoch > 0
+
     def _begin(self, *, kept: bool) -> None:
         self._tenure += 1
         self.kept = kept
@@ -241,10 +250,15 @@ class OffsetLog:
     async def _append(self, records: Sequence[NewRecord], tenure: int) -> None:
         self._check(tenure)
         await self._system.ensure(names.OFFSETS_TOPIC, 1, CONFIG)
-        await self._system.append(names.OFFSETS_TOPIC, 0, records)
+        self._check(tenure)
+        if not self.look():
+            raise _not_kept()
+        try:
+            await self._system.append(names.OFFSETS_TOPIC, 0, records, epoch=self.epoch)
+        except SiltlogError as error:
+            raise _not_kept() if error.error_code == "not_owner" else error from None
         # Whoever has the topic by now has read these records, if they count.
         self._check(tenure)
-        self.epoch = self._system.epoch_of(names.OFFSETS_TOPIC)
 
 
 def _not_kept() -> SiltlogError:

@@ -104,6 +104,8 @@ class OffsetUpkeep:
     async def tick(self) -> None:
         """Does what is due by now. Raises Unavailable without Redis, or where `_offsets` cannot be written."""
         self._offsets.news.clear()
+        if self._offsets.kept:
+            self._offsets.look()
         if not self._keepers.is_here:
             self.lags = []
             await self._keepers.save()

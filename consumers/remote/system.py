@@ -49,9 +49,12 @@ class ClusterSystem:
         *,
         producer_id: str = "",
         sequences: Sequence[int] = (),
+        epoch: int = 0,
     ) -> list[int | None]:
         if not records:
             return []
+        if epoch:
+            return await self._local.append(topic, partition, records, epoch=epoch)
         asked = Append(topic, partition, tuple(records), producer_id, tuple(sequences))
         offsets: list[int | None] = await self._ask(topic, asked, harmless=bool(producer_id))
         return offsets

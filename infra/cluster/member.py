@@ -67,12 +67,20 @@ class Member:
         self._watch = Watch(timing.lease_ms)
         self._since: dict[object, float] = {}
         self._rivals: dict[str, tuple[str, int]] = {}
+        self._controllers: Beat | None = None
+        """The controller's newest beat, as another node has read it."""
 
     # What others are told.
 
     @property
     def controls(self) -> bool:
         return self.view.journal == self.journal
+
+    @property
+    def controllers_redis(self) -> str:
+        """What the controller has found in its Redis; empty where that is not known, or this node is it."""
+        beat = self._controllers
+        return "" if self.controls or beat is None or beat.journal != self.view.journal else beat.report.redis
 
     @property
     def fresh(self) -> bool:
@@ -227,7 +235,7 @@ class Member:
             return (yield from self._round())
         began = self._clock.monotonic()
         beats = yield from steps.beats_of([controller])
-        beat = beats.get(controller)
+        beat = self._controllers = beats.get(controller)
         gone = beat is None or beat.journal != self.view.journal or beat.going == "away"
         goes_on = self._looked(began, {controller: self.view.journal}, beats)
         gone_s = self._lasted({("gone", self.view.journal)} if gone and goes_on else ()).get(

@@ -80,6 +80,11 @@ class Membership:
         return self._member.in_view
 
     @property
+    def controllers_redis(self) -> str:
+        """What the controller has found in its Redis; empty where that is not known, or this node is it."""
+        return self._member.controllers_redis
+
+    @property
     def fresh(self) -> bool:
         """Whether its own newest beat is younger than the lease: else others may have taken its place."""
         return self._member.fresh

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from siltlog.infra import names
-from siltlog.infra.errors import UnknownTopic
+from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import UNLIMITED, Value
@@ -46,11 +46,14 @@ class SystemTopics:
         *,
         producer_id: str = "",
         sequences: Sequence[int] = (),
+        epoch: int = 0,
     ) -> list[int | None]:
         if not records:
             return []
         target = self._log.topic(topic)
         target.partition(partition)
+        if epoch and self.epoch_of(topic) != epoch:
+            raise problem("not_owner", f"this node does not own the topic {topic} as it did", topic=topic)
         by = Publisher(Producer(producer_id, 0, increasing=True) if producer_id else None)
         body = _body(partition, records, sequences)
         published = await self._publishing.publish(target, body, by, "wal", APPEND_MS_MAX)

@@ -266,6 +266,7 @@ class MemoryLog:
         *,
         producer_id: str = "",
         sequences: Sequence[int] = (),
+        epoch: int = 0,
     ) -> list[int | None]:
         """The offsets of the records; None of one that its producer has published before."""
         body = body_of(records, partition, sequences)

@@ -53,7 +53,9 @@ class FakeSystem:
         except UnknownTopic:
             return self.log.create(name, partitions)
 
-    async def append(self, topic: str, partition: int, records: Sequence[NewRecord]) -> list[int | None]:
+    async def append(
+        self, topic: str, partition: int, records: Sequence[NewRecord], *, epoch: int = 0
+    ) -> list[int | None]:
         between, self.between = self.between, None
         if between is not None:
             await between()

@@ -51,6 +51,7 @@ class FlakySystem:
         *,
         producer_id: str = "",
         sequences: Sequence[int] = (),
+        epoch: int = 0,
     ) -> list[int | None]:
         if self.rng.random() < self.flaky:
             raise Unavailable("not now")

@@ -318,3 +318,20 @@ def test_a_member_that_waits_at_another_server_learns_of_the_loss(url: str, tmp_
         assert (await refusal(asyncio.wait_for(waiting, 10))).error_code == "unknown_member"
 
     with_servers(url, tmp_path, scenario)
+
+
+@pytest.mark.rule("CG3")
+def test_who_has_claimed_them_again_unheard_reads_them_anew(url: str, tmp_path: Path) -> None:
+    async def scenario(cluster: Cluster, servers: list[Server]) -> None:
+        a, b = servers
+        await a.commit({0: 50})
+        # Another had them meanwhile, and nobody told this one.
+        await cluster.take("b")
+        await b.commit({0: 40})
+        cluster.owner = "a"
+        a.system.epoch = 3 * 2**32
+        assert (await refusal(a.commit({0: 30}))).error_code == "coordinator_unavailable"
+        await a.tick()
+        assert a.saved() == {0: 30}
+
+    with_servers(url, tmp_path, scenario)

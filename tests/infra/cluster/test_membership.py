@@ -171,3 +171,19 @@ async def test_a_node_whose_place_another_has_taken_stops(store: ObjectStore) ->
     await until(lambda: a.fatal)
     assert "another process has come as node a" in a.fatal[0].detail
     await a.membership.end()
+
+
+@pytest.mark.rule("CG1")
+@on_loop
+async def test_nodes_hear_in_which_redis_the_controller_is(store: ObjectStore) -> None:
+    a, b = Node(store, "a"), Node(store, "b")
+    for node in (a, b):
+        node.reports.add(lambda report, name=node.membership.node: replace(report, redis=f"redis of {name}"))  # type: ignore[misc]
+    await a.membership.join()
+    await b.membership.join()
+    await until(lambda: b.membership.controllers_redis == "redis of a")
+    assert a.membership.controllers_redis == "", "it is the controller"
+    # Of the next controller others hear by its own beat.
+    assert await a.membership.end()
+    await until(lambda: b.membership.controllers_redis == "" and b.membership.view.controller == "b")
+    assert await b.membership.end()
