@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Literal
 
+from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.cluster.beat import TopicReport
 from siltlog.infra.cluster.router import Held
@@ -235,7 +236,7 @@ class Ownership:
             return "hand_over"
         if entry.to is not None and entry.to.journal != self._journal and self._kept.get(name) != entry.to.term:
             return "hand_over"
-        return "ship" if _ships(topic.config) and not (topic.ships or topic.journaled) else None
+        return "ship" if _ships(name, topic.config) and not (topic.ships or topic.journaled) else None
 
     async def _attend(self, name: str) -> None:
         steps = {
@@ -282,7 +283,7 @@ class Ownership:
             if isinstance(decision, Waits):
                 return self._wait(name, decision)
             shipped = frozenset(at for at, rule in decision.rules.items() if rule is Rule.SHIPPED)
-            ships = _ships(TopicConfig(table.snapshot.config.own, self._log.server_config))
+            ships = _ships(name, TopicConfig(table.snapshot.config.own, self._log.server_config))
             self._tables.pop(name, None)
             topic = await self._taking.take(table, Leave(shipped=shipped), term=decision.term, ships=ships)
         self._terms[name] = decision.term
@@ -366,8 +367,8 @@ class Ownership:
         return 0.0
 
 
-def _ships(config: TopicConfig) -> bool:
+def _ships(name: str, config: TopicConfig) -> bool:
     """Whether a topic's level leaves it to the cluster where its acknowledged records are: `wal` that somebody chose is
-    this node's disk."""
+    this node's disk. Of the system's topics nobody has."""
     entry = config.entry("acks")
-    return entry.value != "wal" or entry.source == "default"
+    return names.is_system_topic(name) or entry.value != "wal" or entry.source == "default"

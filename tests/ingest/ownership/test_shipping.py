@@ -12,10 +12,12 @@ import pytest
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused, SiltlogError
+from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import open_store
 from siltlog.ingest.journal.seal import seal
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.ownership.ownership import _ships
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.idempotency import idempotency_key
 from siltlog.ingest.publish.publishing import Acks, Published, Publisher, Publishing
@@ -233,3 +235,10 @@ async def _until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not holds():
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.rule("CG8")
+def test_topics_of_the_system_ship_whatever_level_they_were_made_with() -> None:
+    chosen, left = TopicConfig({"acks": "wal"}), TopicConfig({})
+    ships = {name: (_ships(name, chosen), _ships(name, left)) for name in ("t", names.OFFSETS_TOPIC, "t.dlq")}
+    assert ships == {"t": (False, True), names.OFFSETS_TOPIC: (True, True), "t.dlq": (True, True)}
