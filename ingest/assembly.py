@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from siltlog.infra import names
+from siltlog.infra.cluster.view import TermEntry
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.requests import BodyReader
@@ -21,16 +22,18 @@ from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.log.topic_logs import TopicLogs
-from siltlog.ingest.opening.opening import start_log
+from siltlog.ingest.opening.opening import start_log, start_member
+from siltlog.ingest.ownership.ownership import Ownership
+from siltlog.ingest.ownership.take import Taking
 from siltlog.ingest.publish.fast import FastPublishes
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.producers_http import ProducersHttp
 from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.topics.deletion import LogStarts
-from siltlog.ingest.topics.http import TopicsHttp
+from siltlog.ingest.topics.http import SeenTopics, TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
-from siltlog.ingest.topics.topics import AutoCreate, Topics
+from siltlog.ingest.topics.topics import AutoCreate, Placing, Topics
 from siltlog.ingest.wal import Wal
 
 GROUP_SHARE_OF_SEGMENT = 8
@@ -70,6 +73,23 @@ class Ingest:
     bodies: BodyReader
     """Reads what is published."""
     fast_path: Callable[[Door], FastPublishes]
+    ownership: Ownership | None
+    """Where the root is shared with others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What a node is given that shares its root with others."""
+
+    placing: Placing
+    changed: Callable[[], None]
+    """Hears that what it owns, or waits for, is another."""
+    released: Callable[[str, TermEntry | None], None]
+    """Hears that a topic was handed over, and to whom."""
+    seen: Callable[[], SeenTopics]
+    """The topics of the whole cluster."""
+    owner: Callable[[str], str]
+    """Names the node that owns a topic; empty where none does."""
 
 
 async def assemble(
@@ -80,8 +100,10 @@ async def assemble(
     accept_loss: bool,
     on_group: Callable[[float], None],
     on_fatal: Callable[[BaseException], None],
+    shared: Shared | None = None,
 ) -> Ingest:
-    """Opens the log and all its topics. Raises ConfigError for what does not fit together.
+    """Opens the log and all its topics; where the root is `shared` a view says later which are this node's. Raises
+    ConfigError for what does not fit together.
 
     `on_group(seconds)` hears of each group commit, `on_fatal(error)` when the WAL can no longer be trusted.
     """
@@ -89,22 +111,35 @@ async def assemble(
     retries = Retries(node.clock)
     log = _log(node, data_dir, retries, on_group, on_fatal)
     recovery = await asyncio.to_thread(log.wal.recover, accept_loss=accept_loss)
-    await start_log(
-        log,
-        recovery,
-        take_over=take_over,
-        accept_loss=accept_loss,
-        stranded_dir=settings.data_dir / names.STRANDED_FOLDER,
-        logger=node.logger,
-    )
+    stranded_dir = settings.data_dir / names.STRANDED_FOLDER
+    taking: Taking | None = None
+    if shared is None:
+        await start_log(
+            log,
+            recovery,
+            take_over=take_over,
+            accept_loss=accept_loss,
+            stranded_dir=stranded_dir,
+            logger=node.logger,
+        )
+    else:
+        taking = await start_member(log, recovery, stranded_dir, node.logger)
     flusher = Flusher(log, retries, node.logger, node.metrics)
-    topics = Topics(log, node.logger, {"acks": "object"} if settings.acks == "object" else None)
+    ownership: Ownership | None = None
+    if shared is not None and taking is not None:
+        ownership = Ownership(
+            log, taking, flusher.releases, node.logger, changed=shared.changed, released=shared.released
+        )
+    own = {"acks": "object"} if settings.acks == "object" else None
+    topics = Topics(log, node.logger, own, shared.placing if shared else None)
     partitions = settings.auto_create_partitions
     publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions) if partitions else None)
     bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)
     log_starts = LogStarts(log, flusher.states, log.flush_due.set, node.logger)
 
     async def close(patient: bool) -> bool:
+        if ownership is not None:
+            await ownership.stop()
         stopped = await flusher.stop(STOP_SECONDS_MAX)
         log.journal.close()
         log.wal.close()
@@ -112,7 +147,11 @@ async def assemble(
 
     return Ingest(
         part=Part(
-            handlers=(TopicsHttp(log, topics), ProducersHttp(log, flusher.states), RecordsHttp(log, log_starts)),
+            handlers=(
+                TopicsHttp(shared.seen if shared else lambda: log, topics, shared.owner if shared else None),
+                ProducersHttp(log, flusher.states),
+                RecordsHttp(log, log_starts),
+            ),
             gauges=partial(_show, log),
             close=close,
         ),
@@ -122,6 +161,7 @@ async def assemble(
         publish=Publish(publishing, bodies, settings.request_bytes),
         bodies=bodies,
         fast_path=lambda door: FastPublishes(publishing, door, node.in_flight, node.draining, settings.request_bytes),
+        ownership=ownership,
     )
 
 

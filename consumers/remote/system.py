@@ -22,7 +22,7 @@ from siltlog.infra.settings.topic_config import Value
 OWNER_SECONDS = 10.0
 AGAIN_SECONDS = 0.1
 BODY_BYTES_MAX = 64 * 1024 * 1024
-_RACED = ("unknown_topic", "topic_exists")
+_RACED = ("unknown_topic", "topic_exists", "not_owner")
 
 
 class ClusterSystem:
@@ -34,7 +34,10 @@ class ClusterSystem:
         self._clock = clock
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicView:
-        asked = Ensure(name, partitions, dict(config))
+        # At `wal` its records would be on one disk alone, and nobody could go on while that is away.
+        asked = Ensure(
+            name, partitions, {key: value for key, value in config.items() if (key, value) != ("acks", "wal")}
+        )
         return await self._made(name, partitions, name, asked)
 
     async def dead_letters(self, topic: str) -> TopicView:

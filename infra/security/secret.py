@@ -18,6 +18,7 @@ _KEY_BYTES = 32
 
 PURPOSE_KEYS = "keys"
 PURPOSE_ACCESS = "access"
+PURPOSE_HOPS = "hops"
 
 
 class Secret:

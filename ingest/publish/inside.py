@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from siltlog.infra import names
-from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import UNLIMITED, Value
@@ -62,7 +62,7 @@ class SystemTopics:
     def epoch_of(self, topic: str) -> int:
         try:
             return max(log.epoch for log in self._log.topic(topic).partitions)
-        except UnknownTopic:
+        except SiltlogError:
             return 0
 
     async def last_of(self, topic: str, partition: int, producer_id: str) -> tuple[int, int] | None:

@@ -94,7 +94,8 @@ class Publishing:
             return None
         try:
             topic = self._log.topic(name)
-        except UnknownTopic:
+        except SiltlogError:
+            # There is none, or it is another node's.
             return None
         return topic if topic.plain and topic.takes_records else None
 

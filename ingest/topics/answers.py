@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from siltlog.infra.http.answers import Bounds, PartitionBounds, Time, Whole
 
@@ -31,6 +31,7 @@ class Topic(msgspec.Struct):
     bytes: Whole
     files: Whole
     offsets: list[PartitionBounds]
+    owner: Annotated[str, Meta(description="The node that owns it; empty while none does")] | UnsetType = UNSET
 
 
 class Topics(msgspec.Struct):

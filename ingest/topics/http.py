@@ -1,7 +1,8 @@
 """`/v1/topics`: create, list, describe, change, delete."""
 
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -27,10 +28,11 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
+from siltlog.infra.records import Bounds
 from siltlog.infra.security.grant import grant_of
-from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Setting
-from siltlog.ingest.log.log import Log
-from siltlog.ingest.log.topic import TopicLog
+from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Setting, TopicConfig
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.topics import answers
 from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
 
@@ -92,9 +94,46 @@ def _body(required: tuple[str, ...] = (), *, nullable: bool = False, named: bool
     }
 
 
+class SeenBounds(Protocol):
+    @property
+    def partition(self) -> int: ...
+    def bounds(self) -> Bounds: ...
+
+
+class SeenTopic(Protocol):
+    """A topic, here or at another node."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[SeenBounds]: ...
+    @property
+    def created_us(self) -> int: ...
+    @property
+    def config(self) -> TopicConfig: ...
+    @property
+    def snapshot(self) -> TableSnapshot: ...
+
+
+class SeenTopics(Protocol):
+    @property
+    def store(self) -> ObjectStore: ...
+    def topic(self, name: str) -> SeenTopic:
+        """Raises UnknownTopic."""
+
+    def topics(self) -> Sequence[SeenTopic]:
+        """Sorted by name."""
+
+
 class TopicsHttp:
-    def __init__(self, log: Log, topics: Topics) -> None:
-        self._log = log
+    def __init__(
+        self, seen: Callable[[], SeenTopics], topics: Topics, owner: Callable[[str], str] | None = None
+    ) -> None:
+        """`seen()` has all topics there are, those of other nodes too; `owner(topic)` names the node that owns one."""
+        self._seen = seen
+        self._owner = owner
         self._topics = topics
 
     @operation(
@@ -114,7 +153,7 @@ class TopicsHttp:
         prefix, after = query.text("prefix"), query.text("after")
         limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
         visible = grant_of(request).filter("topic")
-        matching = (topic for topic in self._log.topics() if topic.name.startswith(prefix) and topic.name > after)
+        matching = (topic for topic in self._seen().topics() if topic.name.startswith(prefix) and topic.name > after)
         seen = (topic for topic in matching if visible is None or visible(topic.name))
         found = list(islice(seen, limit + 1))
         shown = found[:limit]
@@ -183,7 +222,7 @@ class TopicsHttp:
     )
     async def describe(self, request: Request) -> Response:
         Query(request, ())
-        return json_reply(self._document(self._log.topic(request.path_params["topic"])))
+        return json_reply(self._document(self._seen().topic(request.path_params["topic"])))
 
     @operation(
         "PATCH",
@@ -209,7 +248,7 @@ class TopicsHttp:
             raise problem("invalid_request", "partitions cannot be put back: send a number, or leave it out")
         changes = wanted.config or {}
         if wanted.config is None:
-            changes = dict.fromkeys(self._log.topic(name).config.own)
+            changes = dict.fromkeys(self._seen().topic(name).config.own)
         partitions = None if wanted.partitions is msgspec.UNSET else wanted.partitions
         return json_reply(self._document(await self._topics.alter(name, partitions, changes)))
 
@@ -235,7 +274,7 @@ class TopicsHttp:
     async def _body(self, request: Request) -> bytes:
         return await body_of(request, BODY_BYTES_MAX)
 
-    def _document(self, topic: TopicLog) -> dict[str, Any]:
+    def _document(self, topic: SeenTopic) -> dict[str, Any]:
         """`records` counts offsets, so it is an upper bound where compaction or a jump left gaps."""
         files = topic.snapshot.files.values()
         bounds = [(log.partition, log.bounds()) for log in topic.partitions]
@@ -244,10 +283,11 @@ class TopicsHttp:
             "topic_id": topic.topic_id,
             "partitions": len(topic.partitions),
             "created_at": format_us(topic.created_us),
-            "table_uri": self._log.store.uri(names.topic_path(topic.name)),
+            "table_uri": self._seen().store.uri(names.topic_path(topic.name)),
             "config": topic.config.describe(),
             "records": sum(b.high_watermark - b.log_start_offset for _, b in bounds),
             "bytes": sum(file.size_bytes for file in files),
             "files": len(files),
             "offsets": [{"partition": partition, **b._asdict()} for partition, b in bounds],
+            **({} if self._owner is None else {"owner": self._owner(topic.name)}),
         }

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from siltlog.consumers.assembly import Consumers
+from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http.part import Part
 from siltlog.infra.node import Node
@@ -25,13 +26,15 @@ def assemble(
     url: str,
     ingest: Ingest,
     consumers: Consumers,
+    log: LogView,
+    system: SystemLog,
     security: Security | None,
     membership: Membership | None,
     listener_warnings: Callable[[], Sequence[str]],
 ) -> Part:
     """`url` is where the server is called, unless it is advertised by another."""
     store_watch = StoreWatch(node.store, node.clock)
-    jobs = JobLog(ingest.log, consumers.fetcher, ingest.system, node.cluster_id, node.logger)
+    jobs = JobLog(log, consumers.fetcher, system, node.cluster_id, node.logger)
 
     def warnings() -> list[str]:
         about_nodes = membership.warnings() if membership else ()

@@ -83,6 +83,15 @@ class Listening(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    def tell_view(self, number: int) -> None:
+        """Every reply says from now on that this node knows that view."""
+        field = (names.HEADER_VIEW.lower().encode(), b"%d" % number)
+        # The first is what the second is made of once it begins to listen.
+        self.config.headers = [(names.HEADER_VIEW, str(number))]
+        self.config.encoded_headers = [field]
+        dated = [each for each in self.server_state.default_headers if each[0] == b"date"]
+        self.server_state.default_headers = [*dated, field]
+
     def stop_listening(self) -> None:
         for listening in self.servers:
             listening.close()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from siltlog.consumers.assembly import Consumers
+from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.http.part import Part
 from siltlog.infra.node import Node
@@ -10,7 +11,6 @@ from siltlog.infra.security.access import LOCAL
 from siltlog.infra.security.audit.chain import PURPOSE, Audited
 from siltlog.infra.security.guard import Guard
 from siltlog.infra.security.quotas import Quotas
-from siltlog.ingest.assembly import Ingest
 from siltlog.server.access.book import Security
 from siltlog.server.audit_http import AuditHttp
 from siltlog.server.audit_log import AuditLog
@@ -25,13 +25,13 @@ class Oversight:
     part: Part
 
 
-def oversee(node: Node, ingest: Ingest, consumers: Consumers, security: Security | None) -> Oversight:
+def oversee(node: Node, log: LogView, system: SystemLog, consumers: Consumers, security: Security | None) -> Oversight:
     if security is None:
         return Oversight(audit=None, guard=None, part=Part(handlers=(AuditHttp(None),)))
     audit = AuditLog(
-        ingest.log,
+        log,
         consumers.fetcher,
-        ingest.system,
+        system,
         key=security.secret.key(PURPOSE),
         node_id=node.settings.node_id,
         seen_file=node.settings.data_dir / names.AUDIT_SEEN_FILE,

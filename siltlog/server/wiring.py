@@ -10,7 +10,10 @@ import uvloop
 
 from siltlog.consumers import assembly as consumers_assembly
 from siltlog.consumers.assembly import Consumers
+from siltlog.consumers.groups.groups import Groups
+from siltlog.consumers.keeping.calls import ServedKeeper
 from siltlog.consumers.reading.http import ReadLimits
+from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.http import assembly as edge_assembly
 from siltlog.infra.http.assembly import Edge
@@ -20,6 +23,7 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.node import Node
+from siltlog.infra.peers.calls import with_calls
 from siltlog.infra.redaction import Redaction, hide_in_others
 from siltlog.infra.security.guard import Guard
 from siltlog.infra.settings.settings import ServerSettings
@@ -34,6 +38,7 @@ from siltlog.server import assembly as server_assembly
 from siltlog.server.access.book import Security, open_security
 from siltlog.server.api import HANDLERS
 from siltlog.server.cluster.joining import LEAVING_PART, Joined, joined, leave, reported, settings_of
+from siltlog.server.cluster.nodes import News, Nodes
 from siltlog.server.drain import Drain
 from siltlog.server.listener import (
     Listeners,
@@ -101,6 +106,8 @@ class _Server:
     ) -> bool:
         """Opens the log, and serves until a signal; whether all threads have ended."""
         security = await open_security(node, self._logger.warning)
+        news = News()
+        shared = None if cluster is None else news.shared(cluster.membership)
         ingest = await ingest_assembly.assemble(
             node,
             data_dir,
@@ -108,14 +115,33 @@ class _Server:
             accept_loss=self._accept_loss,
             on_group=partial(self._committed, node.metrics),
             on_fatal=self._fatal,
+            shared=shared,
         )
+        nodes = None if cluster is None else Nodes(node, cluster, ingest, security)
+        log: LogView = ingest.log
+        system: SystemLog = ingest.system
+        if nodes is not None:
+            news.hear(nodes)
+            log, system = nodes.log, nodes.system
+            await nodes.ready()
         limits = ReadLimits(request_bytes=min(self._settings.request_bytes, FETCH_BODY_BYTES_MAX))
         consumers = await consumers_assembly.assemble(
-            node, ingest.log, ingest.system, limits, security.book.access if security else None
+            node,
+            log,
+            system,
+            limits,
+            security.book.access if security else None,
+            elsewhere=None if nodes is None else nodes.keepers,
+            fresh=(lambda: True) if nodes is None else nodes.fresh,
+            controllers_redis=None if nodes is None else nodes.controllers_redis,
         )
+        if nodes is not None:
+            nodes.told_keeping(consumers.keep, consumers.redis_value)
         ended = True
         try:
-            ended = await self._serve(node, listening, data_dir, ingest, consumers, security, cluster, signals)
+            ended = await self._serve(
+                node, listening, data_dir, ingest, consumers, log, system, security, cluster, nodes, signals
+            )
         finally:
             ended = await consumers.part.close(ended) and ended
         return ended
@@ -141,8 +167,11 @@ class _Server:
         data_dir: DataDir,
         ingest: Ingest,
         consumers: Consumers,
+        log: LogView,
+        system: SystemLog,
         security: Security | None,
         cluster: Joined | None,
+        nodes: Nodes | None,
         signals: Signals,
     ) -> bool:
         """Serves until a signal, then drains; whether all threads have ended."""
@@ -152,11 +181,22 @@ class _Server:
         if cluster is not None:
             cluster.reports.add(partial(reported, ingest.log))
             cluster.membership.beat_soon()
-        about_node = server_assembly.assemble(node, url, ingest, consumers, security, membership, listening.warnings)
-        watching = oversee(node, ingest, consumers, security)
-        rooms = (ingest.part, consumers.part, pipelines.part, about_node, watching.part)
+        about_node = server_assembly.assemble(
+            node, url, ingest, consumers, log, system, security, membership, listening.warnings
+        )
+        watching = oversee(node, log, system, consumers, security)
+        rooms = (
+            *(ingest.part, consumers.part, pipelines.part, about_node, watching.part),
+            *([nodes.part] if nodes else []),
+        )
         edge = self._edge(
-            node, ingest, [handler for part in rooms for handler in part.handlers], security, watching.guard
+            node,
+            ingest,
+            [handler for part in rooms for handler in part.handlers],
+            security,
+            watching.guard,
+            nodes,
+            consumers.groups,
         )
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
@@ -166,6 +206,8 @@ class _Server:
         for part in parts:
             part.gauges(node.metrics)
         server = Listening(edge.door, edge.connections, handshakes)
+        if nodes is not None:
+            nodes.told_views(server.tell_view)
         serving = asyncio.create_task(server.serve([*listening.sockets]))
         announcing = asyncio.create_task(_announce(server, data_dir, url))
         for part in parts:
@@ -193,17 +235,31 @@ class _Server:
         await serving
         await about_node.close(drained)
         await watching.part.close(drained)
+        if nodes is not None:
+            await nodes.part.close(drained)
         if security is not None:
             drained = await security.part.close(drained) and drained
         return await ingest.part.close(drained) and drained
 
     def _edge(
-        self, node: Node, ingest: Ingest, handlers: Sequence[object], security: Security | None, guard: Guard | None
+        self,
+        node: Node,
+        ingest: Ingest,
+        handlers: Sequence[object],
+        security: Security | None,
+        guard: Guard | None,
+        nodes: Nodes | None,
+        groups: Groups,
     ) -> Edge:
         settings = self._settings
+        to_owner = None if nodes is None else nodes.forwarding
+        routes = routes_of(*handlers, guard=guard, to_owner=to_owner)
+        app = routing(ingest.publish, routes, self._pace, guard, to_owner)
+        if nodes is not None:
+            app = with_calls(ServedKeeper(groups, app), nodes.calls)
         assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
         return edge_assembly.assemble(
-            routing(ingest.publish, routes_of(*handlers, guard=guard), self._pace, guard),
+            app,
             ingest.fast_path,
             hosts=hosts(settings),
             origins=origins(settings),
@@ -219,6 +275,7 @@ class _Server:
             metrics=node.metrics,
             identification=security.identification if security else None,
             guard=guard,
+            hops=None if nodes is None else nodes.hops,
         )
 
     def _committed(self, metrics: Metrics, seconds: float) -> None:

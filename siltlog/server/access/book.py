@@ -80,6 +80,20 @@ class AccessBook:
         self.access = Access(clock, check=self._check)
         self._take()
 
+    async def read_up(self, version: int) -> None:
+        """Returns once that version, or a later one, holds here. Raises Unavailable where it cannot be read."""
+        if self.document.number >= version:
+            return
+        async with self._turn:
+            try:
+                await asyncio.to_thread(self._documents.follow, thoroughly=False)
+            except SiltlogError as error:
+                self._told_away(error.detail)
+                raise _unavailable(error.detail) from None
+            await self._took()
+        if self.document.number < version:
+            raise _unavailable(f"another node knows version {version} of who may do what")
+
     def start(self) -> None:
         self._following.append(asyncio.create_task(self._follow()))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import uvloop
 from peers_rig import Answer, Door, FakeRoutes, door
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -112,7 +113,8 @@ async def nodes(
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 30))
+    # As servers do.
+    uvloop.run(asyncio.wait_for(test, 30))
 
 
 def publish(node: Node, query: str = "", body: bytes = b"hello", **headers: str) -> Coroutine[Any, Any, Answer]:

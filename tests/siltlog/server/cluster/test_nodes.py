@@ -1,0 +1,99 @@
+"""Real nodes over one root: any of them answers any request, and clients do not notice who owns what."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from cluster_rig import Nodes, cluster
+from http_rig import Http, Reply
+
+from siltlog import Admin, Consumer, Producer
+from siltlog.infra import names
+
+TOPICS = ("t0", "t1", "t2")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with cluster(tmp_path_factory.mktemp("nodes"), 2) as nodes:
+        with Admin(nodes.urls) as admin:
+            for topic in TOPICS:
+                admin.create_topic(topic, 2)
+        for topic in TOPICS:
+            nodes.until(lambda topic=topic: all(nodes.owner(topic, name) for name in nodes), f"{topic} has an owner")
+        yield nodes
+
+
+def records(http: Http, topic: str) -> list[str]:
+    found = []
+    for partition in (0, 1):
+        found += [record["value"] for record in http.read(topic, partition, "values=text")]
+    return sorted(found)
+
+
+def calls(nodes: Nodes) -> list[Http]:
+    return [Http(node.url) for node in nodes.values()]
+
+
+@pytest.mark.rule("CR4", "CR9")
+def test_any_node_answers_for_any_topic(nodes: Nodes) -> None:
+    assert {nodes.owner(topic) for topic in TOPICS} == set(nodes)
+    https = calls(nodes)
+    for topic in TOPICS:
+        for number, http in enumerate(https):
+            assert http.publish(topic, {"key": "k", "value": f"json-{number}"}).status == 200
+            path = f"/v1/topics/{topic}/records?partition=1"
+            assert http.call("POST", path, b"bytes-%d" % number, Content_Type=names.MEDIA_BYTES).status == 200
+        for http in https:
+            assert records(http, topic) == ["bytes-0", "bytes-1", "json-0", "json-1"]
+            assert http.bounds(topic, 1)["high_watermark"] >= 2
+            late = http.get(f"/v1/topics/{topic}/partitions/1/records?offset=99")
+            assert (late.status, late.error_code) == (416, "offset_out_of_range")
+        claims = [http.call("POST", f"/v1/topics/{topic}/producers/p").json["producer_epoch"] for http in https]
+        assert claims == sorted(set(claims))
+        assert https[0].json("PATCH", f"/v1/topics/{topic}", {"config": {"retention.ms": 1_000_000}}).status == 200
+        assert https[1].get(f"/v1/topics/{topic}").json["config"]["retention.ms"]["value"] == 1_000_000
+
+
+@pytest.mark.rule("CR5")
+def test_who_asks_for_the_owner_is_told(nodes: Nodes) -> None:
+    owner = nodes.owner("t0")
+    for name, node in nodes.items():
+        reply: Reply = Http(node.url).publish("t0", {"value": "direct"}, Silt_Route="direct")
+        assert int(reply.headers["Silt-View"]) > 0
+        if name == owner:
+            assert reply.status == 200
+        else:
+            assert (reply.status, reply.error_code, reply.json["node"]) == (421, "not_owner", owner)
+            assert reply.json["url"] == nodes[owner].peers.url
+
+
+def test_a_hop_of_a_stranger_is_refused(nodes: Nodes) -> None:
+    for http in calls(nodes):
+        assert http.get("/v1/topics", Silt_Hop="1").status == 400
+        assert http.json("POST", "/peers/head", {}).status == 404
+
+
+@pytest.mark.rule("CR12", "CR13")
+def test_clients_and_groups_do_not_notice_that_an_owner_is_killed(nodes: Nodes) -> None:
+    urls = nodes.urls
+    with Admin(urls) as admin, Producer(urls) as producer, Consumer(urls, group="g", topics=["t1"]) as consumer:
+        before = sum(part["high_watermark"] for part in admin.offsets("t1"))
+        victim = nodes[nodes.owner("t1")]
+        for number in range(10):
+            producer.send("t1", f"sent-{number}", key=str(number)).result(20)
+        victim.kill()
+        began = time.monotonic()
+        for number in range(10, 20):
+            producer.send("t1", f"sent-{number}", key=str(number)).result(40)
+        assert time.monotonic() - began < 30
+        seen: list[str] = []
+        end = time.monotonic() + 40
+        while len(seen) < before + 20 and time.monotonic() < end:
+            seen += [(record.value or b"").decode() for record in consumer.poll(timeout_ms=500)]
+        assert sorted(value for value in seen if value.startswith("sent-")) == sorted(
+            f"sent-{number}" for number in range(20)
+        )
+        assert len(seen) == before + 20
+        [survivor] = [node for node in nodes.values() if node is not victim]
+        assert nodes.owner("t1") == survivor.name
