@@ -163,6 +163,7 @@ KINDS: dict[str, ErrorKind] = {
     "not_acceptable": ErrorKind(406, "No acceptable format", "no", Refused),
     "request_timeout": ErrorKind(408, "The body came too slowly", "yes", Unavailable),
     "auth_off": ErrorKind(409, "Authentication is off", "no", Refused),
+    "cluster_off": ErrorKind(409, "There is no cluster", "no", Refused),
     "key_exists": ErrorKind(409, "The key exists", "no", Refused),
     "last_admin": ErrorKind(409, "The last administrator stays", "no", Refused),
     "access_changed": ErrorKind(409, "The access document changed meanwhile", "no", Refused),

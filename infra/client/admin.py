@@ -142,6 +142,30 @@ class Admin:
     def cluster(self) -> Document:
         return self._run(calls.cluster())
 
+    def nodes(self) -> list[Document]:
+        """The nodes that share the root, with what each is at; the one that is asked, where there is no cluster."""
+        reply = self._run(calls.nodes())
+        nodes: list[Document] = reply["nodes"]
+        return nodes
+
+    def drain_node(self, node: str) -> None:
+        """Has the node hand over its topics; it gets no others until its next start."""
+        self._run(calls.drain_node(node))
+
+    def remove_node(self, node: str) -> None:
+        """Takes a node that is away out of the list."""
+        self._run(calls.remove_node(node))
+
+    def move_topic(self, topic: str, node: str | None = None) -> Document:
+        """Has another node own the topic: `node`, or that of the others with the fewest. Raises UnknownTopic."""
+        return self._run(calls.move_topic(topic, node))
+
+    def balance(self, dry_run: bool = False) -> list[Document]:
+        """Has topics move until all nodes own as many; gives those that move. With `dry_run` that is all."""
+        reply = self._run(calls.balance(dry_run))
+        moves: list[Document] = reply["moves"]
+        return moves
+
     def close(self) -> None:
         self._transport.close()
 

@@ -141,6 +141,30 @@ class AsyncAdmin:
     async def cluster(self) -> Document:
         return await self._run(calls.cluster())
 
+    async def nodes(self) -> list[Document]:
+        """The nodes that share the root, with what each is at; the one that is asked, where there is no cluster."""
+        reply = await self._run(calls.nodes())
+        nodes: list[Document] = reply["nodes"]
+        return nodes
+
+    async def drain_node(self, node: str) -> None:
+        """Has the node hand over its topics; it gets no others until its next start."""
+        await self._run(calls.drain_node(node))
+
+    async def remove_node(self, node: str) -> None:
+        """Takes a node that is away out of the list."""
+        await self._run(calls.remove_node(node))
+
+    async def move_topic(self, topic: str, node: str | None = None) -> Document:
+        """Has another node own the topic: `node`, or that of the others with the fewest. Raises UnknownTopic."""
+        return await self._run(calls.move_topic(topic, node))
+
+    async def balance(self, dry_run: bool = False) -> list[Document]:
+        """Has topics move until all nodes own as many; gives those that move. With `dry_run` that is all."""
+        reply = await self._run(calls.balance(dry_run))
+        moves: list[Document] = reply["moves"]
+        return moves
+
     async def close(self) -> None:
         await self._transport.close()
 

@@ -20,6 +20,8 @@ Document = dict[str, Any]
 PAGE = 1_000
 REPLAY_TIMEOUT_MS = 600_000
 """It takes as long as it has dead letters."""
+WISH_TIMEOUT_MS = 40_000
+"""Nodes tell each other through the object store what they are to do."""
 
 
 def create_topic(name: str, partitions: int, config: Mapping[str, int | str] | None, exist_ok: bool) -> Call[Document]:
@@ -158,6 +160,32 @@ def cluster() -> Call[Document]:
     return document_of("GET", "/v1/cluster")
 
 
+def nodes() -> Call[Document]:
+    return document_of("GET", "/v1/nodes")
+
+
+def drain_node(node: str) -> Call[None]:
+    yield json_request("POST", f"{node_path(node)}/drain", repeatable=True, read_timeout_ms=WISH_TIMEOUT_MS)
+
+
+def remove_node(node: str) -> Call[None]:
+    yield json_request("DELETE", node_path(node), read_timeout_ms=WISH_TIMEOUT_MS)
+
+
+def move_topic(topic: str, node: str | None) -> Call[Document]:
+    body = {} if node is None else {"node": node}
+    reply = yield json_request("POST", f"{topic_path(topic)}/move", body, read_timeout_ms=WISH_TIMEOUT_MS)
+    document: Document = reply.json()
+    return document
+
+
+def balance(dry_run: bool) -> Call[Document]:
+    query = {"dry_run": "true" if dry_run else None}
+    reply = yield json_request("POST", "/v1/cluster/balance", query=query, read_timeout_ms=WISH_TIMEOUT_MS)
+    document: Document = reply.json()
+    return document
+
+
 def jobs(job: str | None, limit: int) -> Call[list[Document]]:
     """The newest `limit` runs, of one job or of all, newest first."""
     found: list[Document] = []
@@ -224,6 +252,10 @@ def topic_path(name: str) -> str:
 
 def group_path(name: str) -> str:
     return f"/v1/groups/{path_part(name)}"
+
+
+def node_path(name: str) -> str:
+    return f"/v1/nodes/{path_part(name)}"
 
 
 def path_part(name: str) -> str:

@@ -63,14 +63,15 @@ def unready(view: ClusterView, beats: Mapping[str, Beat]) -> set[str]:
 
 
 def unclaimed(view: ClusterView, beats: Mapping[str, Beat]) -> set[tuple[str, int]]:
-    """Topics, with terms of members that neither own nor wait."""
+    """Topics, with terms of owners that neither own nor wait, and of hand-overs that have not come about."""
     draft = Draft(view, beats, 0)
-    return {
-        (name, term.term)
-        for name, topic in view.topics.items()
-        for term in (topic.owner, topic.to)
-        if term is not None and not term.lost and draft.report(name, term) is None
-    }
+    found = set()
+    for name, topic in view.topics.items():
+        if not topic.owner.lost and draft.report(name, topic.owner) is None:
+            found.add((name, topic.owner.term))
+        if topic.to is not None and not topic.to.lost and not draft.claimed(name, topic.to):
+            found.add((name, topic.to.term))
+    return found
 
 
 def _leave(draft: Draft, seen: Seen) -> None:
@@ -181,8 +182,9 @@ def _stuck(draft: Draft, name: str, seen: Seen) -> None:
         draft.lose(topic.owner.node)  # it does not let go; who claims next ends what it still does
         draft.give(name, topic.to.node)
         return
+    silent = overdue and draft.report(name, topic.to) is None
     others = [node for node in draft.up() if node not in (topic.owner.node, topic.to.node)]
-    if overdue or target.state != "up":
+    if silent or target.state != "up":
         if others:
             draft.hand(name, place(name, others, _others(draft, name)) or others[0])
         elif target.state != "up" and owner.state == "up":

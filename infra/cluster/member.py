@@ -256,7 +256,7 @@ class Member:
         """Looks at all beats, and puts what is to change into the next view."""
         tables: Mapping[str, str] = {}
         began = self._clock.monotonic()
-        if self._tables is not None and (began - self._tables_at >= LIST_SECONDS or not self.controls):
+        if self._tables is not None and self.controls and began - self._tables_at >= LIST_SECONDS:
             tables = yield self._tables(tuple(self.view.topics))
             began = self._tables_at = self._clock.monotonic()
         view = self.view

@@ -32,6 +32,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot.",
     ),
     "topic": ("commands.topics.topic:topic", "Create, list, describe, change and delete topics."),
+    "node": ("commands.node.node:node", "The nodes that share a root: list them, drain one, take one out of the list."),
+    "cluster": ("commands.node.cluster:cluster", "Nodes that share a root, as a whole: how it is, and balance."),
     "publish": (
         "commands.records.publish:publish",
         "Publish records to TOPIC: VALUES one each, the lines of standard input with `-`, or a --file.",

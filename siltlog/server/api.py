@@ -19,6 +19,7 @@ from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.openapi.document import document, encoded
 from siltlog.server.access.http import AccessHttp
 from siltlog.server.audit_http import AuditHttp
+from siltlog.server.cluster.http import NodesHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
@@ -38,6 +39,7 @@ HANDLERS = (
     AccessHttp,
     AuditHttp,
     NodeHttp,
+    NodesHttp,
     DocumentHttp,
 )
 OPERATIONS = tuple(operations_of(*HANDLERS))

@@ -14,6 +14,7 @@ from siltlog.ingest.assembly import Ingest
 from siltlog.server.access.book import Security
 from siltlog.server.access.http import AccessHttp
 from siltlog.server.api import OPERATIONS
+from siltlog.server.cluster.http import NodesHttp
 from siltlog.server.cluster.joining import show
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.job_log import JobLog
@@ -62,6 +63,7 @@ def assemble(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
             NodeHttp(node, url, ingest.log, consumers, membership, warnings),
+            NodesHttp(node, url, membership),
             AccessHttp(security, node.clock),
             DocumentHttp(OPERATIONS),
         ),

@@ -92,6 +92,8 @@ class Limits(msgspec.Struct):
 class Cluster(msgspec.Struct):
     version: str
     cluster_id: str
+    view: Annotated[Whole | None, Meta(description="The newest view; null where no node shares the root")]
+    controller: Annotated[str | None, Meta(description="The node that wrote it")]
     nodes: list[Node]
     limits: Limits
     features: list[str]
@@ -192,17 +194,25 @@ class NodeHttp:
         "Version, nodes, limits, features",
         "Clients ask for it once.",
         access=ANY_CALLER,
-        needs="for `nodes` cluster `describe`",
+        needs="for `nodes` and `controller` cluster `describe`",
         replies={200: json_answer("The cluster.", Cluster)},
     )
     async def cluster(self, request: Request) -> Response:
         Query(request, ())
         sees_nodes = grant_of(request).may("describe", "cluster")
+        view = self._membership.view if self._membership else None
+        members = (
+            [Node(self._node.settings.node_id, self._url)]
+            if view is None
+            else [Node(name, entry.url) for name, entry in sorted(view.members())]
+        )
         return json_reply(
             Cluster(
                 version=version("siltlog"),
                 cluster_id=self._node.cluster_id,
-                nodes=[Node(self._node.settings.node_id, self._url)] if sees_nodes else [],
+                view=None if view is None else view.number,
+                controller=view.controller if view is not None and sees_nodes else None,
+                nodes=members if sees_nodes else [],
                 limits=Limits(
                     request_bytes=self._node.settings.request_bytes,
                     record_bytes=min(self._node.settings.record_bytes_max, self._node.settings.request_bytes),

@@ -89,4 +89,14 @@ class Routes:
 
 
 def _cluster(call: Call) -> Response:
-    return reply({"version": "0", "cluster_id": "memory", "nodes": [], "limits": LIMITS, "features": []})
+    return reply(
+        {
+            "version": "0",
+            "cluster_id": "memory",
+            "view": None,
+            "controller": None,
+            "nodes": [],
+            "limits": LIMITS,
+            "features": [],
+        }
+    )

@@ -84,6 +84,11 @@ METHODS = {
     "Admin.jobs": "job limit",
     "Admin.schedule": "",
     "Admin.cluster": "",
+    "Admin.nodes": "",
+    "Admin.drain_node": "node",
+    "Admin.remove_node": "node",
+    "Admin.move_topic": "topic node",
+    "Admin.balance": "dry_run",
     "Admin.close": "",
     "table_uri": "topic url root scheme",
 }

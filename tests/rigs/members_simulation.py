@@ -123,9 +123,8 @@ class SimulatedNode:
                 or (table.shipped and explained and all(term.lost for term in between))
                 or table.data_dir == self.data_dir
             ):
-                if table.shipped:
-                    return None
-                return TopicReport(term=mine.term, state="waiting", awaited=table.term)
+                awaited = 0 if table.shipped else table.term
+                return TopicReport(term=mine.term, state="waiting", awaited=awaited)
             table.term, table.data_dir = mine.term, self.data_dir
             table.claimed.append(mine.term)
         return TopicReport(term=mine.term, state="settled")

@@ -5,7 +5,9 @@ import os
 import platform
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -14,17 +16,19 @@ import msgspec
 from msgspec.structs import replace
 
 from siltlog.infra import names
+from siltlog.infra.clock import Clock
 from siltlog.infra.cluster.beat import Report
 from siltlog.infra.cluster.identity import Identity, Timing
 from siltlog.infra.cluster.member import Member
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.cluster.reports import Reports
 from siltlog.infra.cluster.view import NodeState
-from siltlog.infra.errors import ConfigError
+from siltlog.infra.errors import ConfigError, UnknownTopic
 from siltlog.infra.node import Node
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.probe import check_shared_root
 from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.infra.table.table import TopicTable, topic_names
 from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log
 
@@ -32,6 +36,7 @@ UNABLE = frozenset(("disk_full", "wal_full"))
 """Reasons of a node that cannot acknowledge, whatever the topic."""
 PATIENCES_A_LEASE = 3
 """After so long a beat or a look is given up: the next one comes while others wait for it still."""
+TABLES_AT_ONCE = 16
 LEAVING_PART = 0.5
 """The share of the time to drain in which topics are handed over."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -130,11 +135,29 @@ async def joined(
     def ids() -> str:
         return str(uuid.uuid4())
 
-    member = Member(identity, timing, node.clock, reports, ids)
+    member = Member(identity, timing, node.clock, reports, ids, partial(_tables, node.clock))
     prompt = open_store(settings.root_uri, **settings.s3_options(), patience_ms=settings.lease_ms // PATIENCES_A_LEASE)
     membership = Membership(member, prompt, timing, node.clock, ids, node.logger, on_fatal)
     await membership.join()
     return Joined(membership, reports)
+
+
+def _tables(clock: Clock, known: Collection[str]) -> Callable[[ObjectStore], dict[str, str]]:
+    """Finds the topics that have a table and are none of `known`, with their ids; those that were deleted are none."""
+
+    def ids(store: ObjectStore) -> dict[str, str]:
+        def topic_id(name: str) -> str:
+            try:
+                snapshot = TopicTable.open(store, name, clock).snapshot
+            except UnknownTopic:
+                return ""
+            return "" if snapshot.deleted else snapshot.topic_id
+
+        there = [name for name in topic_names(store) if name not in known]
+        with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+            return {name: found for name, found in zip(there, pool.map(topic_id, there), strict=True) if found}
+
+    return ids
 
 
 def reported(log: Log, report: Report) -> Report:

@@ -70,10 +70,10 @@ def test_the_commands_are_those_that_are_promised() -> None:
         "serve", "demo", "health", "topic", "publish", "consume",
         "group", "dlq", "stranded", "compact", "retain", "vacuum", "audit", "backup", "restore",
         "replay", "export", "import", "schedule", "jobs", "query", "config", "doctor", "completion", "top", "bench",
-        "login", "context", "access",
+        "login", "context", "access", "node", "cluster",
     }  # fmt: skip
     assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
-        *("create", "list", "describe", "alter", "delete", "delete-records"),
+        *("create", "list", "describe", "alter", "move", "delete", "delete-records"),
     }
 
 

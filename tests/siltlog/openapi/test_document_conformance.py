@@ -38,9 +38,10 @@ CHECKS = (
 """All but that each request which fits the document is taken: it cannot say whether an offset or a member is there."""
 ENDLESS = "tailTopic"
 OF_MEMBERS = {"commitOffsets", "countAttempt", "giveUpRecord"}
-NEVER_DONE = {"openapi", *OF_MEMBERS, ENDLESS, "openTopicSocket", "openGroupSocket"}
-"""Where Schemathesis begins, what depends on what a group is doing (done once before), what has no end, and what it
-has no protocol for (tested apart)."""
+OF_CLUSTERS = ("drainNode", "removeNode", "moveTopic", "balanceCluster")
+NEVER_DONE = {"openapi", *OF_MEMBERS, ENDLESS, "openTopicSocket", "openGroupSocket", *OF_CLUSTERS}
+"""Where Schemathesis begins, what depends on what a group is doing (done once before), what has no end, what it has no
+protocol for (tested apart), and what a server that is alone refuses."""
 
 
 @pytest.mark.slow

@@ -63,6 +63,18 @@ def describe(session: Session, name: str) -> None:
     _print_topic(session, document)
 
 
+@topic.command(epilog="Example:  silt topic move events --to node-2")
+@click.argument("name")
+@click.option("--to", "node", metavar="NODE", help="Where to. Default: the node with the fewest topics, of the others.")
+@client_options
+@pass_session
+def move(session: Session, name: str, node: str | None) -> None:
+    """Have another node of the cluster own a topic, and its dead letters; nobody who uses it notices."""
+    with session.admin() as admin:
+        document = admin.move_topic(name, node)
+    session.output.document(document, value=[document["to"]], tables=[pairs(document)])
+
+
 @topic.command(epilog="Example:  silt topic alter events --partitions 8 --config retention.ms=7d --unset flush.ms")
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions from now on; they only grow.")
