@@ -32,8 +32,9 @@ HOLD_SECONDS_MAX = 1.0
 LOOK_SECONDS = 1.0
 """How often it is looked which topics are another's by now."""
 POLL_SECONDS_MIN = 0.1
+HANDED_SECONDS_MAX = 0.3
 POLL_SECONDS_MAX = 2.0
-"""How often the table is looked at of a topic that waits for its owner."""
+"""How often the table is looked at of a topic that waits for its owner, which hands it over or is gone."""
 RETRY_SECONDS = 1.0
 LOOKS_PER_FORMER = 10
 SETTLE_SECONDS = 0.5
@@ -221,7 +222,7 @@ class Ownership:
         """What is to be done for a topic now."""
         topic, entry = self._log.topic_logs.get(name), self._entry(name)
         if topic is None:
-            if entry is None or not self._mine(entry):
+            if entry is None or not self._mine(entry) or self._log.draining:
                 return None
             # It was handed over, and who is to have it next has still to claim it.
             handed = name in self._gone and entry.to is not None and entry.to.journal != self._journal
@@ -317,7 +318,10 @@ class Ownership:
             self._waiting_since[name] = now
             self._logger.info("topic not claimed yet", topic=name, reason=waits.reason, node=waits.node)
         waited = now - self._waiting_since[name]
-        return min(max(waited, POLL_SECONDS_MIN), POLL_SECONDS_MAX)
+        entry = self._entry(name)
+        # A hand-over is a matter of a second; the owner may take days to come back.
+        longest = HANDED_SECONDS_MAX if entry is not None and entry.to is not None else POLL_SECONDS_MAX
+        return min(max(waited, POLL_SECONDS_MIN), longest)
 
     def _forget_wait(self, name: str) -> None:
         self._waits.pop(name, None)

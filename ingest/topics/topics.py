@@ -101,12 +101,18 @@ class Topics:
         """Makes the table, and gives the topic as it is here or, where another node owns it, as it was made."""
         async with self._lock:
             self._check_free(name)
+            if name in self._log.topic_logs.elsewhere() and not await asyncio.to_thread(self._is_deleted, name):
+                raise _exists(name)
             table = await asyncio.to_thread(self._make_table, name, partitions, own)
         await placing.adopt(name, table.topic_id)
         self._logger.info("topic created", topic=name, partitions=partitions, topic_id=table.topic_id)
         return self._log.topic_logs.get(name) or TopicLog(
             name, table, TopicConfig(own.own, self._log.server_config), self._log.wal
         )
+
+    def _is_deleted(self, name: str) -> bool:
+        """A topic that a view still names."""
+        return TopicTable.open(self._log.store, name, self._log.clock).snapshot.deleted
 
     def _make_table(self, name: str, partitions: int, own: TopicConfig) -> TopicTable:
         """Raises TopicExists unless the name is free, or has just what was asked for and nobody has used it yet."""
@@ -321,15 +327,13 @@ class Topics:
 
     def _check_free(self, name: str) -> None:
         for known in self._log.topic_logs.elsewhere():
-            if known.lower() == name.lower():
-                raise _exists(known)
+            if known != name and known.lower() == name.lower():
+                raise _differs_by_case(known, name)
         for topic in self._log.topics():
             if topic.name == name:
                 raise _exists(name)
             if topic.name.lower() == name.lower():
-                raise problem(
-                    "topic_exists", f"there is a topic {topic.name}, which differs from {name} only by case", topic=name
-                )
+                raise _differs_by_case(topic.name, name)
 
 
 class AutoCreate:
@@ -345,6 +349,10 @@ class AutoCreate:
 
     async def make(self, name: str) -> TopicLog:
         return await self._topics.ensure(name, self._partitions)
+
+
+def _differs_by_case(known: str, name: str) -> SiltlogError:
+    return problem("topic_exists", f"there is a topic {known}, which differs from {name} only by case", topic=name)
 
 
 def _exists(name: str, how: str = "") -> SiltlogError:

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_rig import CLOCK, body
+from log_rig import CLOCK, LOGGER, body
 from members_rig import Member, Views, member, until, values
 
 from siltlog.infra.cluster.router import Held
-from siltlog.infra.errors import OutcomeUnknown, SiltlogError, Unavailable
+from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, Unavailable
 from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.ownership import ownership
 from siltlog.ingest.ownership.plan import Leave
 from siltlog.ingest.producers.check import Producer
+from siltlog.ingest.topics.topics import Topics
 
 COUNT = 16
 
@@ -88,6 +89,7 @@ def test_a_topic_that_is_published_to_is_handed_over_and_back(tmp_path: Path) ->
                         await until(lambda: any(x.ownership.held("t") is Held.OPEN for x in (a, b)))
                         await until(lambda: sum(x.ownership.held("t") is Held.OPEN for x in (a, b)) == 1)
 
+        assert await a.log.claim_producer(a.topic(), "claimed, and heard of no more") == 1
         publishing = asyncio.create_task(publish_on())
         for journal, to in (("a1", "b1"), ("b1", "a1")):
             await asyncio.sleep(0.3)
@@ -100,6 +102,7 @@ def test_a_topic_that_is_published_to_is_handed_over_and_back(tmp_path: Path) ->
             world.views.chain, world.views.to = (world.views.to,), None
             world.views.tell(a, b)
             assert owner.ownership.held("t") is Held.NOT
+            assert target.topic().producers.epochs.epoch("claimed, and heard of no more") == 1
         await publishing
         assert len(sent) == COUNT
         assert values(world.views.store) == [(number, f"v{number}") for number in range(COUNT)]
@@ -144,6 +147,36 @@ def test_the_topic_of_a_lost_node_goes_on_with_all_that_was_acknowledged(tmp_pat
         assert await again.publish("1 again", sequence=1) == 1, "a duplicate"
         assert await again.publish("2", sequence=2) == 2
         assert values(world.views.store) == [(0, "0"), (1, "1"), (2, "2")]
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO6")
+def test_what_a_lost_node_shipped_to_its_journal_goes_on_elsewhere(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({"acks": "object"})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        for number in range(3):
+            assert await a.publish(f"{number}", sequence=number) == number
+        assert values(world.views.store) == []
+        await world.end(a)
+        world.views.give("b1")
+        world.views.lose("a1")
+        world.views.tell(b)
+        topic = await b.opened()
+        assert topic.partitions[0].bounds().high_watermark == 3
+        assert await b.publish("2 again", sequence=2) == 2, "a duplicate"
+        assert await b.publish("3", sequence=3) == 3
+        again = await world.start("a2")
+        world.views.to = world.views.granted("a2")
+        world.views.tell(again, b)
+        await again.opened()
+        assert await again.publish("4", sequence=4) == 4
+        assert [value for _, value in values(world.views.store)][:4] == ["0", "1", "2", "3"]
+        assert not (tmp_path / "a" / "stranded").exists()
 
     in_world(tmp_path, run)
 
@@ -327,6 +360,49 @@ def test_nothing_is_appended_after_a_release_was_sent_until_it_is_known_what_bec
         await b.opened()
         assert await b.publish("1") == 1
         assert values(world.views.store) == [(0, "0")]
+
+    in_world(tmp_path, run)
+
+
+class Placed:
+    """Gives every topic that is made to one member; no view forgets one by itself."""
+
+    def __init__(self, world: World, owner: Member, others: list[Member]) -> None:
+        self._world = world
+        self._owner = owner
+        self._others = others
+        self.forgotten: list[str] = []
+
+    async def adopt(self, name: str, topic_id: str) -> None:
+        self._world.views.chain = ()
+        self._world.views.give(self._owner.journal, above=self._world.views.term)
+        self._world.views.tell(self._owner, *self._others)
+        await self._owner.ownership.placed(name, topic_id)
+
+    def forget(self, name: str, topic_id: str) -> None:
+        self.forgotten.append(topic_id)
+
+
+@pytest.mark.rule("CO1")
+def test_a_topic_is_made_by_one_node_and_owned_by_another(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        a, b = await world.start("a1"), await world.start("b1")
+        placing = Placed(world, b, [a])
+        here, there = (Topics(one.log, LOGGER, None, placing) for one in (a, b))
+        made = await here.create("t", 2, {})
+        assert (made.name, len(made.partitions)) == ("t", 2) and a.ownership.held("t") is Held.NOT
+        assert await b.publish("0") == 0
+        for topics in (here, there):
+            for name in ("t", "T"):
+                with pytest.raises(TopicExists):
+                    await topics.create(name, 2, {})
+        await there.delete("t")
+        assert placing.forgotten == [made.topic_id] and b.ownership.report() == {}
+        # No view has forgotten it yet.
+        again = await here.create("t", 1, {})
+        assert again.topic_id != made.topic_id
+        await b.opened()
+        assert await b.publish("0 anew") == 0
 
     in_world(tmp_path, run)
 
