@@ -189,6 +189,9 @@ class Membership:
             async with asyncio.timeout(AWAY_SECONDS):
                 await self._run(self._member.beat())
         self._threads.shutdown(wait=False, cancel_futures=True)
+        # A look that was under way comes to its end, unless the store does not answer.
+        if under_way := [asyncio.wrap_future(call) for call in [*self._calls]]:
+            await asyncio.wait(under_way, timeout=AWAY_SECONDS)
         return not self._calls
 
     async def _stop(self) -> None:

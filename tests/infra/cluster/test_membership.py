@@ -79,6 +79,7 @@ def store(tmp_path: Path) -> ObjectStore:
 async def test_nodes_join_and_do_what_they_are_asked_for(store: ObjectStore) -> None:
     nodes = {name: Node(store, name) for name in ("a", "b", "c")}
     a, b, c = (node.membership for node in nodes.values())
+    assert a.reasons() == ["cluster: no view lists this start of node a yet; the newest is 0"]
     await asyncio.gather(*(node.join() for node in (a, b, c)))
     await a.ask("adopt", topic="t", topic_id="i")
     assert a.reasons() == a.warnings() == []
@@ -192,3 +193,15 @@ async def test_nodes_hear_in_which_redis_the_controller_is(store: ObjectStore) -
     assert await a.membership.end()
     await until(lambda: b.membership.controllers_redis == "" and b.membership.view.controller == "b")
     assert await b.membership.end()
+
+
+@on_loop
+async def test_a_journal_that_was_sealed_is_followed_by_another(store: ObjectStore) -> None:
+    a = Node(store, "a")
+    await a.membership.join()
+    former = a.membership.journal
+    a.membership.reopen()
+    assert a.membership.journal != former
+    await until(lambda: a.membership.in_view)
+    assert a.views[-1].nodes["a"].journal == a.membership.journal
+    assert await a.membership.end()
