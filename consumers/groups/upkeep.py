@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.keeper import Keepers
 from siltlog.consumers.groups.runner import GroupRunner
-from siltlog.consumers.groups.saved_offsets import OffsetLog
+from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.consumers.view import LogView, PartitionView, TopicView
@@ -143,8 +143,10 @@ class OffsetUpkeep:
                 self.problem = error.detail
             except Exception:
                 self._logger.exception("a look at the offsets of groups failed; the next follows")
+            unread = self._offsets.kept and not self._offsets.loaded.is_set()
+            rest_ms = min(self._offsets.interval_ms, LOAD_RETRY_MS) if unread else self._offsets.interval_ms
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._offsets.news.wait(), self._offsets.interval_ms / 1000)
+                await asyncio.wait_for(self._offsets.news.wait(), rest_ms / 1000)
 
     async def _note_others(self) -> None:
         """Offsets that a server, this one before its restart or another, committed and did not come to save."""
