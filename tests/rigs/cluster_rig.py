@@ -105,6 +105,7 @@ class Nodes(dict[str, ClusterNode]):
     """By name. `storm` stands before S3."""
 
     root = ""
+    redis_url = ""
     storage_options: Mapping[str, str] | None = None
     storm: Storm
 
@@ -150,7 +151,7 @@ def cluster(folder: Path, count: int = 3, *, s3: S3Server | None = None, **setti
         nodes.storm = Storm(s3.endpoint)
     valkey = embedded(folder / "redis")
     try:
-        redis_url = valkey.start()
+        redis_url = nodes.redis_url = valkey.start()
         for number in range(1, count + 1):
             nodes[f"n{number}"] = _node(folder, f"n{number}", nodes, s3, {"redis_url": redis_url, **settings})
             doors.append(nodes[f"n{number}"].peers)
