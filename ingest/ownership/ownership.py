@@ -233,7 +233,9 @@ class Ownership:
             return "settle"
         if entry is None or entry.topic_id != topic.topic_id or not topic.may_flush:
             return None
-        if not self._mine(entry):
+        right = entry.entitled(self._journal)
+        # Under another term, as its journal is another: it is released, and claimed anew.
+        if right is None or (right is entry.owner and right.term != self._terms.get(name)):
             return "hand_over"
         if entry.to is not None and entry.to.journal != self._journal and self._kept.get(name) != entry.to.term:
             return "hand_over"

@@ -287,6 +287,28 @@ def test_an_owner_whom_the_view_names_no_more_hands_over(tmp_path: Path) -> None
     in_world(tmp_path, run)
 
 
+@pytest.mark.rule("CO8")
+def test_an_owner_that_goes_on_under_another_journal_claims_anew(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({"acks": "wal"})
+        a = await world.start("a1")
+        world.views.give("a1")
+        world.views.tell(a)
+        topic = await a.opened()
+        await a.publish("0", sequence=0)
+        world.views.lose("a1")
+        a.journal = "a2"
+        world.views.give("a2")
+        world.views.tell(a)
+        await until(lambda: a.log.topic_logs.get("t") not in (topic, None))
+        again = await a.opened()
+        assert again.epochs[-1] >> 32 == world.views.term == a.ownership.report()["t"].term
+        assert await a.publish("0 again", sequence=0) == 0, "a duplicate"
+        assert await a.publish("1", sequence=1) == 1
+
+    in_world(tmp_path, run)
+
+
 @pytest.mark.rule("CO9")
 def test_what_a_fenced_owner_acknowledged_on_its_disk_is_set_aside_while_it_runs(tmp_path: Path) -> None:
     async def run(world: World) -> None:
