@@ -151,6 +151,7 @@ KINDS: dict[str, ErrorKind] = {
     "credential_in_url": ErrorKind(400, "A token is in the URL", "no", Refused),
     "unauthenticated": ErrorKind(401, "No valid credential", "no", Unauthenticated),
     "forbidden": ErrorKind(403, "Not allowed", "no", Forbidden),
+    "cap_reached": ErrorKind(403, "As many as there may be", "no", Forbidden),
     "tls_required": ErrorKind(403, "Only over TLS", "no", Refused),
     "origin_not_allowed": ErrorKind(403, "This origin may not call this server", "no", Refused),
     "unknown_topic": ErrorKind(404, "No such topic", "no", UnknownTopic),

@@ -35,7 +35,7 @@ from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.security.grant import Access
+from siltlog.infra.security.grant import Access, cap_reached
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection
@@ -186,6 +186,8 @@ class Groups:
             if not request.topics and not request.topic_pattern:
                 raise problem("invalid_request", "a join names what it wants to read: give topics or topic_pattern")
             self._topics.require(request.topics or ())
+            if actor is not None and actor.groups_max is not None:
+                await self._check_room(group, actor, actor.groups_max)
             body["join"] = request.joining()
         if actor is not None:
             body |= actor.fields()
@@ -348,6 +350,18 @@ class Groups:
                 break
             low = f"({found[-1]}"
         return groups[:count]
+
+    async def _check_room(self, group: str, actor: Actor, groups_max: int) -> None:
+        """Raises Refused `cap_reached` where this group would be one too many."""
+        if await self._redis.command("ZSCORE", names.GROUPS_KEY, group) is not None:
+            return
+
+        def own(found: list[str]) -> list[str]:
+            return [name for name in found if actor.reads(name)]
+
+        there = len(await self._named("-", "+", groups_max, own)) if groups_max else 0
+        if there >= groups_max:
+            raise cap_reached(actor.subject.principal, "groups", there, groups_max)
 
     def _check(self, request: MemberRequest) -> None:
         if request.topic_pattern:

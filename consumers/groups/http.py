@@ -76,7 +76,7 @@ _reset_decoder = msgspec.json.Decoder(ResetRequest)
 
 _AWAY = ("coordinator_unavailable", "shutting_down")
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
-_MEMBER_ERRORS = ("unknown_member", "fenced_member", "unknown_topic", "offset_out_of_range")
+_MEMBER_ERRORS = ("unknown_member", "fenced_member", "unknown_topic", "offset_out_of_range", "cap_reached")
 OTHERS_MEMBER = "for another principal's member group `alter`"
 _JOINING = (
     "group `read` and `read` of each topic that is named; `topic_pattern` matches only topics that may be read; "

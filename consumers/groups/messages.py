@@ -1,7 +1,8 @@
 """Requests to a group, checked when they are decoded, and its results: a membership, attempts, the state of a group."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -43,13 +44,18 @@ class Actor(NamedTuple):
     subject: Subject
     for_others: bool
     """He may speak for members of others too."""
+    groups_max: int | None = None
+    """So many groups there may be among those that he may read; None for any number."""
+    reads: Callable[[str], bool] = bool
+    """Whether he may read a group."""
 
     @classmethod
     def of(cls, grant: Grant, group: str) -> "Actor | None":
         """Returns None where nobody is asked who he is."""
         if grant.identity is None:
             return None
-        return cls(grant.identity.subject, grant.may("alter", "group", group))
+        others, reads = grant.may("alter", "group", group), partial(grant.may, "read", "group")
+        return cls(grant.identity.subject, others, grant.cap("groups"), reads)
 
     def fields(self) -> dict[str, Any]:
         """Returns the members of a request by which the scripts know him."""

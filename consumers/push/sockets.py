@@ -182,7 +182,7 @@ class Sockets:
                 whole(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, 60_000),
             ),
         ),
-        errors=("unknown_topic", "shutting_down"),
+        errors=("unknown_topic", "shutting_down", "cap_reached"),
     )
     async def group(self, request: Request) -> Response:
         joining = _joining(request)

@@ -91,6 +91,17 @@ class Subject(NamedTuple):
         return principal in (self.principal, EVERYBODY) or principal in {GROUP_PREFIX + group for group in self.groups}
 
 
+Cap = Literal["topics", "partitions", "groups"]
+
+
+class Caps(NamedTuple):
+    """How many of each there may be among the names that somebody may make; None where that has no bound."""
+
+    topics: int | None = None
+    partitions: int | None = None
+    groups: int | None = None
+
+
 class Decision(NamedTuple):
     """`because` names the entry or binding that decided; empty where nothing allows it."""
 
@@ -106,11 +117,20 @@ def matches(pattern: Pattern, wanted: str, name: str) -> bool:
 
 
 class Policy:
-    """All entries and bindings, each by its id."""
+    """All entries and bindings, each by its id, and caps by whose they are; `*` is each that has no own."""
 
-    def __init__(self, entries: Mapping[str, Entry], bindings: Mapping[str, Binding]) -> None:
+    def __init__(
+        self, entries: Mapping[str, Entry], bindings: Mapping[str, Binding], caps: Mapping[str, Caps] | None = None
+    ) -> None:
         self._entries = entries
         self._bindings = bindings
+        self._caps = caps or {}
+
+    def cap(self, principal: str, of: Cap) -> int | None:
+        if principal == LOCAL or not self._caps:
+            return None
+        found: int | None = getattr(self._caps.get(principal) or self._caps.get(EVERYBODY) or Caps(), of)
+        return found
 
     def decide(self, subject: Subject, right: Right, kind: Kind, name: str) -> Decision:
         if subject.principal == LOCAL:

@@ -39,7 +39,8 @@ class AccessDocument(msgspec.Struct, frozen=True):
     quotas: Mapping[str, Quota] = {}
 
     def policy(self) -> Policy:
-        return Policy(self.entries, self.bindings)
+        caps = {quota.principal: quota.caps() for quota in self.quotas.values() if quota.principal is not None}
+        return Policy(self.entries, self.bindings, caps)
 
 
 class Sealed(NamedTuple):

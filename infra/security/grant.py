@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.security.access import CLUSTER, Decision, Kind, Policy, Right, Subject
+from siltlog.infra.security.access import CLUSTER, Cap, Decision, Kind, Policy, Right, Subject
 
 if TYPE_CHECKING:
     from siltlog.infra.security.certificates import ClientCertificate
@@ -87,6 +87,9 @@ class Access:
 
     def decide(self, subject: Subject, right: Right, kind: Kind, name: str) -> Decision:
         return self._policy.decide(subject, right, kind, name)
+
+    def cap(self, principal: str, of: Cap) -> int | None:
+        return self._policy.cap(principal, of)
 
     def allows(self, subject: Subject, right: Right, kind: Kind, name: str) -> bool:
         asked = (subject, right, kind, name)
@@ -172,6 +175,16 @@ class Grant:
         if not self._access.allows(identity.subject, right, kind, name):
             raise forbidden(identity.subject.principal, right, kind, name)
 
+    def cap(self, of: Cap) -> int | None:
+        """How many there may be of something among the names that it may make; None where that has no bound."""
+        return None if self._access is None else self._access.cap(self.principal, of)
+
+    def check_room(self, of: Cap, there: int, more: int = 1) -> None:
+        """Raises Refused `cap_reached` where `more` beside those that are `there` would be too many."""
+        cap = self.cap(of)
+        if cap is not None and there + more > cap:
+            raise cap_reached(self.principal, of, there, cap)
+
     def sees(self, kind: Kind, found: Iterable[str]) -> list[str]:
         """Keeps of some names those that may be described. Raises Refused `unauthenticated`."""
         self.asked = True
@@ -214,6 +227,17 @@ def unauthenticated(reason: str, detail: str) -> SiltlogError:
 
 def missing() -> SiltlogError:
     return unauthenticated("missing", "this server asks who calls: send the header Authorization: Bearer TOKEN")
+
+
+def cap_reached(principal: str, of: Cap, there: int, cap: int) -> SiltlogError:
+    return problem(
+        "cap_reached",
+        f"{principal} may make no more {of}: of those that have a name it may make there are {there}, and its quota "
+        f"{of}_max is {cap}; delete some, or have it raised",
+        principal=principal,
+        limit=f"{of}_max",
+        value=cap,
+    )
 
 
 def forbidden(principal: str, right: Right, kind: Kind, name: str) -> SiltlogError:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from siltlog.infra import names
-from siltlog.infra.security.access import EVERYBODY, LOCAL, checked_principal
+from siltlog.infra.security.access import EVERYBODY, LOCAL, Caps, checked_principal
 
 BURST_SECONDS = 2.0
 BURST_SECONDS_MAX = 3_600.0
@@ -67,6 +67,12 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_bytes_per_s: float | None = None
     requests_per_s: float | None = None
     burst_seconds: float = BURST_SECONDS
+    topics_max: int | None = None
+    partitions_max: int | None = None
+    groups_max: int | None = None
+
+    def caps(self) -> Caps:
+        return Caps(self.topics_max, self.partitions_max, self.groups_max)
 
 
 def checked_quota(quota: Quota) -> Quota:
@@ -80,8 +86,16 @@ def checked_quota(quota: Quota) -> Quota:
     elif quota.topic != EVERYBODY and (problem := names.readable_topic_problem(quota.topic or "")):
         raise ValueError(problem)
     rates = (quota.publish_bytes_per_s, quota.read_bytes_per_s, quota.requests_per_s)
-    if all(rate is None for rate in rates):
-        raise ValueError("it bounds nothing: give publish_bytes_per_s, read_bytes_per_s or requests_per_s")
+    caps = [cap for cap in quota.caps() if cap is not None]
+    if caps and quota.principal is None:
+        raise ValueError("topics_max, partitions_max and groups_max are of a principal")
+    if any(cap < 0 for cap in caps):
+        raise ValueError("a cap is 0 or more")
+    if not caps and all(rate is None for rate in rates):
+        raise ValueError(
+            "it bounds nothing: give publish_bytes_per_s, read_bytes_per_s, requests_per_s, topics_max, partitions_max "
+            "or groups_max"
+        )
     if any(rate is not None and not 0 < rate < float("inf") for rate in rates):
         raise ValueError("a rate is above 0; who may do nothing has no right to it")
     if not 0 < quota.burst_seconds <= BURST_SECONDS_MAX:

@@ -85,6 +85,7 @@ To publish exactly once, send `Idempotency-Key`, or be a producer: `Silt-Produce
 _ERRORS = (
     "malformed_body",
     "forbidden",
+    "cap_reached",
     "unknown_topic",
     "unknown_partition",
     "request_timeout",
@@ -190,7 +191,7 @@ class Publish:
         topic = self._publishing.topic(request.path_params["topic"])
         if isinstance(topic, Absent):
             grant.require("create", "topic", topic.name)
-            topic = Absent(topic.name, partial(recorded_making, request, "topic", topic.name))
+            topic = Absent(topic.name, partial(recorded_making, request, "topic", topic.name), grant)
         held = held_of(request.scope)
         content = await self._bodies.read(request.receive, headers.get("content-length", ""), held)
         if coding:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, cast
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.security.grant import EVERYTHING, Grant
 from siltlog.infra.settings.topic_config import answered_at
 from siltlog.ingest.log.log import Appended, Log
 from siltlog.ingest.log.topic import TopicLog
@@ -18,6 +19,7 @@ from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.idempotency import IdempotencyKey
 from siltlog.ingest.publish.acknowledgement import acknowledged, late
 from siltlog.ingest.records.body import Body
+from siltlog.ingest.topics.room import room_of
 from siltlog.ingest.topics.topics import AutoCreate
 
 Acks = Literal["none", "wal", "object", "table"]
@@ -42,6 +44,7 @@ class Absent(NamedTuple):
 
     name: str
     making: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    grant: Grant = EVERYTHING
 
 
 # Not frozen: that would be a good part of a small publish's time.
@@ -179,7 +182,7 @@ class Publishing:
             answered_at(str(unmade.config["acks"]), acks)
         self._log.admission.rehearse(unmade, body, by.who, by.partition_count)
         async with absent.making():
-            return await self._auto_create.make(absent.name)
+            return await self._auto_create.make(absent.name, room_of(lambda: self._log, absent.grant))
 
 
 def _own_acks(topic: TopicLog, by: Publisher) -> Acks:

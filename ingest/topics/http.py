@@ -34,6 +34,7 @@ from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Settin
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.topics import answers
+from siltlog.ingest.topics.room import check_partitions, room_of
 from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
 
 BODY_BYTES_MAX = 1024 * 1024
@@ -172,14 +173,15 @@ class TopicsHttp:
         changes="in_body",
         replies={201: json_answer("Created.", answers.Topic, "Location")},
         body=json_body(_body(("name",)), {"name": "flights", **_SAMPLE}),
-        errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
+        errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists", "cap_reached"),
     )
     async def create(self, request: Request) -> Response:
         Query(request, ())
         wanted = decode(await self._body(request), _decode_create)
         grant_of(request).require("create", "topic", wanted.name)
         await begin_change(request, "topic", wanted.name)
-        topic = await self._topics.create(wanted.name, wanted.partitions, wanted.config)
+        room = room_of(self._seen, grant_of(request))
+        topic = await self._topics.create(wanted.name, wanted.partitions, wanted.config, room)
         return json_reply(self._document(topic), 201, {"Location": f"/v1/topics/{topic.name}"})
 
     @operation(
@@ -196,7 +198,7 @@ class TopicsHttp:
         parameters=(TOPIC,),
         body=json_body(_body(), _SAMPLE),
         body_required=False,
-        errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists"),
+        errors=(*_BODY_ERRORS, *_WRITE_ERRORS, "topic_exists", "cap_reached"),
     )
     async def put(self, request: Request) -> Response:
         Query(request, ())
@@ -204,7 +206,8 @@ class TopicsHttp:
         name = request.path_params["topic"]
         if wanted.name not in (None, name):
             raise problem("invalid_request", f"the path names the topic {name}, the body {wanted.name}; send one name")
-        topic, new = await self._topics.find_or_create(name, wanted.partitions, wanted.config)
+        room = room_of(self._seen, grant_of(request))
+        topic, new = await self._topics.find_or_create(name, wanted.partitions, wanted.config, room)
         return json_reply(self._document(topic), 201 if new else 200)
 
     @operation(
@@ -237,7 +240,7 @@ class TopicsHttp:
         replies={200: json_answer("As it is now.", answers.Topic)},
         parameters=(TOPIC,),
         body=json_body(_body(nullable=True, named=False), {"partitions": 8, "config": {"retention.ms": None}}),
-        errors=("unknown_topic", "forbidden", *_BODY_ERRORS, *_WRITE_ERRORS),
+        errors=("unknown_topic", "forbidden", "cap_reached", *_BODY_ERRORS, *_WRITE_ERRORS),
     )
     async def patch(self, request: Request) -> Response:
         """A JSON merge patch (RFC 7396): null puts a setting back, or all of them."""
@@ -250,6 +253,8 @@ class TopicsHttp:
         if wanted.config is None:
             changes = dict.fromkeys(self._seen().topic(name).config.own)
         partitions = None if wanted.partitions is msgspec.UNSET else wanted.partitions
+        if partitions is not None and (more := partitions - len(self._seen().topic(name).partitions)) > 0:
+            check_partitions(self._seen, grant_of(request), more)
         return json_reply(self._document(await self._topics.alter(name, partitions, changes)))
 
     @operation(

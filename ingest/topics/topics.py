@@ -19,6 +19,7 @@ from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.producers import objects
+from siltlog.ingest.topics.room import Room
 
 PARTITIONS_DEFAULT = 1
 SETTLE_SECONDS = 0.5
@@ -53,22 +54,29 @@ class Topics:
         self._placing = placing
         self._lock = asyncio.Lock()
 
-    async def create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
-        """Raises TopicExists, Refused `invalid_request` or `invalid_config`."""
+    async def create(
+        self, name: str, partitions: int, config: Mapping[str, Value], room: Room | None = None
+    ) -> TopicLog:
+        """Raises TopicExists, Refused `invalid_request` or `invalid_config`, and what `room` does."""
         wrong = names.topic_name_problem(name)
         if wrong is not None:
             raise problem("invalid_request", wrong)
-        return await self._create(name, partitions, config)
+        return await self._create(name, partitions, config, room)
 
-    async def _create(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
+    async def _create(
+        self, name: str, partitions: int, config: Mapping[str, Value], room: Room | None = None
+    ) -> TopicLog:
         validated_partitions(partitions)
         own = TopicConfig({**self._made_with, **config})
         if self._placing is not None:
-            return await self._place(self._placing, name, partitions, own)
+            return await self._place(self._placing, name, partitions, own, room)
         async with self._lock:
             topic = self._begun(name)
             if topic is None:
                 self._check_free(name)
+                if room is not None:
+                    # Here topics are made one at a time, so that many at once are not too many.
+                    room(partitions)
                 topic = TopicLog(
                     name,
                     await asyncio.to_thread(self._make_table, name, partitions, own),
@@ -97,12 +105,16 @@ class Topics:
         self._logger.info("topic created", topic=name, partitions=partitions, topic_id=topic.topic_id)
         return topic
 
-    async def _place(self, placing: Placing, name: str, partitions: int, own: TopicConfig) -> TopicLog:
+    async def _place(
+        self, placing: Placing, name: str, partitions: int, own: TopicConfig, room: Room | None
+    ) -> TopicLog:
         """Makes the table, and gives the topic as it is here or, where another node owns it, as it was made."""
         async with self._lock:
             self._check_free(name)
             if name in self._log.topic_logs.elsewhere() and not await asyncio.to_thread(self._is_deleted, name):
                 raise _exists(name)
+            if room is not None:
+                room(partitions)
             table = await asyncio.to_thread(self._make_table, name, partitions, own)
         await placing.adopt(name, table.topic_id)
         self._logger.info("topic created", topic=name, partitions=partitions, topic_id=table.topic_id)
@@ -142,11 +154,12 @@ class Topics:
         return next((topic for topic in self._log.topics() if topic.name == name and topic.state == "creating"), None)
 
     async def find_or_create(
-        self, name: str, partitions: int | None, config: Mapping[str, Value]
+        self, name: str, partitions: int | None, config: Mapping[str, Value], room: Room | None = None
     ) -> tuple[TopicLog, bool]:
         """The topic and whether it is new; TopicExists when it is there and is not as asked for."""
+        count = PARTITIONS_DEFAULT if partitions is None else partitions
         try:
-            return await self.create(name, PARTITIONS_DEFAULT if partitions is None else partitions, config), True
+            return await self.create(name, count, config, room), True
         except TopicExists:
             topic = next((topic for topic in self._log.topics() if topic.name == name), None)
             if topic is None:
@@ -165,11 +178,11 @@ class Topics:
             return Unmade(name, partitions, TopicConfig(self._made_with, self._log.server_config))
         return Unmade(name, len(begun.partitions), begun.config)
 
-    async def ensure(self, name: str, partitions: int) -> TopicLog:
+    async def ensure(self, name: str, partitions: int, room: Room | None = None) -> TopicLog:
         """The topic, made with `partitions` when it is not there; one whose creation was begun is ended as it began."""
         unmade = self.unmade(name, partitions)
         try:
-            return await self.create(name, len(unmade.partitions), unmade.config.own)
+            return await self.create(name, len(unmade.partitions), unmade.config.own, room)
         except TopicExists:
             # There may be one whose name differs by case only.
             with contextlib.suppress(UnknownTopic):
@@ -347,8 +360,8 @@ class AutoCreate:
         """The topic as it would be made."""
         return self._topics.unmade(name, self._partitions)
 
-    async def make(self, name: str) -> TopicLog:
-        return await self._topics.ensure(name, self._partitions)
+    async def make(self, name: str, room: Room | None = None) -> TopicLog:
+        return await self._topics.ensure(name, self._partitions, room)
 
 
 def _differs_by_case(known: str, name: str) -> SiltlogError:

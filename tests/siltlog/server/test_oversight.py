@@ -407,3 +407,53 @@ def test_a_stream_rests_instead_of_ending(secured: Secured) -> None:
             assert part
             got += part
     assert time.monotonic() - began > 0.5, "eight thousand bytes at four thousand a second are two seconds"
+
+
+# Caps.
+
+
+@pytest.mark.rule("A51")
+def test_topics_and_partitions_that_somebody_may_make_are_bounded(secured: Secured) -> None:
+    _, caller = secured.key("makes", ("producer", "capped"))
+    secured.allow("makes", "key:makes", "topic", "capped", "create", "alter", pattern="prefix")
+    quota(secured, "makes", principal="key:makes", topics_max=3, partitions_max=5)
+    secured.admin.create("capped-by-others")
+    with ThreadPoolExecutor(8) as pool:
+        made = pool.map(lambda number: caller.json("POST", "/v1/topics", {"name": f"capped-{number}"}).status, range(8))
+        assert sorted(made) == [201, 201] + [403] * 6
+    refused = caller.publish("capped-by-publishing", {"value": "x"})
+    assert (refused.status, refused.error_code, refused.json["limit"]) == (403, "cap_reached", "topics_max")
+    refused = caller.json("PUT", "/v1/topics/capped-put", {})
+    assert (refused.status, refused.error_code) == (403, "cap_reached")
+    assert caller.json("PATCH", "/v1/topics/capped-by-others", {"partitions": 3}).status == 200
+    refused = caller.json("PATCH", "/v1/topics/capped-by-others", {"partitions": 4})
+    assert (refused.error_code, refused.json["limit"], refused.json["value"]) == ("cap_reached", "partitions_max", 5)
+    assert caller.json("PUT", "/v1/topics/capped-by-others", {}).status == 200, "what is there is no new one"
+    secured.admin.create("capped-too")
+    quota(secured, "makes", principal="key:makes", topics_max=5)
+    assert caller.publish("capped-by-publishing", {"value": "x"}).status == 200
+
+
+@pytest.mark.rule("A51")
+def test_groups_that_somebody_may_make_are_bounded(valkey_url: str) -> None:
+    with secured_server(redis_url=valkey_url) as own:
+        own.admin.create("capped")
+        _, caller = own.key("joins", ("consumer", "capped"))
+        quota(own, "joins", principal="key:joins", groups_max=2)
+        join = {"topics": ["capped"], "generation": 0}
+
+        def joined(who: As, group: str) -> Reply:
+            return who.json("PUT", f"/v1/groups/{group}/members/m", join)
+
+        assert joined(own.admin, "elsewhere").status == 200
+        assert [joined(caller, f"capped-{number}").status for number in range(2)] == [200, 200]
+        refused = joined(caller, "capped-2")
+        assert (refused.status, refused.error_code, refused.json["limit"]) == (403, "cap_reached", "groups_max")
+        assert caller.json("POST", "/v1/groups/capped-2/members/m/poll", join).error_code == "cap_reached"
+        assert joined(caller, "capped-0").status == 200, "one that is there may be joined"
+        assert joined(own.admin, "capped-3").status == 200
+
+
+def test_caps_that_bound_nothing_are_refused(secured: Secured) -> None:
+    for wrong in ({"topic": "t", "topics_max": 1}, {"principal": "key:a", "groups_max": -1}, {"principal": "key:a"}):
+        assert secured.admin.json("PUT", "/v1/access/quotas/wrong", wrong).status == 422
