@@ -61,6 +61,7 @@ async def _landed(store: "_Slow", seconds: float) -> list[float]:
         cluster_id="bench",
         node_id="bench",
         interval_ms=INTERVAL_MS,
+        start=lambda: "start",
         on_fatal=failed,
         on_sealed=lambda: None,
         on_landed=lambda seconds: None,

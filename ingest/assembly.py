@@ -1,6 +1,7 @@
 """Builds this room on a node: the WAL, the log on it, what flushes it into tables, what publishes to it."""
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -226,6 +227,7 @@ def _journal(node: Node, topic_logs: TopicLogs, on_fatal: Callable[[BaseExceptio
         cluster_id=node.cluster_id,
         node_id=settings.node_id,
         interval_ms=interval_ms,
+        start=lambda: uuid.uuid4().hex,
         on_fatal=on_fatal,
         on_sealed=sealed,
         on_landed=node.metrics.object_landed,

@@ -119,13 +119,14 @@ class Release:
                 await self._flush.run(topic, topic.partitions)
                 if not _all_in_table(topic):
                     return False
+                own = [(topic.epochs[-1], await self._log.journal.open())] if topic.journaled else []
                 topic.ship()
                 epochs = {log.partition: log.epoch for log in topic.partitions}
                 event = wal_state.Shipped(topic.topic_id, topic.epochs[-1])
                 self._log.group_commit.add_control(wal_state.encode(event))
                 await self._log.group_commit.commit()
                 marks = {names.txn_shipped(partition): epoch for partition, epoch in epochs.items()}
-                snapshot = await self._in_thread(topic.table.mark, epochs, marks, str(uuid.uuid4()))
+                snapshot = await self._in_thread(topic.table.mark, epochs, marks, str(uuid.uuid4()), journals=own)
                 self._log.see_table(topic, snapshot)
         return True
 

@@ -61,11 +61,13 @@ class Journal:
         cluster_id: str,
         node_id: str,
         interval_ms: int,
+        start: Callable[[], str],
         on_fatal: Callable[[BaseException], None],
         on_sealed: Callable[[], None],
         on_landed: Callable[[float], None],
     ) -> None:
-        """`on_sealed()` hears that another took over: nothing more may be acknowledged of what is shipped.
+        """`start()` names the start of the node that a journal which is opened is of, never the same after its end.
+        `on_sealed()` hears that another took over: nothing more may be acknowledged of what is shipped.
         `on_fatal(error)` ends the process: another writes this journal, too. `on_landed(seconds)` hears of each object.
         """
         self._store = store
@@ -74,6 +76,7 @@ class Journal:
         self.cluster_id = cluster_id
         self._node_id = node_id
         self._interval_seconds = interval_ms / 1000
+        self._start = start
         self._on_fatal = on_fatal
         self._on_sealed = on_sealed
         self._on_landed = on_landed
@@ -124,7 +127,7 @@ class Journal:
         """
         async with self._opening:
             if self._writer is None:
-                name = journal_name(self._node_id, uuid.uuid4().hex)
+                name = journal_name(self._node_id, self._start())
                 await self._loop.run_in_executor(self._puts, self._put_first, name)
                 self._name, self._writer, self._pins = name, Writer(self._interval_seconds), Pins()
                 self._shipped = self._landed = self.backlog_bytes = 0
@@ -259,8 +262,13 @@ class Journal:
                 future.set_result(None)
 
     def _met_seal(self, number: int) -> None:
-        assert self._writer is not None
         self._logger.warning("the journal was sealed: another took over", journal=self.name, number=number)
+        self.end()
+
+    def end(self) -> None:
+        """Ends the journal that is open: nothing of it that has not landed is acknowledged. Another may be opened."""
+        if self._writer is None:
+            return
         self._writer.met_seal()
         self._writer = None
         self._landed = self._shipped

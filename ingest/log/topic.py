@@ -96,6 +96,8 @@ class TopicLog:
         self.ships = False
         """Nothing is acknowledged or shown that is not in the table: another node goes on from there without asking."""
         self._find_level()
+        self.settled = True
+        """What was recovered from other journals is in this start's own, or in the table."""
         self._sticky = 0
         self._wal = wal
 
@@ -124,6 +126,11 @@ class TopicLog:
         self.ships = not self.journaled
         self.shipped_epochs = [*self.shipped_epochs, *self.epochs[-1:]][-EPOCHS_REMEMBERED:]
         self._find_level()
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether its table says of its present epoch that nothing is acknowledged or shown that only this node has."""
+        return self.shipped_epochs[-1:] == self.epochs[-1:] != []
 
     def _find_level(self) -> None:
         acks = self.config["acks"]

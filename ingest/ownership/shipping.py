@@ -26,6 +26,8 @@ from siltlog.ingest.wal import Frame, FrameKind, Location
 SUBMIT_BYTES = 256 * 1024
 """Recovered frames go into the WAL so many bytes at a time, or one that is larger."""
 
+RETRY_SECONDS = 1.0
+
 
 class Ended(NamedTuple):
     """A journal of the chain that has ended, and the epoch under which the topic's records in it were appended."""
@@ -78,8 +80,8 @@ class Shipping:
             if records:
                 found[partition] = await self._take_in(topic, partition, records)
         topic.producers.loaded((one.sequencer for one in topic.partitions), self._log.clock.now_us())
-        if len(ended) > 0:
-            self._settle_later(topic)
+        topic.settled = False
+        self._settle_later(topic)
         taken = {partition: frames[-1].next_offset for partition, frames in found.items()}
         self._logger.info(
             "took over what was shipped", topic=topic.name, journals=[one.sealed.journal for one in ended], next=taken
@@ -169,18 +171,26 @@ class Shipping:
 
     async def _settle(self, topic: TopicLog) -> None:
         """Cuts the chain once all that was taken in has landed: until then a successor needs the former journals."""
-        epochs = {one.partition: topic.epochs[-1] for one in topic.partitions}
         own = [(topic.epochs[-1], self._log.journal.name)]
-        try:
-            landed = self._log.journal.all_landed()
-            if landed is not None:
-                await landed
-            async with topic.table_lock:
-                if not topic.availability.lasting:
-                    topic.see(await asyncio.to_thread(topic.table.mark, epochs, {}, str(uuid.uuid4()), journals=own))
-        except SiltlogError as error:
-            # Who takes it over next reads more journals than it needs to.
-            self._logger.warning("a topic's chain is not cut", topic=topic.name, reason=error.detail)
+        told = ""
+        while not topic.settled and not topic.availability.lasting:
+            try:
+                await self._log.landed(topic)
+                async with topic.table_lock:
+                    await self._cut(topic, own)
+            except SiltlogError as error:
+                # Until then who takes it over reads more journals than it needs to.
+                if error.detail != told:
+                    self._logger.warning("a topic's chain is not cut yet", topic=topic.name, reason=error.detail)
+                told = error.detail
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _cut(self, topic: TopicLog, chain: Sequence[tuple[int, str]]) -> None:
+        if topic.availability.lasting:
+            return
+        epochs = {one.partition: topic.epochs[-1] for one in topic.partitions}
+        topic.see(await asyncio.to_thread(topic.table.mark, epochs, {}, str(uuid.uuid4()), journals=chain))
+        topic.settled = True
 
 
 def _nothing() -> None:

@@ -125,6 +125,21 @@ def test_every_acks_level_that_a_producer_has_is_met(server: Any, admin: Admin, 
     assert [record.value for record in read(server, assign=[TopicPartition(name, 0)])] == [b"1"]
 
 
+@pytest.mark.parametrize("acks", ["wal", "object", "table", None])
+def test_a_topic_that_outlives_the_disk_takes_every_level(server: Any, admin: Admin, name: str, acks: Any) -> None:
+    admin.create_topic(name, config={"acks": "object"})
+    with server.producer(acks=acks) as producer:
+        assert producer.send(name, b"1").result(30).offset == 0
+    assert [record.value for record in read(server, assign=[TopicPartition(name, 0)])] == [b"1"]
+
+
+def test_another_topic_does_not_take_acks_object(server: Any, admin: Admin, name: str) -> None:
+    admin.create_topic(name)
+    with pytest.raises(DeliveryFailed) as failed, server.producer(acks="object") as producer:
+        producer.send(name, b"1")
+    assert [error.error_code for error in failed.value.failures] == ["unsupported_acks"]
+
+
 def test_what_is_refused_is_not_there(server: Any, admin: Admin, name: str) -> None:
     admin.create_topic(name, config={"max.record.bytes": 100})
     with pytest.raises(DeliveryFailed) as failed, server.producer() as producer:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -139,6 +140,7 @@ def journal_of(store: ObjectStore, topic_logs: TopicLogs, clock: Clock) -> Journ
         cluster_id="cluster",
         node_id="n1",
         interval_ms=0,
+        start=lambda: uuid.uuid4().hex,
         on_fatal=failed,
         on_sealed=sealed,
         on_landed=lambda seconds: None,

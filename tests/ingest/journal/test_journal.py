@@ -57,6 +57,7 @@ async def _journal(store: Any, told: Told, interval_ms: int = 0) -> AsyncIterato
         cluster_id="c",
         node_id="n1",
         interval_ms=interval_ms,
+        start=lambda: uuid.uuid4().hex,
         on_fatal=told.fatal.append,
         on_sealed=sealed,
         on_landed=lambda seconds: None,
