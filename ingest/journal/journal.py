@@ -94,6 +94,8 @@ class Journal:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._trimming = False
         self._told_of_stall = False
+        self._reason = "another has written it"
+        """Why the last attempt came to nothing."""
         self.backlog_bytes = 0
         """What was shipped and has not landed."""
         self.puts_total = 0
@@ -142,7 +144,7 @@ class Journal:
             if came is Landing.LANDED:
                 return
             self._clock.sleep(RETRY_SECONDS_MIN * 2**attempt)
-        raise problem("topic_unavailable", f"the journal {folder_of(name)} cannot be begun: the object store is away")
+        raise problem("topic_unavailable", f"the journal {folder_of(name)} cannot be begun: {self._reason}")
 
     def ship(self, shipped: Shipped) -> None:
         """Takes what is synced in the WAL; in the order of calls. Nothing, once another has sealed the journal."""
@@ -222,6 +224,7 @@ class Journal:
         except CorruptData:
             return Landing.FOREIGN
         except SiltlogError as error:
+            self._reason = error.detail
             if not self._told_of_stall:
                 self._told_of_stall = True
                 self._logger.warning("the journal does not reach the object store", object=path, reason=error.detail)

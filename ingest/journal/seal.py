@@ -34,29 +34,27 @@ def seal(store: ObjectStore, cluster_id: str, journal: str, nonce: bytes) -> Sea
     Raises CorruptData where the journal is not there, or not whole; Unavailable.
     """
     before: dict[int, int] | None = None
+    lacking = False
     for _ in range(SEAL_ATTEMPTS_MAX):
         there = listed(store, journal)
-        if not there:
-            raise problem(
-                "corrupt_data",
-                f"nothing is found of the journal {folder_of(journal)} below {store.root_uri}, and it may "
-                "have held acknowledged records: give the server the root that it was written "
-                "to, or restore the folder",
-                path=folder_of(journal),
-            )
-        end = _end(store, cluster_id, journal, there)
         # Two lists that are alike: pages that a store does not sort may come from before and after a change.
-        if there == before:
-            if end is None:
-                raise _not_whole(journal)
-            if end.sealed:
-                return Sealed(journal, end.first, end.number)
+        if there == before and lacking:
+            raise _not_whole(journal) if there else _nothing_found(store, journal)
+        end = _end(store, cluster_id, journal, there)
+        if end is not None and end.sealed and there == before and _counts(store, journal, end):
+            return Sealed(journal, end.first, end.number)
+        lacking = end is None or (end.sealed and there == before)
         before = there
         if end is not None and not end.sealed:
             made = encode_seal(cluster_id=cluster_id, journal=journal, number=end.number, first=end.first, nonce=nonce)
             # Whatever is answered: what stands there, and whether it counts, is seen in the next list.
             store.put_if_absent(path_of(journal, end.number), made.data)
     raise problem("topic_unavailable", f"the journal {journal} goes on and cannot be sealed; stop its node")
+
+
+def _counts(store: ObjectStore, journal: str, end: "_End") -> bool:
+    """Whether the object before a seal is there: where the seal's number was trimmed, that one went first."""
+    return store.size(path_of(journal, end.number - 1)) is not None
 
 
 def listed(store: ObjectStore, journal: str) -> dict[int, int]:
@@ -82,6 +80,8 @@ def _end(store: ObjectStore, cluster_id: str, journal: str, there: dict[int, int
         data = store.get(path_of(journal, number))
         return decode_header(data, cluster_id=cluster_id, journal=journal, number=number)
 
+    if not there:
+        return None
     try:
         first = header(max(there)).first
         at = first
@@ -91,6 +91,15 @@ def _end(store: ObjectStore, cluster_id: str, journal: str, there: dict[int, int
         return None
     # An object never says that itself may go, or what has not landed: the one before the end is there.
     return None if at == first else _End(at, first, at in there)
+
+
+def _nothing_found(store: ObjectStore, journal: str) -> SiltlogError:
+    return problem(
+        "corrupt_data",
+        f"nothing is found of the journal {folder_of(journal)} below {store.root_uri}, and it may have held "
+        "acknowledged records: give the server the root that it was written to, or restore the folder",
+        path=folder_of(journal),
+    )
 
 
 def _not_whole(journal: str) -> SiltlogError:

@@ -127,6 +127,14 @@ class TopicLog:
         self.shipped_epochs = [*self.shipped_epochs, *self.epochs[-1:]][-EPOCHS_REMEMBERED:]
         self._find_level()
 
+    def recovered(self) -> None:
+        """Records of it came from other journals: a successor needs those until `chain_cut`."""
+        self.settled = False
+
+    def chain_cut(self) -> None:
+        """Its table names this start's journal alone."""
+        self.settled = True
+
     @property
     def is_shipped(self) -> bool:
         """Whether its table says of its present epoch that nothing is acknowledged or shown that only this node has."""

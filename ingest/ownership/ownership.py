@@ -11,7 +11,7 @@ from typing import Literal
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.cluster.beat import TopicReport
+from siltlog.infra.cluster.beat import TopicReport, TopicState
 from siltlog.infra.cluster.router import Held
 from siltlog.infra.cluster.view import ClusterView, TermEntry, TopicEntry
 from siltlog.infra.errors import SiltlogError, UnknownTopic
@@ -110,10 +110,11 @@ class Ownership:
         """What the beat says of topics that the view gives this node, or that it still owns."""
         found: dict[str, TopicReport] = {}
         for name, term in self._terms.items():
-            if self._log.topic_logs.get(name) is None:
+            if (topic := self._log.topic_logs.get(name)) is None:
                 continue
-            # What a successor needs is in the table, or in the WAL of this data directory: in no former journal.
-            found[name] = TopicReport(term=term, state="settled", kept=self._kept.get(name, 0))
+            # Settled: what a successor needs is in the table, in the own journal, or in the WAL of this data directory.
+            state: TopicState = "settled" if topic.settled else "claimed"
+            found[name] = TopicReport(term=term, state=state, kept=self._kept.get(name, 0))
         for name, waits in self._waits.items():
             entry = self._entry(name)
             right = entry and entry.entitled(self._journal)
@@ -239,7 +240,7 @@ class Ownership:
             return "hand_over"
         if entry.to is not None and entry.to.journal != self._journal and self._kept.get(name) != entry.to.term:
             return "hand_over"
-        return "ship" if _ships(name, topic.config) and not (topic.ships or topic.journaled) else None
+        return "ship" if _ships(name, topic.config) and not topic.is_shipped else None
 
     async def _attend(self, name: str) -> None:
         steps = {

@@ -1,12 +1,14 @@
-"""What a topic's former owners shipped: their journals are ended before it is claimed, and read afterwards.
+"""What a topic's former owners shipped: their journals are ended and read before it is claimed.
 
-In this order, because the claim ends their flushes: what they trim from then on lies below the table offset that the
-claim was made on. What is found goes into the WAL and the journal of this start before anything is appended.
+In this order: the end of a journal is for good, and what its owner trims afterwards was in a table before that. What is
+found goes into the WAL and the journal of this start before anything is appended.
 """
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -33,7 +35,17 @@ class Ended(NamedTuple):
     """A journal of the chain that has ended, and the epoch under which the topic's records in it were appended."""
 
     epoch: int
-    sealed: Sealed
+    journal: str
+    frames: Mapping[bytes, Sequence[Frame]]
+    """By topic id, all that the journal has."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A journal that is ended and read once for all topics that are taken at the same time."""
+
+    frames: asyncio.Task[Mapping[bytes, Sequence[Frame]]]
+    users: int = 0
 
 
 class Shipping:
@@ -43,9 +55,14 @@ class Shipping:
         self._log = log
         self._logger = logger
         self._tasks: set[asyncio.Task[None]] = set()
+        self._readings: dict[str, _Reading] = {}
 
-    async def end(self, topic: TopicLog) -> list[Ended]:
-        """Ends the journals of the topic's chain, before it is claimed. Raises CorruptData, Unavailable."""
+    @asynccontextmanager
+    async def ended(self, topic: TopicLog) -> AsyncIterator[list[Ended]]:
+        """Ends the journals of the topic's chain, before it is claimed. Raises CorruptData, Unavailable.
+
+        They are read at once, too: once a journal has ended, what is trimmed of it was in a table before.
+        """
         snapshot = topic.table.snapshot
         owned = {snapshot.epochs[partition] for partition in range(snapshot.partitions)}
         chain = snapshot.journals
@@ -56,22 +73,59 @@ class Shipping:
                 "what was acknowledged under them",
                 topic=topic.name,
             )
-        ended = []
-        for epoch, journal in chain:
-            if self._log.journal.is_open and journal == self._log.journal.name:
-                # Nobody seals a journal that goes on.
-                ended.append(Ended(epoch, await self._log.journal.so_far()))
-            else:
-                store, nonce = self._log.store, uuid.uuid4().bytes
-                ended.append(Ended(epoch, await asyncio.to_thread(seal, store, self._log.cluster_id, journal, nonce)))
-        return ended
+        used: list[str] = []
+        try:
+            ended = []
+            for epoch, journal in chain:
+                if self._log.journal.is_open and journal == self._log.journal.name:
+                    # Nobody seals a journal that goes on.
+                    frames = await asyncio.to_thread(self._read, await self._log.journal.so_far())
+                else:
+                    used.append(journal)
+                    frames = await self._former(journal)
+                ended.append(Ended(epoch, journal, frames))
+            yield ended
+        finally:
+            for journal in used:
+                self._let_go(journal)
+
+    async def _former(self, journal: str) -> Mapping[bytes, Sequence[Frame]]:
+        reading = self._readings.get(journal)
+        if reading is None or (reading.frames.done() and reading.frames.exception() is not None):
+            former = reading
+            reading = _Reading(asyncio.create_task(asyncio.to_thread(self._end, journal)))
+            reading.users = 0 if former is None else former.users
+            self._readings[journal] = reading
+        reading.users += 1
+        # Another topic may wait for it, too.
+        return await asyncio.shield(reading.frames)
+
+    def _let_go(self, journal: str) -> None:
+        reading = self._readings[journal]
+        reading.users -= 1
+        if reading.users == 0:
+            del self._readings[journal]
+
+    def _end(self, journal: str) -> Mapping[bytes, Sequence[Frame]]:
+        return self._read(seal(self._log.store, self._log.cluster_id, journal, uuid.uuid4().bytes))
+
+    def _read(self, sealed: Sealed) -> Mapping[bytes, Sequence[Frame]]:
+        found: dict[bytes, list[Frame]] = {}
+        for frame in frames_of(read(self._log.store, self._log.cluster_id, sealed)):
+            found.setdefault(frame.topic_id, []).append(frame)
+        return found
 
     async def recover(self, topic: TopicLog, ended: Sequence[Ended]) -> dict[int, list[FoundFrame]]:
         """Takes in what the journals have beyond the table that the claim was made on, by partition.
 
         Raises CorruptData where something is missing; Unavailable.
         """
-        frames = await asyncio.to_thread(self._read, topic, ended)
+        frames = [
+            frame
+            for one in ended
+            for frame in one.frames.get(topic.id_bytes, ())
+            if frame.kind is FrameKind.CONTROL or frame.epoch == one.epoch
+        ]
         self._know_claims(topic, controls(frames, topic.id_bytes))
         found: dict[int, list[FoundFrame]] = {}
         for partition in range(len(topic.partitions)):
@@ -80,22 +134,13 @@ class Shipping:
             if records:
                 found[partition] = await self._take_in(topic, partition, records)
         topic.producers.loaded((one.sequencer for one in topic.partitions), self._log.clock.now_us())
-        topic.settled = False
+        topic.recovered()
         self._settle_later(topic)
-        taken = {partition: frames[-1].next_offset for partition, frames in found.items()}
+        taken = {partition: new[-1].next_offset for partition, new in found.items()}
         self._logger.info(
-            "took over what was shipped", topic=topic.name, journals=[one.sealed.journal for one in ended], next=taken
+            "took over what was shipped", topic=topic.name, journals=[one.journal for one in ended], next=taken
         )
         return found
-
-    def _read(self, topic: TopicLog, ended: Sequence[Ended]) -> list[Frame]:
-        """The topic's frames in the journals, each journal's only of the epoch that it was claimed with."""
-        return [
-            frame
-            for one in ended
-            for frame in frames_of(read(self._log.store, self._log.cluster_id, one.sealed))
-            if frame.topic_id == topic.id_bytes and (frame.kind is FrameKind.CONTROL or frame.epoch == one.epoch)
-        ]
 
     def _know_claims(self, topic: TopicLog, payloads: Sequence[bytes]) -> None:
         """Those that may not be beside the table yet: they are so again, and in this start's journal until then."""
@@ -190,7 +235,7 @@ class Shipping:
             return
         epochs = {one.partition: topic.epochs[-1] for one in topic.partitions}
         topic.see(await asyncio.to_thread(topic.table.mark, epochs, {}, str(uuid.uuid4()), journals=chain))
-        topic.settled = True
+        topic.chain_cut()
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ the table because another went on with it is set aside, and only then it is open
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from siltlog.infra.clock import Clock
@@ -114,17 +115,17 @@ class Taking:
             goes_on_at = [plan.goes_on_at(partition.partition) for partition in topic.partitions]
             topic.takes_over({partition: goes_on_at[partition] for partition in plan.foreign})
             ships = (ships or topic.journaled) and not any(plan.frames.values())
-            ended = await self._shipping.end(topic) if plan.recovers else []
-            chain = [(one.epoch, one.sealed.journal) for one in ended]
-            await claim(log, topic, plan.offsets or None, term=term, ships=ships, chain=chain)
-            if not plan.recovers:
-                await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
-            if plan.foreign:
-                await self._set_aside(plan)
-                await self._inherit_late(plan)
-            self._settle(plan)
-            if plan.recovers:
-                plan.frames = await self._shipping.recover(topic, ended)
+            async with self._shipping.ended(topic) if plan.recovers else nullcontext() as ended:
+                chain = [(one.epoch, one.journal) for one in ended or ()]
+                await claim(log, topic, plan.offsets or None, term=term, ships=ships, chain=chain)
+                if ended is None:
+                    await asyncio.to_thread(_check_claimed, log.store, plan, goes_on_at)
+                if plan.foreign:
+                    await self._set_aside(plan)
+                    await self._inherit_late(plan)
+                self._settle(plan)
+                if ended is not None:
+                    plan.frames = await self._shipping.recover(topic, ended)
             if plan.foreign:
                 await log.group_commit.commit()
 

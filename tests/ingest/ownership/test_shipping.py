@@ -13,10 +13,13 @@ import pytest
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused, SiltlogError
 from siltlog.infra.settings.topic_config import TopicConfig
-from siltlog.infra.store.store import open_store
-from siltlog.ingest.journal.seal import seal
+from siltlog.infra.store.store import ObjectStore, open_store
+from siltlog.ingest.journal.codec import Read
+from siltlog.ingest.journal.reader import read
+from siltlog.ingest.journal.seal import Sealed, seal
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.ownership import shipping
 from siltlog.ingest.ownership.ownership import _ships
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.idempotency import idempotency_key
@@ -110,9 +113,7 @@ async def test_another_data_dir_goes_on_with_all_that_was_acknowledged(tmp_path:
 async def test_a_successor_that_dies_before_the_chain_is_cut_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from siltlog.ingest.ownership.shipping import Shipping
-
-    monkeypatch.setattr(Shipping, "_settle_later", lambda self, topic: None)
+    monkeypatch.setattr(shipping.Shipping, "_settle_later", lambda self, topic: None)
     async with _node(tmp_path, "a") as (log, topics):
         await topics.create("t", 1, SLOW)
         await _publish(log, "t", "v0")
@@ -229,6 +230,26 @@ async def test_a_claim_has_landed_before_it_is_answered(tmp_path: Path, monkeypa
         with pytest.raises(SiltlogError) as refused:
             await ahead
         assert refused.value.members["next_sequence"] == 1
+
+
+@pytest.mark.rule("CJ12")
+@_on_a_loop
+async def test_a_journal_of_many_topics_is_ended_and_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _node(tmp_path, "a") as (log, topics):
+        for number in range(6):
+            await topics.create(f"t{number}", 1, SLOW)
+            await _publish(log, f"t{number}", f"v{number}")
+    reads: list[Sealed] = []
+
+    def counted(store: ObjectStore, cluster_id: str, sealed: Sealed) -> list[Read]:
+        reads.append(sealed)
+        return read(store, cluster_id, sealed)
+
+    monkeypatch.setattr(shipping, "read", counted)
+    async with _node(tmp_path, "b", take_over=True) as (log, _):
+        for number in range(6):
+            assert await _read(log.topic(f"t{number}")) == [f"v{number}"]
+    assert len(reads) == 1
 
 
 async def _until(holds: Callable[[], bool]) -> None:
