@@ -19,8 +19,9 @@ PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = tuple(PROJECT["optional-dependencies"])
 PIPS = ("pip==23.2.1", "pip")
 """What Python 3.11 brings, which gives up where newer ones go on, and the newest there is."""
-DAILY = {*((PIPS[0], extra) for extra in ("async", "server", "notebook")), (PIPS[1], "notebook")}
-"""`notebook` asks for all that `server`, `spark` and `demo` ask for, so that what is found for it fits them too."""
+DAILY = {*((PIPS[0], extra) for extra in ("server", "notebook")), (PIPS[1], "notebook")}
+"""`notebook` asks for all that `server`, `spark` and `demo` ask for, and `server` for what `async` does by s3fs, so that
+what is found for them fits those too."""
 PATIENCE_SECONDS = 250
 """A pip that goes back over hundreds of versions ends neither well nor soon."""
 

@@ -211,7 +211,7 @@ def test_another_thread_ends_it_after_the_record_under_way(url: str, topic: str,
         assert begun.wait(30)
         ending = threading.Thread(target=getattr(consumer, end))
         ending.start()
-        until(lambda: consumer._inbox.woken or consumer._inbox.closing or not running.is_alive())
+        until(lambda: not ending.is_alive() or consumer._inbox.closing)
     finally:
         go_on.set()
         running.join(30)
@@ -268,8 +268,12 @@ WORKER = """
 import asyncio, os, signal, sys
 from siltlog import AsyncConsumer, Consumer
 
-url, topic, seen, kind, workers, max_attempts, fails_first = sys.argv[1:]
-own = {"url": url, "group": topic, "topics": [topic], "idle_timeout_ms": 3_000, "session_timeout_ms": 500}
+url, topic, seen, kind, workers, max_attempts, fails_first, comes_back = sys.argv[1:]
+own = {"url": url, "group": topic, "topics": [topic]}
+if comes_back == "soon":
+    own |= {"instance_id": "one", "stop_at": "latest"}
+else:
+    own |= {"session_timeout_ms": 2_000, "idle_timeout_ms": 5_000}
 how = {"workers": int(workers), "max_attempts": int(max_attempts), "backoff_ms": 1}
 
 def handle(record):
@@ -298,22 +302,23 @@ else:
 
 @pytest.mark.rule("D1", "D2")
 @pytest.mark.parametrize(
-    ("kind", "workers", "max_attempts", "fails_first"),
+    ("kind", "workers", "max_attempts", "fails_first", "comes_back"),
     [
-        ("sync", 1, 1, "no"),
-        ("sync", 1, 3, "no"),
-        ("sync", 3, 2, "no"),
-        ("sync", 1, 2, "yes"),
-        ("async", 1, 1, "no"),
-        ("async", 3, 2, "no"),
+        ("sync", 1, 1, "no", "later"),
+        ("sync", 1, 3, "no", "soon"),
+        ("sync", 3, 2, "no", "soon"),
+        ("sync", 1, 2, "yes", "soon"),
+        ("async", 1, 1, "no", "soon"),
+        ("async", 3, 2, "no", "soon"),
     ],
 )
 def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(
-    url: str, topic: str, tmp_path: Path, kind: str, workers: int, max_attempts: int, fails_first: str
+    url: str, topic: str, tmp_path: Path, kind: str, workers: int, max_attempts: int, fails_first: str, comes_back: str
 ) -> None:
+    """`comes_back`: by an instance_id, or when the session of the one that was killed is over."""
     publish(url, topic, 500)
     seen = tmp_path / "seen"
-    shape = [kind, str(workers), str(max_attempts), fails_first]
+    shape = [kind, str(workers), str(max_attempts), fails_first, comes_back]
     ends = []
     for _ in range(8):
         worker = subprocess.run(
