@@ -20,8 +20,8 @@ EXTRAS = tuple(PROJECT["optional-dependencies"])
 PIPS = ("pip==23.2.1", "pip")
 """What Python 3.11 brings, which gives up where newer ones go on, and the newest there is."""
 DAILY = {*((PIPS[0], extra) for extra in ("server", "notebook")), (PIPS[1], "notebook")}
-"""`notebook` asks for all that `server`, `spark` and `demo` ask for, and `server` for what `async` does by s3fs, so that
-what is found for them fits those too."""
+"""`notebook` asks for all that `server`, `spark` and `demo` ask for, and `server`, by s3fs, for what `async` does: what
+is found for them fits those too."""
 PATIENCE_SECONDS = 250
 """A pip that goes back over hundreds of versions ends neither well nor soon."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,8 +38,13 @@ def plain(node: Any, known: Mapping[str, str]) -> Any:
 
 
 def parse(text: str, known: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = plain(hcl2.loads(text), known)
+    found: dict[str, Any] = plain(_tree(text), known)
     return found
+
+
+@cache
+def _tree(text: str) -> Any:
+    return hcl2.loads(text)
 
 
 def names_of(bucket: str, prefix: str) -> dict[str, str]:
