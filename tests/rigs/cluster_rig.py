@@ -255,6 +255,8 @@ class ClusterPublisher(Caller):
         self.partitions = partitions
         self.once = once
         self.errors: list[str] = []
+        self.longest = 0.0
+        """Seconds from when a record was first sent until it was acknowledged."""
         self._sequences = [0] * partitions
         self._count = 0
         self._producer_id = f"0b6ce8e0-9b0e-4b5a-8d3c-{seed:012x}"
@@ -287,6 +289,7 @@ class ClusterPublisher(Caller):
                 break
             self.turn()
         waited = time.monotonic() - first
+        self.longest = max(self.longest, waited)
         if waited > 1.0:
             self.stalls.append((first, waited))
 
