@@ -63,8 +63,11 @@ class ClusterLog:
         peers: Peers,
         clock: Clock,
         logger: Logger,
+        fresh: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`serves()` are the topics of `local` that this node owns, by name, and may tell the bounds of."""
+        """`serves()` are the topics of `local` that this node owns, by name; by their bounds it decides while it is
+        `fresh`."""
+        self.fresh = fresh
         self._local = local
         self._serves = serves
         self._routes = routes
@@ -255,7 +258,9 @@ class ClusterLog:
         reply = await self._asked(topic, messages.BOUNDS, HeadAsked(topic.name, topic.topic_id, partition))
         if reply is None:
             local = topic.local
-            return None if local is None else (local.partitions[partition].bounds(), local.snapshot.version)
+            if local is None or not self.fresh():
+                return None
+            return local.partitions[partition].bounds(), local.snapshot.version
         news = messages.bounds_news.decode(reply.body)
         return Bounds(*news.bounds), news.version
 

@@ -15,6 +15,9 @@ from siltlog.infra.table.snapshot import TableSnapshot
 class Owners(Protocol):
     """Asks the owners of topics."""
 
+    def fresh(self) -> bool:
+        """Whether this node may decide by the bounds of what it owns: others do not take it for gone."""
+
     async def head(
         self, topic: "ClusterTopic", partition: int, offset: int, end: int, max_records: int, max_bytes: int
     ) -> tuple[Sequence[pa.RecordBatch] | None, int]:
@@ -57,7 +60,7 @@ class ClusterPartition:
 
     async def decided(self) -> Bounds | None:
         local = self._local
-        if local is not None:
+        if local is not None and self._owners.fresh():
             return await local.decided()
         found = await self._owners.bounds(self._topic, self.partition)
         if found is None:

@@ -37,14 +37,13 @@ class ViewRoutes:
     def topics(self) -> Mapping[str, str]:
         return {name: entry.topic_id for name, entry in self._view().topics.items()}
 
-    def where(self, topic: str, denied: frozenset[str] = frozenset()) -> Where:
-        """The same for requests that change a topic and for those that ask for its bounds: who is not fresh answers
-        neither."""
+    def where(self, topic: str, denied: frozenset[str] = frozenset(), *, decides: bool = True) -> Where:
+        """Where a request goes; only what `decides` by the bounds of a topic needs an owner that is fresh."""
         held = self._held(topic)
         if held is Held.NOT and (awaited := self._awaited(topic)):
             entry = self._view().nodes.get(awaited)
             return Away(awaited, 0 if entry is None else entry.since_us)
-        return where(self._place(topic), held, self._journal(), fresh=self._fresh(), denied=denied)
+        return where(self._place(topic), held, self._journal(), fresh=not decides or self._fresh(), denied=denied)
 
     async def changed(self, seconds: float) -> None:
         news = self._news

@@ -61,8 +61,9 @@ class Routes(Protocol):
     def view(self) -> int:
         """The number of the newest view that this node knows."""
 
-    def where(self, topic: str, denied: frozenset[str] = frozenset()) -> Where:
-        """Where a request for `topic` goes; journals that are `denied` have said that they do not own it."""
+    def where(self, topic: str, denied: frozenset[str] = frozenset(), *, decides: bool = True) -> Where:
+        """Where a request for `topic` goes; journals that are `denied` have said that they do not own it. An owner whom
+        others may take for gone may still append, but not tell its bounds, where that `decides` something."""
 
     async def changed(self, seconds: float) -> None:
         """Returns once there is a newer view, or a topic's state here is another, or the time is over."""
@@ -144,6 +145,8 @@ class _Request:
         self._direct = self._asked or _direct(scope)
         self._timeout, self._is_timed = _timeout_seconds(scope)
         self._or_here = or_here and not self._asked
+        # What tells bounds is what this node answers as well as it can where there is no owner.
+        self._decides = or_here
         wait = min(self._timeout, ASKED_WAIT_SECONDS) if self._asked or or_here else self._timeout
         self._deadline = clock.monotonic() + wait
         self._denied: frozenset[str] = frozenset()
@@ -159,7 +162,7 @@ class _Request:
 
     async def _run(self, here: Callable[[Receive], Awaitable[T]], answered: Callable[[], None]) -> T | Response:
         while True:
-            match self._routes.where(self._topic, self._denied):
+            match self._routes.where(self._topic, self._denied, decides=self._decides):
                 case Here() | Unknown():
                     try:
                         return await here(self._body.receive)

@@ -35,11 +35,13 @@ class FakeRoutes:
         self.heard: list[int] = []
         self._news = asyncio.Event()
 
-    def where(self, topic: str, denied: frozenset[str] = frozenset()) -> Where:
+    def where(self, topic: str, denied: frozenset[str] = frozenset(), *, decides: bool = True) -> Where:
         place = self.places.get(topic)
         if place is None and topic not in self.held:
             return UNKNOWN
-        return where(place, self.held.get(topic, Held.NOT), self.journal, fresh=self.fresh, denied=denied)
+        return where(
+            place, self.held.get(topic, Held.NOT), self.journal, fresh=not decides or self.fresh, denied=denied
+        )
 
     async def changed(self, seconds: float) -> None:
         try:

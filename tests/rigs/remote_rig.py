@@ -63,7 +63,7 @@ class Node:
         """Those that its routes say it has open."""
         found = {}
         for name, held in self.routes.held.items():
-            if held is Held.OPEN and self.routes.fresh:
+            if held is Held.OPEN:
                 with suppress(UnknownTopic):
                     found[name] = self.log.topic(name)
         return found
@@ -106,8 +106,11 @@ async def node(name: str, folder: Path) -> AsyncIterator[Node]:
                     raise owner_away(topic, name, since_us)
             raise not_owner(topic, None, routes.view)
 
-        heads = ServedHeads(Owned(lambda: owns().values(), refuse), log.clock)
-        reads = ClusterLog(log, owns, routes, peers, log.clock, LOGGER)
+        def fresh() -> bool:
+            return routes.fresh
+
+        heads = ServedHeads(Owned(lambda: owns().values() if routes.fresh else (), refuse), log.clock)
+        reads = ClusterLog(log, owns, routes, peers, log.clock, LOGGER, fresh)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             await Response(status_code=200)(scope, receive, send)

@@ -96,7 +96,7 @@ class Nodes:
             security.book.read_up if security else None,
         )
         self._heads = ServedHeads(Owned(lambda: self._serves().values(), self._refuse), node.clock)
-        self.log = ClusterLog(ingest.log, self._serves, self.routes, self.peers, node.clock, node.logger)
+        self.log = ClusterLog(ingest.log, ownership.owned, self.routes, self.peers, node.clock, node.logger, self.fresh)
         self.system = ClusterSystem(ingest.system, self.log, node.clock)
         self.calls: Mapping[str, PeerCall] = {
             **self._heads.calls,
@@ -211,7 +211,7 @@ class Nodes:
     # What it owns.
 
     def _serves(self) -> Mapping[str, TopicView]:
-        """While its beats do not arrive, others may have gone on: then it tells no bounds."""
+        """What it tells others of. While its beats do not arrive, they may have gone on."""
         return self._ownership.owned() if self._membership.fresh else {}
 
     def _awaited(self, topic: str) -> str:

@@ -101,6 +101,20 @@ def test_an_offset_is_refused_by_the_owner_alone(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.rule("CR2", "CR11")
+def test_an_owner_that_may_be_taken_for_gone_reads_on_and_decides_nothing(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, _, _t):
+            await a.publish("t", "x", "y")
+            a.routes.fresh = False
+            assert values(await a.read("t", 0)) == ["x", "y"]
+            assert values(await a.read("t", 9)) == []
+            a.routes.fresh = True
+            assert isinstance((await a.read("t", 9)).error, OffsetOutOfRange)
+
+    run(test())
+
+
 @pytest.mark.rule("CR11")
 def test_a_topic_whose_next_owner_waits_for_a_disk_is_its_table(tmp_path: Path) -> None:
     async def test() -> None:

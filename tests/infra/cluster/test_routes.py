@@ -69,6 +69,7 @@ def test_a_topic_is_where_the_view_says_as_long_as_that_journal_is_not_lost(
     assert world.routes.where("t") == HERE
     world.fresh = False
     assert world.routes.where("t") == WAIT
+    assert world.routes.where("t", decides=False) == HERE
     assert world.routes.where("u") == UNKNOWN
     assert world.routes.topics() == {"t": "id"}
 
