@@ -36,6 +36,8 @@ ANSWER_SECONDS_MAX = 600.0
 """How long it may take for what says no time: a replay of dead letters takes as long as it has some."""
 LOOK_SECONDS = 0.1
 """How long it waits for news before it tries a node again that could not answer."""
+UNKNOWN_SECONDS = 0.25
+"""How long a topic that no view names is looked for."""
 ASKED_WAIT_SECONDS = 1.0
 """How long a node that was asked by another waits for a claim or a hand-over to end."""
 THREAD_BYTES_MIN = 1024 * 1024
@@ -151,6 +153,7 @@ class _Request:
         self._deadline = clock.monotonic() + wait
         self._denied: frozenset[str] = frozenset()
         self._failure = ""
+        self._looked = False
 
     async def run(self, here: Callable[[Receive], Awaitable[T]], answered: Callable[[], None]) -> T | Response:
         try:
@@ -163,6 +166,11 @@ class _Request:
     async def _run(self, here: Callable[[Receive], Awaitable[T]], answered: Callable[[], None]) -> T | Response:
         while True:
             match self._routes.where(self._topic, self._denied, decides=self._decides):
+                case Unknown() if not self._looked:
+                    # Another node may have made it just now.
+                    self._looked = True
+                    self._routes.told(self._routes.view + 1)
+                    await self._routes.changed(UNKNOWN_SECONDS)
                 case Here() | Unknown():
                     try:
                         return await here(self._body.receive)

@@ -249,6 +249,21 @@ def test_what_an_owner_had_begun_and_not_done_goes_on_to_the_next_owner() -> Non
     run(test())
 
 
+def test_a_topic_that_another_node_made_just_now_is_looked_for() -> None:
+    async def test() -> None:
+        async with nodes("a", "b") as (a, b):
+            b.routes.set("t", Place(b.me), Held.OPEN)
+            waiting = asyncio.create_task(publish(a))
+            await asyncio.sleep(0.1)
+            assert a.routes.heard == [a.routes.view + 1]
+            a.routes.set("t", Place(b.me))
+            assert (await waiting).json["at"] == "b"
+            # Nobody has the other one: this node says so.
+            assert (await a.door.call("POST", "/v1/topics/u/records", b"")).json["at"] == "a"
+
+    run(test())
+
+
 @pytest.mark.rule("CR7")
 def test_what_may_have_been_done_is_not_sent_again_unless_that_is_harmless() -> None:
     async def test() -> None:
