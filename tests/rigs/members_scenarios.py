@@ -207,6 +207,25 @@ def a_node_that_cannot_acknowledge_is_drained(seed: int) -> None:
     assert world.newest().nodes[node.name].state == "up"
 
 
+def a_node_that_most_cannot_reach_is_drained(seed: int) -> None:
+    """CM5"""
+    pair = settled(seed, nodes=2)
+    controller(pair).unreachable = (other(pair).name,)
+    pair.run(45)
+    assert all(entry.state == "up" for _, entry in pair.newest().members()), "of two nobody knows who is cut off"
+    world = settled(seed)
+    node = other(world)
+    others = [each for each in world.nodes.values() if each is not node]
+    others[0].unreachable = (node.name,)
+    node.unreachable = tuple(each.name for each in others)
+    world.run(45)
+    assert all(entry.state == "up" for _, entry in world.newest().members()), "one node's word drains another"
+    others[1].unreachable = (node.name,)
+    world.run(45)
+    assert world.newest().nodes[node.name].state == "draining", "it keeps its topics"
+    assert all(entry.state == "up" for name, entry in world.newest().members() if name != node.name)
+
+
 def one_that_lets_nothing_go_is_taken_for_lost(seed: int) -> None:
     """CM5"""
     world = settled(seed)
@@ -312,6 +331,7 @@ SCENARIOS = (
     most_die_at_once,
     who_was_lost_comes_back_with_another_journal,
     a_node_that_cannot_acknowledge_is_drained,
+    a_node_that_most_cannot_reach_is_drained,
     one_that_lets_nothing_go_is_taken_for_lost,
     a_term_that_nobody_claims_is_given_to_another,
     what_only_its_data_directory_has_goes_back_to_it,

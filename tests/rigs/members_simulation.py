@@ -59,6 +59,8 @@ class SimulatedNode:
         self.slow = False
         self.silent: set[str] = set()
         """Topics that it neither claims nor lets go nor speaks of."""
+        self.unreachable: tuple[str, ...] = ()
+        """Nodes that it cannot reach."""
         self.grips = False
         """Whether it lets no topic go that it has."""
         self.member: Member | None = None
@@ -91,7 +93,7 @@ class SimulatedNode:
         for name, topic in self.member.view.topics.items():
             if name not in self.silent and (report := self._own(name, topic)) is not None:
                 found[name] = report
-        return Report(ready=self.ready, topics=found)
+        return Report(ready=self.ready, unreachable=self.unreachable, topics=found)
 
     def _own(self, name: str, topic: TopicEntry) -> TopicReport | None:
         """Claims and hands over as far as the rules of ownership let it; what there is to report."""

@@ -37,6 +37,7 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.ingest.assembly import Ingest, Shared
 from siltlog.server.access.book import Security
 from siltlog.server.cluster.joining import Joined
+from siltlog.server.cluster.reach import Reach
 
 VIEW, RELEASED = "/peers/view", "/peers/released"
 TELL_SECONDS = 2.0
@@ -104,6 +105,7 @@ class Nodes:
             VIEW: self._hear_view,
             RELEASED: self._hear_released,
         }
+        self._reach = Reach(self._others, self._reached)
         self._reports = joined.reports
         joined.reports.add(self._report)
         membership.on_view(self._follow)
@@ -180,15 +182,13 @@ class Nodes:
         self._told(view.number)
         if view.journal == self._membership.journal:
             # Who wrote it tells the others, who would look for it only each second.
-            for name in view.nodes:
-                member = self._member(name)
-                if member is not None and name != self._membership.node:
-                    self._begin(self._tell(member, VIEW, _View(view.number)))
+            for member in self._others():
+                self._begin(self._tell(member, VIEW, _View(view.number)))
 
     # What it tells.
 
     def _report(self, report: Report) -> Report:
-        return replace(report, topics=self._ownership.report())
+        return replace(report, topics=self._ownership.report(), unreachable=self._reach.unreachable)
 
     def _begin(self, telling: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(telling)
@@ -203,6 +203,19 @@ class Nodes:
             )
         except (ConnectionFailed, PeerRefused):
             return
+
+    async def _reached(self, member: Member) -> bool:
+        """Whether it answers, whatever it says."""
+        try:
+            said = msgspec.json.encode(_View(self._membership.view.number))
+            await self.peers.ask(member, "POST", VIEW.encode(), (), said, identity=NODE, seconds=TELL_SECONDS)
+        except (ConnectionFailed, PeerRefused):
+            return False
+        return True
+
+    def _others(self) -> list[Member]:
+        members = [self._member(name) for name in self._membership.view.nodes if name != self._membership.node]
+        return [member for member in members if member is not None]
 
     def _member(self, name: str) -> Member | None:
         entry = self._membership.view.nodes.get(name)
@@ -234,12 +247,14 @@ class Nodes:
 
     def _start(self) -> None:
         self._ownership.start()
+        self._reach.start()
         self.log.start()
 
     def _drain(self) -> None:
         self._heads.end()
 
     async def _close(self, patient: bool) -> bool:
+        self._reach.stop()
         self.log.stop()
         for task in tuple(self._tasks):
             task.cancel()

@@ -103,6 +103,7 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         lambda *_: set(),
         scenarios.a_node_that_cannot_acknowledge_is_drained,
     ),
+    "CM5 one accuser is enough": (controller, "ACCUSERS_MIN", 1, scenarios.a_node_that_most_cannot_reach_is_drained),
     "CM5 who lets nothing go keeps it": (
         controller,
         "_stuck",

@@ -1,0 +1,26 @@
+"""What a node says of those that it cannot reach."""
+
+import asyncio
+
+from siltlog.infra.cluster.router import Member
+from siltlog.server.cluster.reach import Reach
+
+
+def test_who_did_not_answer_last_is_out_of_reach() -> None:
+    members = [Member(name, f"journal of {name}", "http://h") for name in ("c", "a", "b")]
+    silent = {"a", "c"}
+
+    async def answers(member: Member) -> bool:
+        return member.node not in silent
+
+    async def run() -> None:
+        reach = Reach(lambda: members, answers)
+        assert reach.unreachable == ()
+        await reach.look()
+        assert reach.unreachable == ("a", "c")
+        silent.remove("a")
+        del members[0]
+        await reach.look()
+        assert reach.unreachable == ()
+
+    asyncio.run(run())
