@@ -108,12 +108,14 @@ class Keepers:
         for first in range(0, len(noted), SAVES_AT_ONCE):
             groups = noted[first : first + SAVES_AT_ONCE]
             self._here.told(groups)
+            told = None
             try:
-                await self._done(KeeperAsked("save", tuple(groups)))
-            except BaseException:
-                for group in groups:
+                if self._elsewhere is not None:
+                    told = await self._elsewhere.ask(KeeperAsked("save", tuple(groups)))
+            finally:
+                # Where this server is the keeper by now it reads first, and saves the next time.
+                for group in groups if told is None else ():
                     self._here.note(group)
-                raise
 
     async def delete(self, group: str, request: Mapping[str, Any]) -> str:
         """Returns the status of the transition. A group that is unused is deleted by the keeper alone."""

@@ -132,11 +132,12 @@ class OffsetUpkeep:
 
     async def _tick_for_ever(self) -> None:
         while True:
+            kept = self._offsets.kept
             try:
                 await self.tick()
                 self.problem = ""
             except SiltlogError as error:
-                if not self.problem and not self._log.draining:
+                if not self.problem and not self._log.draining and kept == self._offsets.kept:
                     passing = isinstance(error, Unavailable)
                     say = self._logger.warning if passing else self._logger.error
                     say("offsets of groups are not kept beside Redis for now", reason=error.detail)

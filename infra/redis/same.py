@@ -19,7 +19,7 @@ def other_redis(found: str, controllers: str, place: str) -> SiltlogError | None
     return problem(
         "coordinator_unavailable",
         f"this node's Redis, at {place}, is another than that of the controller: each would give all partitions to its "
-        "own members; let SILT_REDIS_URL name one on all nodes (one that was just emptied is known in a moment)",
+        "own members; let SILT_REDIS_URL name one on all nodes",
         retry_after_ms=RETRY_MS,
     )
 
@@ -36,10 +36,13 @@ class SameRedis:
         self._controllers = controllers
 
     async def look(self) -> None:
-        """Reads the value. Raises Unavailable without Redis: the one that was found last stays then."""
+        """Reads the value. Raises Unavailable without Redis: the one that was found last stays then.
+
+        A Redis that was emptied is known again at once: whoever comes first puts back what all have found there.
+        """
         value = await self._redis.command("GET", self._key)
         if value is None:
-            await self._redis.command("SET", self._key, secrets.token_hex(VALUE_BYTES), "NX")
+            await self._redis.command("SET", self._key, self.value or secrets.token_hex(VALUE_BYTES), "NX")
             value = await self._redis.command("GET", self._key)
         self.value = value.decode() if value is not None else ""
 
