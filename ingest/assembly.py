@@ -18,6 +18,7 @@ from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
+from siltlog.ingest.journal.codec import journal_name
 from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
@@ -91,6 +92,10 @@ class Shared:
     """The topics of the whole cluster."""
     owner: Callable[[str], str]
     """Names the node that owns a topic; empty where none does."""
+    journal: Callable[[], str]
+    """Names the start of this node by which views know it."""
+    sealed: Callable[[], None]
+    """Hears that this start was taken over from: it is to have another name."""
 
 
 async def assemble(
@@ -110,7 +115,7 @@ async def assemble(
     """
     settings = node.settings
     retries = Retries(node.clock)
-    log = _log(node, data_dir, retries, on_group, on_fatal)
+    log = _log(node, data_dir, retries, on_group, on_fatal, shared)
     recovery = await asyncio.to_thread(log.wal.recover, accept_loss=accept_loss)
     stranded_dir = settings.data_dir / names.STRANDED_FOLDER
     taking: Taking | None = None
@@ -172,6 +177,7 @@ def _log(
     retries: Retries,
     on_group: Callable[[float], None],
     on_fatal: Callable[[BaseException], None],
+    shared: Shared | None,
 ) -> Log:
     settings = node.settings
     topic_logs = TopicLogs()
@@ -205,11 +211,13 @@ def _log(
         head_bytes_max=settings.head_bytes_max,
         on_group=on_group,
         in_flight=node.in_flight,
-        journal=_journal(node, topic_logs, on_fatal),
+        journal=_journal(node, topic_logs, on_fatal, shared),
     )
 
 
-def _journal(node: Node, topic_logs: TopicLogs, on_fatal: Callable[[BaseException], None]) -> Journal:
+def _journal(
+    node: Node, topic_logs: TopicLogs, on_fatal: Callable[[BaseException], None], shared: Shared | None
+) -> Journal:
     settings = node.settings
     interval_ms = settings.object_interval_ms
     if interval_ms < 0:
@@ -219,19 +227,23 @@ def _journal(node: Node, topic_logs: TopicLogs, on_fatal: Callable[[BaseExceptio
         for topic in topic_logs.all():
             if topic.journaled and not topic.availability.lasting:
                 topic.close("fenced", "its journal was sealed: another node takes it over")
+        # Where the node goes on under another name already, that was told to the journal.
+        if shared is not None and journal.name == journal_name(settings.node_id, shared.journal()):
+            shared.sealed()
 
-    return Journal(
+    journal = Journal(
         node.store,
         node.clock,
         node.logger,
         cluster_id=node.cluster_id,
         node_id=settings.node_id,
         interval_ms=interval_ms,
-        start=lambda: uuid.uuid4().hex,
+        start=shared.journal if shared is not None else lambda: uuid.uuid4().hex,
         on_fatal=on_fatal,
         on_sealed=sealed,
         on_landed=node.metrics.object_landed,
     )
+    return journal
 
 
 def _server_config(settings: ServerSettings) -> dict[str, Value]:

@@ -130,6 +130,9 @@ class Ownership:
 
     def follow(self, view: ClusterView, journal: str) -> None:
         """Goes by a newer view, as the node whose journal this is."""
+        if self._journal not in ("", journal):
+            # The present one is lost, and whoever has its topics next may have sealed it.
+            self._log.journal.end()
         self._view, self._journal = view, journal
         self._log.topic_logs.named(view.topics)
         for name in [name for name in self._gone if (entry := view.topics.get(name)) is None or not self._mine(entry)]:

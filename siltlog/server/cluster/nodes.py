@@ -282,7 +282,13 @@ class News:
     def shared(self, membership: Membership) -> Shared:
         """What the log is given where its root is shared."""
         return Shared(
-            placing=Placed(membership), changed=self.changed, released=self.released, seen=self._seen, owner=self._owner
+            placing=Placed(membership),
+            changed=self.changed,
+            released=self.released,
+            seen=self._seen,
+            owner=self._owner,
+            journal=lambda: membership.journal,
+            sealed=membership.reopen,
         )
 
     def _owner(self, topic: str) -> str:
