@@ -1,0 +1,52 @@
+"""acks=object in a cluster: owners die one after the other, and what was acknowledged goes on elsewhere."""
+
+import time
+from pathlib import Path
+
+import pytest
+from cluster_rig import Nodes, cluster
+from evidence import read_api
+
+NEVER_FLUSHED_MS = 3_600_000
+RECORDS = 30
+SOON_SECONDS = 20.0
+
+
+@pytest.mark.rule("CJ7", "CJ12")
+@pytest.mark.slow
+def test_what_is_in_no_table_outlives_two_owners(tmp_path: Path) -> None:
+    with cluster(tmp_path / "cluster") as nodes:
+        wire = next(iter(nodes.values())).wire
+        config = {"acks": "object", "flush.ms": NEVER_FLUSHED_MS}
+        reply = wire.call("POST", "/v1/topics", {"name": "logs", "partitions": 2, "config": config})
+        assert reply.status == 201, reply
+        acked: dict[str, tuple[int, int]] = {}
+        gone: list[str] = []
+        for _ in range(2):
+            acked |= _published(nodes, gone, len(acked))
+            owner = nodes.owner("logs")
+            nodes[owner].kill()
+            gone.append(owner)
+            acked |= _published(nodes, gone, len(acked))
+            nodes[owner].start()
+            gone.remove(owner)
+        found = {value: (partition, offset) for partition, offset, value in read_api(wire, "logs", 2)}
+        assert found == acked
+
+
+def _published(nodes: Nodes, gone: list[str], first: int) -> dict[str, tuple[int, int]]:
+    """The places of some records, each sent until it is acknowledged: a key makes it land once."""
+    wire = next(node for name, node in nodes.items() if name not in gone).wire
+    acked: dict[str, tuple[int, int]] = {}
+    for number in range(first, first + RECORDS):
+        body = {"records": [{"value": f"v{number}", "key": str(number)}]}
+        deadline = time.monotonic() + SOON_SECONDS
+        while True:
+            reply = wire.call("POST", "/v1/topics/logs/records", body, Idempotency_Key=f"once-{number}")
+            if reply.status == 200:
+                break
+            assert time.monotonic() < deadline, reply
+            time.sleep(0.1)
+        assert reply.document["acks"] == "object"
+        acked[f"v{number}"] = tuple(reply.document["records"][0])
+    return acked
