@@ -1,6 +1,7 @@
 """Fetches: one answer, or one long poll, over many partitions."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, cast
@@ -18,7 +19,7 @@ from siltlog.consumers.reading.waiting import Wait, Waits
 from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
-from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.errors import SiltlogError, UnknownTopic, problem, problem_document
 from siltlog.infra.http.memory import Held
 from siltlog.infra.records import Bounds
 from siltlog.infra.security.grant import EVERYTHING, Grant
@@ -146,7 +147,7 @@ class Fetcher:
         Refused `unauthenticated` when the grant ended, Unavailable `rate_limited`.
         """
         if meter is not None:
-            meter.ask_topics(_readable(grant, positions))
+            meter.ask_topics(self._readable(grant, positions))
         budget = Budget(max_records, max_bytes, held)
         parts = [PartitionFetch(at, at.offset, Share(at.max_bytes)) for at in positions]
         first = self._first_of(len(parts))
@@ -247,6 +248,15 @@ class Fetcher:
             else:
                 part.topic_id, part.bounds = topic.topic_id, view.bounds()
 
+    def _readable(self, grant: Grant, positions: Sequence[FetchPosition]) -> list[str]:
+        """Lists the topics that are there and may be read: no measure is kept of names that somebody made up."""
+        found = []
+        for topic in dict.fromkeys(at.topic for at in positions):
+            if all(grant.may("read", "topic", name) for name in sources(topic)):
+                with suppress(UnknownTopic):
+                    found.append(self._log.topic(topic).name)
+        return found
+
     def _find(self, part: PartitionFetch) -> tuple[TopicView, PartitionView]:
         position = part.position
         topic = find_topic(self._log, position.topic, part.topic_id or position.topic_id)
@@ -259,11 +269,6 @@ def require_read(grant: Grant, topic: str) -> None:
         return
     for name in sources(topic):
         grant.require("read", "topic", name)
-
-
-def _readable(grant: Grant, positions: Sequence[FetchPosition]) -> list[str]:
-    topics = dict.fromkeys(at.topic for at in positions)
-    return [topic for topic in topics if all(grant.may("read", "topic", name) for name in sources(topic))]
 
 
 def sources(topic: str) -> Iterator[str]:

@@ -204,10 +204,15 @@ class Quotas:
         limits = self._limits.get((scope, name))
         if limits is None and (quota := self._quota(scope, name)) is not None:
             if len(self._limits) >= PRINCIPALS_MAX:
-                self._limits = {key: one for key, one in self._limits.items() if not one.is_idle(now)}
-                self.version += 1
+                self._forget(now)
             limits = self._limits[scope, name] = Limits(scope, name, quota)
         return limits
+
+    def _forget(self, now: float) -> None:
+        """Makes room: what is idle goes, and, where that is little, the half that was asked for first."""
+        owing = [(key, one) for key, one in self._limits.items() if not one.is_idle(now)]
+        self._limits = dict(owing[-(PRINCIPALS_MAX // 2) :])
+        self.version += 1
 
     def both(self, principal: str, topic: str | None, now: float) -> tuple[Limits, ...]:
         """What bounds a principal's request to a topic."""

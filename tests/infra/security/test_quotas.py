@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.security.quotas import Bucket, Limits, Quota, Quotas, checked_quota, publishing
+from siltlog.infra.security.quotas import PRINCIPALS_MAX, Bucket, Limits, Quota, Quotas, checked_quota, publishing
 
 amounts = st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.1, 500.0)), max_size=40)
 
@@ -127,6 +127,31 @@ def test_a_change_leaves_the_debts_of_who_has_the_same_quota() -> None:
     assert found.of("principal", "key:b", 0.0) is not b
     found.change({})
     assert (found.any, found.both("key:a", "t", 0.0)) == (False, ())
+
+
+@pytest.mark.rule("A52")
+def test_names_without_end_take_neither_memory_nor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making room for each of them would be a look at all of them."""
+    quotas = Quotas()
+    quotas.change({"each": Quota(topic="*", requests_per_s=0.001, burst_seconds=3_600.0)})
+    looked = 0
+
+    def is_idle(self: Limits, now: float) -> bool:
+        nonlocal looked
+        looked += 1
+        return False
+
+    monkeypatch.setattr(Limits, "is_idle", is_idle)
+    for number in range(4 * PRINCIPALS_MAX):
+        found = quotas.of("topic", f"t{number}", 0.0)
+        assert found is not None
+        found.asking(0.0, reads=False)
+    assert len(quotas._limits) <= PRINCIPALS_MAX
+    assert looked <= 8 * PRINCIPALS_MAX
+    last = quotas.of("topic", f"t{4 * PRINCIPALS_MAX - 1}", 0.0)
+    assert last is not None
+    assert last.requests is not None
+    assert last.requests.full_at > 0, "what was asked for last is remembered"
 
 
 def test_principals_who_share_a_quota_are_forgotten_once_their_buckets_are_full(
