@@ -29,7 +29,7 @@ class Seen(NamedTuple):
     overdue: Collection[tuple[str, int]] = ()
     """Topics, with terms that were claimed by nobody for too long."""
     tables: Mapping[str, str] = {}
-    """Topics that were found beside those of the view, with their ids."""
+    """Topics whose tables were found, with their ids; empty for those that are gone."""
     now_us: int = 0
 
 
@@ -39,9 +39,12 @@ def plan(view: ClusterView, seen: Seen, controller: str, journal: str, nonce: st
     _leave(draft, seen)
     _join(draft)
     _drain(draft, seen)
-    granted(draft)
     for name, topic_id in sorted(seen.tables.items()):
-        _adopt(draft, name, topic_id)
+        if topic_id:
+            _adopt(draft, name, topic_id)
+        elif name in draft.topics:
+            draft.forget(name)
+    granted(draft)
     for name in sorted(draft.topics, key=lambda name: (unit_of(name), name)):
         _reported(draft, name)
         _owned(draft, name, seen)

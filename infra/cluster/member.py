@@ -24,8 +24,11 @@ from siltlog.infra.cluster.view import ClusterView
 from siltlog.infra.cluster.watch import Watch
 from siltlog.infra.errors import ConfigError, problem
 
-Tables = Callable[[Collection[str]], Call]
-"""Given the names of topics, a call that finds the tables of all others: their names and ids."""
+Tables = Callable[[Collection[str], Collection[str]], Call]
+"""Given the names of topics, and some of them to be looked at again: a call that finds the tables of all others, and of
+those, by name. An id that is empty stands for none; what cannot be read is left out."""
+TABLES_AGAIN = 32
+"""So many topics of the view are looked at again each time: one whose deletion nobody told of leaves it so."""
 
 
 class Member:
@@ -64,6 +67,8 @@ class Member:
         self._beat = 0
         self._beat_began = float("-inf")
         self._looked_at = self._listed_at = self._tables_at = float("-inf")
+        self._looked_up_to = ""
+        """The last topic whose table was looked at again."""
         self._watch = Watch(timing.lease_ms)
         self._since: dict[object, float] = {}
         self._rivals: dict[str, tuple[str, int]] = {}
@@ -257,7 +262,7 @@ class Member:
         tables: Mapping[str, str] = {}
         began = self._clock.monotonic()
         if self._tables is not None and self.controls and began - self._tables_at >= LIST_SECONDS:
-            tables = yield self._tables(tuple(self.view.topics))
+            tables = yield self._tables(tuple(self.view.topics), self._again())
             began = self._tables_at = self._clock.monotonic()
         view = self.view
         self.beats = beats = yield from steps.all_beats()
@@ -289,6 +294,13 @@ class Member:
             for node in following.removed.keys() - view.removed.keys():
                 yield partial(steps.delete, names.beat_object(node))
         self.rounds += 1
+
+    def _again(self) -> list[str]:
+        """The next few topics, by name."""
+        after = [name for name in sorted(self.view.topics) if name > self._looked_up_to]
+        found = (after or sorted(self.view.topics))[:TABLES_AGAIN]
+        self._looked_up_to = found[-1] if found else ""
+        return found
 
     def _looked(self, began: float, journals: Mapping[str, str], beats: Mapping[str, Beat]) -> bool:
         goes_on = self._watch.looked(began, self._clock.monotonic(), journals, beats, self._beat_began)

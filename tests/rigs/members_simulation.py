@@ -79,11 +79,12 @@ class SimulatedNode:
     def pause(self, seconds: float) -> None:
         self.paused_until = self.world.clock.monotonic() + seconds
 
-    def _tables(self, known: Collection[str]) -> Call:
+    def _tables(self, known: Collection[str], again: Collection[str]) -> Call:
         def call(store: object) -> dict[str, str]:
             if self.breaks:
                 raise ZeroDivisionError
-            return {name: f"id of {name}" for name in self.world.tables if name not in known}
+            there = {name: f"id of {name}" for name in self.world.tables if name not in known or name in again}
+            return {**dict.fromkeys(again, ""), **there}
 
         return call
 

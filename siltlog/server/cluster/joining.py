@@ -23,7 +23,7 @@ from siltlog.infra.cluster.member import Member
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.cluster.reports import Reports
 from siltlog.infra.cluster.view import NodeState
-from siltlog.infra.errors import ConfigError, UnknownTopic
+from siltlog.infra.errors import ConfigError, SiltlogError
 from siltlog.infra.node import Node
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.probe import check_shared_root
@@ -142,20 +142,24 @@ async def joined(
     return Joined(membership, reports)
 
 
-def _tables(clock: Clock, known: Collection[str]) -> Callable[[ObjectStore], dict[str, str]]:
-    """Finds the topics that have a table and are none of `known`, with their ids; those that were deleted are none."""
+def _tables(clock: Clock, known: Collection[str], again: Collection[str]) -> Callable[[ObjectStore], dict[str, str]]:
+    """Finds the topics that have a table and are none of `known`, or some that are to be looked at `again`, with their
+    ids. One table that is damaged must not keep the others from being found."""
 
     def ids(store: ObjectStore) -> dict[str, str]:
-        def topic_id(name: str) -> str:
+        def topic_id(name: str) -> str | None:
             try:
                 snapshot = TopicTable.open(store, name, clock).snapshot
-            except UnknownTopic:
-                return ""
+            except SiltlogError:
+                return None  # it is being made, or damaged, or the store is away
             return "" if snapshot.deleted else snapshot.topic_id
 
-        there = [name for name in topic_names(store) if name not in known]
+        listed = topic_names(store)
+        there = [name for name in listed if name not in known or name in again]
         with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-            return {name: found for name, found in zip(there, pool.map(topic_id, there), strict=True) if found}
+            read = dict(zip(there, pool.map(topic_id, there), strict=True))
+        gone = dict.fromkeys(set(again) - set(listed), "")
+        return gone | {name: found for name, found in read.items() if found is not None}
 
     return ids
 

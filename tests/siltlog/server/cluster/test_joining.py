@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from cluster_rig import cluster
 from http_rig import Http
+from record_tables import created
 
 from siltlog.infra import names
+from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.view import ClusterView, decode_view
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.store.local import LocalStore
-from siltlog.server.cluster.joining import kept_identity, place_of
+from siltlog.server.cluster.joining import _tables, kept_identity, place_of
 
 
 def newest(root: str) -> ClusterView:
@@ -81,3 +83,12 @@ def test_a_root_of_a_cluster_is_not_taken_by_a_server_alone(tmp_path: Path) -> N
         again = newest(nodes.root)
         assert again.nodes["n1"].state != "away"
         assert again.nodes["n1"].journal != first.nodes["n1"].journal
+
+
+def test_tables_are_found_and_those_that_are_gone_are_told(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    made = {name: created(store, name) for name in ("known", "again", "deleted", "other", "damaged")}
+    made["deleted"].delete("one commit")
+    (tmp_path / "topics" / "damaged" / "_delta_log" / f"{0:020d}.json").write_bytes(b"{")
+    found = _tables(SystemClock(), ["known", "again", "absent", "deleted"], ["again", "absent", "deleted"])(store)
+    assert found == {"again": made["again"].topic_id, "other": made["other"].topic_id, "absent": "", "deleted": ""}
