@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from failure_rig import NO_REDIS, SMALL, StartServer
+from s3_server import S3Server, start_s3_server
 
 from siltlog.server_process import ServerProcess
 
@@ -18,6 +19,18 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     seed = int(os.environ.get("FAILURES_SEED") or int.from_bytes(os.urandom(4)))
     print(f"FAILURES_SEED={seed} ({request.node.name})")
     return random.Random(seed)
+
+
+@pytest.fixture
+def own_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """One that may be stopped: the others' tests share theirs."""
+    folder = tmp_path / "s3"
+    folder.mkdir()
+    server = start_s3_server(folder)
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.stop()
 
 
 @pytest.fixture

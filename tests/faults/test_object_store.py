@@ -7,15 +7,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from evidence import check, read_api, read_table
 from failure_rig import StartServer
 from publishers import ARROW, FILLER, LOST, Ledger, Wire, arrow_body, start_publishers
-from s3_server import S3Server, start_s3_server
+from s3_server import S3Server
 from s3_storm import Storm
 
 from siltlog import Admin, Consumer, Producer
@@ -23,19 +21,6 @@ from siltlog.infra.store.store import open_store
 
 PARTITIONS = 2
 RECORDS = 6_000
-
-
-@pytest.fixture
-def own_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """One that may be stopped: the others' tests share theirs."""
-    folder = tmp_path / "s3"
-    folder.mkdir()
-    server = start_s3_server(folder)
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.process.kill()
-    server.process.wait()
 
 
 def on_s3(server: S3Server) -> dict[str, Any]:

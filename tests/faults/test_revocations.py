@@ -3,31 +3,18 @@
 import json
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from access_rig import As, Secured, make_first_key
 from http_rig import NO_REDIS
-from s3_server import S3Server, start_s3_server
+from s3_server import S3Server
 
 from siltlog.infra import names
 from siltlog.server_process import ServerProcess
 
 MIB = 1024 * 1024
 PATIENCE_S = 30
-
-
-@pytest.fixture
-def own_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    folder = tmp_path / "s3"
-    folder.mkdir()
-    server = start_s3_server(folder)
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.process.kill()
-    server.process.wait()
 
 
 def audited(admin: As, operation: str) -> list[tuple[str, str]]:
