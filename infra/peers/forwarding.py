@@ -7,6 +7,7 @@ harmless, or nothing of it can have happened.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -90,8 +91,8 @@ class Forwarding:
         self._routes = routes
         self._peers = peers
         self._clock = clock
-        self.proxied = 0
-        """Requests that another node has answered."""
+        self.proxied: dict[str, int] = {}
+        """Requests that other nodes have answered, by their topics."""
 
     async def answered(
         self,
@@ -110,10 +111,10 @@ class Forwarding:
         `owner_away`; `topic_unavailable` where nobody owned it in time; OutcomeUnknown.
         """
         request = _Request(self._routes, self._peers, self._clock, scope, receive, topic, or_here)
-        return await request.run(here, self._answered)
+        return await request.run(here, partial(self._answered, topic))
 
-    def _answered(self) -> None:
-        self.proxied += 1
+    def _answered(self, topic: str) -> None:
+        self.proxied[topic] = self.proxied.get(topic, 0) + 1
 
 
 class _NoOwner(Exception):

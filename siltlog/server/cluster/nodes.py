@@ -34,6 +34,7 @@ from siltlog.infra.peers.forwarding import Forwarding, not_owner, owner_away
 from siltlog.infra.peers.peers import NODE, PeerRefused, Peers
 from siltlog.infra.security.secret import PURPOSE_HOPS, read_secret
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.assembly import Ingest, Shared
 from siltlog.server.access.book import Security
 from siltlog.server.cluster.joining import Joined
@@ -109,7 +110,7 @@ class Nodes:
         self._reports = joined.reports
         joined.reports.add(self._report)
         membership.on_view(self._follow)
-        self.part = Part(start=self._start, drain=self._drain, close=self._close)
+        self.part = Part(gauges=self._show, start=self._start, drain=self._drain, close=self._close)
 
     def changed(self) -> None:
         """What it owns, or waits for, is another."""
@@ -244,6 +245,11 @@ class Nodes:
         raise not_owner(topic, None, self.routes.view)
 
     # Its life.
+
+    def _show(self, metrics: Metrics) -> None:
+        metrics.totals(
+            names.METRIC_PROXIED, "Requests that another node has answered", "topic", self.forwarding.proxied.items
+        )
 
     def _start(self) -> None:
         self._ownership.start()

@@ -145,7 +145,7 @@ def test_a_request_goes_to_the_owner_as_it_came(key: bytes) -> None:
                 assert seen["headers"]["silt-request-id"] == "r-1"
                 assert {"authorization", "cookie"}.isdisjoint(seen["headers"])
             assert a.seen == []
-            assert (a.forwarding.proxied, b.forwarding.proxied) == (4, 0)
+            assert (a.forwarding.proxied, b.forwarding.proxied) == ({"t": 4}, {})
             assert (await a.door.call("DELETE", "/v1/topics/t/x")).json["method"] == "DELETE"
             assert a.door.in_flight.used_bytes == b.door.in_flight.used_bytes == 0
 
@@ -163,7 +163,7 @@ def test_a_request_makes_one_hop(key: bytes) -> None:
             assert (reply.status, reply.json["error_code"]) == (503, "topic_unavailable")
             assert "b does not own it" in str(reply.json["detail"])
             assert a.seen == b.seen == []
-            assert (a.forwarding.proxied, b.forwarding.proxied) == (0, 0)
+            assert (a.forwarding.proxied, b.forwarding.proxied) == ({}, {})
             assert a.routes.heard, "who was asked says which view it knows"
             # It is found once the views agree.
             waiting = asyncio.create_task(publish(a))

@@ -49,6 +49,9 @@ def test_any_node_answers_for_any_topic(nodes: Nodes) -> None:
             assert http.bounds(topic, 1)["high_watermark"] >= 2
             late = http.get(f"/v1/topics/{topic}/partitions/1/records?offset=99")
             assert (late.status, late.error_code) == (416, "offset_out_of_range")
+        proxied = f'silt_requests_proxied_total{{topic="{topic}"}}'.encode()
+        shown = [proxied in http.get("/metrics").body for http in https]
+        assert sorted(shown) == [False, True]
         claims = [http.call("POST", f"/v1/topics/{topic}/producers/p").json["producer_epoch"] for http in https]
         assert claims == sorted(set(claims))
         assert https[0].json("PATCH", f"/v1/topics/{topic}", {"config": {"retention.ms": 1_000_000}}).status == 200
