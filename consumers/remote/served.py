@@ -51,6 +51,7 @@ class ServedHeads:
         self._owned = owned
         self._clock = clock
         self._watches: dict[str, _Watch] = {}
+        self._ended = False
 
     @property
     def calls(self) -> Mapping[str, PeerCall]:
@@ -62,12 +63,15 @@ class ServedHeads:
             watch.look()
 
     def end(self) -> None:
-        """Every watch returns; for a server that drains."""
+        """Every watch returns, and none begins any more; for a server that drains."""
+        self._ended = True
         for watch in self._watches.values():
             watch.wake()
 
     async def _watch(self, request: Request) -> Response:
         asked = decode(await body_of(request, BODY_BYTES_MAX), messages.watch_asked)
+        if self._ended and asked.wait_ms:
+            raise problem("shutting_down", "this node is shutting down: what it owned goes to others")
         now = self._clock.monotonic()
         for session in [key for key, watch in self._watches.items() if now - watch.asked_at > SESSION_SECONDS]:
             self._watches.pop(session).close()

@@ -86,6 +86,7 @@ class World:
             if node.server.running:
                 node.resume()
                 assert node.stop() == 0
+        assert [name for name, node in self.nodes.items() if "Traceback" in node.log()] == []
         found = read_table(self.nodes.root, TOPIC, dict(self.nodes.storage_options or {}) or None)
         wrong = complaints(
             [ack for publisher in self.publishers for ack in publisher.acks],
