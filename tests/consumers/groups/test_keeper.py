@@ -1,12 +1,14 @@
 """Several servers of one log on one Redis: one of them keeps what groups commit, and the others ask it."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import seeds
 from fake_log import FakeLog
 from groups_rig import offsets, refusal, run
 from offsets_rig import Server, log_with, server
@@ -15,7 +17,7 @@ from siltlog.consumers.groups.keeper import KeeperAsked, KeeperTold
 from siltlog.consumers.groups.messages import MemberRequest
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.infra import names
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 
@@ -335,3 +337,80 @@ def test_who_has_claimed_them_again_unheard_reads_them_anew(url: str, tmp_path: 
         assert a.saved() == {0: 30}
 
     with_servers(url, tmp_path, scenario)
+
+
+class Life:
+    """A seeded history of one group over two servers, of which one at a time owns `_offsets`, with or without the other
+    having heard of it."""
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        self.cluster = cluster
+        self.rng = random.Random(seed)
+        self.committed = {0: 0, 1: 0}
+        self.kept = dict(self.committed)
+
+    def any(self) -> Server:
+        return self.rng.choice(list(self.cluster.servers.values()))
+
+    async def step(self) -> None:
+        await self.rng.choice([self.commit] * 4 + [self.tick] * 2 + [self.move, self.zombie, self.lose, self.reset])()
+        for r in self.cluster.servers.values():
+            for number, offset in (await r.committed()).items():
+                assert self.kept[number] <= offset <= self.committed[number], (number, offset, self.kept)
+                self.committed[number] = offset
+
+    async def commit(self) -> None:
+        r = self.any()
+        told = await r.join(f"m{self.rng.random()}", "t", session_timeout_ms=1_000)
+        held = {at.key.partition: at.offset for at in told.assignment or ()}
+        number = self.rng.randrange(2)
+        offset = min(held[number] + self.rng.randrange(9), 1_000)
+        members = [one.member for one in (await r.groups.describe("g")).members]
+        await self.any().commit({number: offset}, told, member=members[0])
+        self.committed[number] = offset
+        await self.any().groups.leave("g", members[0])
+
+    async def reset(self) -> None:
+        number, offset = self.rng.randrange(2), self.rng.randrange(1_000)
+        await self.any().commit({number: offset})
+        self.committed[number] = self.kept[number] = offset
+
+    async def tick(self) -> None:
+        owner = self.cluster.servers[self.cluster.owner]
+        await owner.tick()
+        self.kept |= await owner.committed()
+
+    async def lose(self) -> None:
+        await flush(self.any())
+
+    async def move(self) -> None:
+        former = self.cluster.owner
+        [other] = [name for name in self.cluster.servers if name != former]
+        # What it appends from here on is refused: its claim is over.
+        self.cluster.servers[former].system.refusing = True
+        self.cluster.servers[other].system.refusing = False
+        if self.rng.random() < 0.5:
+            self.cluster.servers[former].offsets.lost()
+        await self.cluster.take(other)
+
+    async def zombie(self) -> None:
+        """Who has not heard that it lost them goes on, with what it had read."""
+        [other] = [r for name, r in self.cluster.servers.items() if name != self.cluster.owner]
+        for call in (snapshots(other).restore("g"), snapshots(other).save(), snapshots(other).restore_emptied()):
+            with suppress(SiltlogError):
+                await call
+
+
+@pytest.mark.rule("CG2", "CG3", "CG4")
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(6))
+def test_whoever_keeps_them_nothing_is_skipped(url: str, tmp_path: Path, seed: int) -> None:
+    async def play() -> None:
+        cluster = Cluster(url, log_with(tmp_path, 1_000, t=2))
+        async with cluster.running("a", "b"):
+            life = Life(cluster, seed)
+            await life.any().commit(life.committed)
+            for _ in range(40):
+                await life.step()
+
+    run(play())
