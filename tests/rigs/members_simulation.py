@@ -302,7 +302,8 @@ class MembersWorld:
                 continue
             elif topic.owner.term != table.term or table.released == table.term or topic.owner.node not in up:
                 problems.append(f"{name} belongs to {topic.owner} and the table says {table}")
-            elif topic.to is not None or len(topic.chain) != 1:
+            elif topic.to is not None or any(term.term < table.term for term in topic.chain):
+                # A higher term that was given up stays until a still higher one is settled.
                 problems.append(f"{name} has not come to rest: {topic}")
         return problems
 
