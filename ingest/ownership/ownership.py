@@ -266,6 +266,9 @@ class Ownership:
                 pause = RETRY_SECONDS
             self._tell()
             await self._pause(name, pause)
+        # A view that gave it to another may have come while its table was looked at.
+        self._forget_wait(name)
+        self._tell()
         del self._work[name], self._woken[name]
 
     async def _pause(self, name: str, seconds: float) -> None:

@@ -68,6 +68,7 @@ class Waits:
 
 
 Decision = MayClaim | Waits
+_HELD = "its owner has not let go of it"
 
 
 def decide(facts: Facts, entry: TopicEntry, journal: str, own_epochs: Collection[int]) -> Decision:
@@ -112,6 +113,8 @@ def _named(waits: Waits, entry: TopicEntry, epoch: int) -> Waits:
     owner = entry.term(epoch >> TERM_SHIFT)
     if owner is None:
         return Waits(f"no node of the cluster is known to have taken epoch {epoch}, which its table has")
+    if not owner.lost:
+        return Waits(_HELD, node=owner.node)
     return Waits(waits.reason, awaited=owner.term, node=owner.node)
 
 
@@ -137,5 +140,5 @@ def _former_journals(
     # lost has never claimed, and cannot any more.
     holding = next((one for one in others if one.term == last and not one.lost), None)
     if holding is not None:
-        return Waits("its owner has not let go of it", node=holding.node)
+        return Waits(_HELD, node=holding.node)
     return {one.term: one.journal for one in others if one.lost}

@@ -92,7 +92,8 @@ def test_a_claim_passes_nothing_over(case: Case) -> None:
 def test_who_waits_is_told_for_whom(case: Case) -> None:
     decision = decide(case.facts, case.entry, HERE, case.own)
     if isinstance(decision, Waits) and decision.awaited:
-        assert case.entry.term(decision.awaited) is not None
+        awaited = case.entry.term(decision.awaited)
+        assert awaited is not None and awaited.lost
         assert decision.awaited in {claimed >> 32 for claimed in case.facts.epochs.values()}
     if isinstance(decision, Waits) and decision.floor:
         right = case.entry.entitled(HERE)
@@ -127,6 +128,8 @@ def test_each_rule_as_it_is_written() -> None:
     assert told(facts(epoch(3)), mine, own=own) == MayClaim(5, {0: Rule.OWN}), "of a time before the cluster"
     waits = told(facts(epoch(3)), lost, mine)
     assert isinstance(waits, Waits) and (waits.awaited, waits.node) == (3, "b")
+    waits = told(facts(epoch(3)), term(3, "b1"), mine)
+    assert isinstance(waits, Waits) and (waits.awaited, waits.node) == (0, "b"), "it is there, and hands over"
     for found in (facts(epoch(3)), shipped):
         unexplained = told(found, mine)
         assert isinstance(unexplained, Waits) and not unexplained.awaited and str(epoch(3)) in unexplained.reason
