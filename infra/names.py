@@ -465,12 +465,12 @@ GROUPS_KEY = "silt:groups"
 
 
 def restored_key(cluster_id: str) -> str:
-    """The epoch of the keeper of `_offsets` that has restored every group of the cluster since Redis was emptied."""
-    return f"silt:restored:{cluster_id}"
+    """A hash with the `epoch` of the keeper of `_offsets` that has restored all groups since Redis was emptied."""
+    return f"silt:keeper:{cluster_id}"
 
 
 def redis_key(cluster_id: str) -> str:
-    """A random value by which nodes of a cluster know that they have the same Redis."""
+    """A hash with a random `value`, by which nodes of a cluster know that they have the same Redis."""
     return f"silt:cluster:{cluster_id}"
 
 

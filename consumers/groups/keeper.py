@@ -91,7 +91,7 @@ class Keepers:
         if self.is_here:
             await self._here.restore_emptied()
             return
-        restored = await self._redis.command("GET", names.restored_key(self.cluster_id))
+        restored = await self._redis.command("HGET", names.restored_key(self.cluster_id), "epoch")
         if restored is None or int(restored) < self.epoch:
             await self._done(KeeperAsked("restore_emptied"))
 

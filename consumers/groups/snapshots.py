@@ -118,11 +118,11 @@ class OffsetSnapshots:
         """Gives every group back what it had where Redis was emptied, so that a list of groups has them all."""
         await self._loaded()
         key = names.restored_key(self.cluster_id)
-        if int(await self._redis.command("GET", key) or -1) >= self.epoch:
+        if int(await self._redis.command("HGET", key, "epoch") or -1) >= self.epoch:
             return
         for group in self._offsets.table.groups():
             await self.restore(group)
-        await self._redis.command("SET", key, self.epoch)
+        await self._redis.command("HSET", key, "epoch", self.epoch)
 
     async def delete(self, group: str, request: Mapping[str, Any]) -> str:
         """The transition `delete`, and tombstones: what was deleted is not put back, whatever becomes of Redis.

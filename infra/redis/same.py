@@ -40,10 +40,10 @@ class SameRedis:
 
         A Redis that was emptied is known again at once: whoever comes first puts back what all have found there.
         """
-        value = await self._redis.command("GET", self._key)
+        value = await self._redis.command("HGET", self._key, "value")
         if value is None:
-            await self._redis.command("SET", self._key, self.value or secrets.token_hex(VALUE_BYTES), "NX")
-            value = await self._redis.command("GET", self._key)
+            await self._redis.command("HSETNX", self._key, "value", self.value or secrets.token_hex(VALUE_BYTES))
+            value = await self._redis.command("HGET", self._key, "value")
         self.value = value.decode() if value is not None else ""
 
     async def check(self) -> None:
