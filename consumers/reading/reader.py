@@ -61,7 +61,8 @@ class Reader:
                 if not await self._from_head(topic, view, read, end, budget, share):
                     await self._from_table(topic, view, read, end, budget, share)
         except SiltlogError:
-            if not read.batches:
+            # Where its owner has gone away meanwhile, what only that had is not to be seen any more.
+            if not read.batches and read.next_offset < visible_end(view.bounds(), isolation):
                 raise
         read.bounds = view.bounds()
         return read

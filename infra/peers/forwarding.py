@@ -183,6 +183,9 @@ class _Request:
                         raise not_owner(self._topic, member, self._routes.view)
                     reply = await self._ask(member)
                     if reply is not None:
+                        if self._or_here and _says_away(reply):
+                            # Who is to own it next waits for the records of a node that is gone.
+                            return await here(self._body.receive)
                         answered()
                         return _response(reply)
                 case Away(node, since_us):
@@ -286,6 +289,15 @@ class _Request:
     def _may_repeat(self) -> bool:
         scope = self._scope
         return scope["method"] in IDEMPOTENT_METHODS or not _ONCE.isdisjoint(name for name, _ in scope["headers"])
+
+
+def _says_away(reply: PeerReply) -> bool:
+    if reply.status != 503:
+        return False
+    try:
+        return _PROBLEM.decode(reply.body).error_code == "owner_away"
+    except msgspec.MsgspecError:
+        return False
 
 
 class _Body:
