@@ -243,6 +243,12 @@ class Topics:
                     f"topic {name} was made {'with' if topic.journaled else 'without'} acks=object, which is chosen "
                     "when a topic is made: create another, and copy the records there",
                 )
+            if topic.ships and config.own.get("acks") == "wal":
+                raise problem(
+                    "invalid_config",
+                    f"what topic {name} acknowledges outlives this node's disk; in a cluster acks=wal is chosen when a "
+                    "topic is made: create another, and copy the records there",
+                )
             unset = topic.config.own.keys() - config.own.keys()
             changed = TopicConfig({setting: config.own[setting] for setting in changes if setting in config.own})
             removed_files_ms = config.integer("removed.files.retention.ms")

@@ -76,10 +76,15 @@ def kept_identity(folder: Path) -> KeptIdentity:
 
 
 def settings_of(settings: ServerSettings, folder: Path) -> ServerSettings:
-    """In a cluster a node that was given no name has a random one, which its data directory keeps."""
-    if settings.cluster == "off" or "node_id" in settings.model_fields_set:
+    """In a cluster a node that was given no name has a random one, which its data directory keeps; and topics that are
+    made outlive the disk of their node unless somebody says otherwise."""
+    if settings.cluster == "off":
         return settings
-    return settings.model_copy(update={"node_id": kept_identity(folder).node})
+    given = settings.model_fields_set
+    changes: dict[str, str] = {} if "acks" in given else {"acks": "object"}
+    if "node_id" not in given:
+        changes["node_id"] = kept_identity(folder).node
+    return settings.model_copy(update=changes)
 
 
 def place_of(folder: Path) -> str:
@@ -170,6 +175,7 @@ def reported(log: Log, report: Report) -> Report:
     return replace(
         report,
         ready=report.ready and UNABLE.isdisjoint(log.admission.not_ready()),
+        unlanded_ms=int(log.journal.stalled_seconds * 1000),
         unflushed_records=sum(max(0, each.shown - each.table) for each in offsets),
     )
 

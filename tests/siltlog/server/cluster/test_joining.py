@@ -15,7 +15,8 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.view import ClusterView, decode_view
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.store.local import LocalStore
-from siltlog.server.cluster.joining import _tables, kept_identity, place_of
+from siltlog.infra.settings.settings import ServerSettings
+from siltlog.server.cluster.joining import _tables, kept_identity, place_of, settings_of
 
 
 def newest(root: str) -> ClusterView:
@@ -47,6 +48,16 @@ def test_a_data_directory_is_of_one_node(tmp_path: Path) -> None:
     (tmp_path / names.NODE_FILE).write_bytes(b'{"data_dir":')
     with pytest.raises(ConfigError, match="bring it back from a copy"):
         kept_identity(tmp_path)
+
+
+def test_a_node_is_named_and_its_topics_outlive_its_disk_unless_settings_say_otherwise(tmp_path: Path) -> None:
+    alone = ServerSettings(data_dir=tmp_path)
+    assert settings_of(alone, tmp_path) is alone
+    shared = {"data_dir": tmp_path, "cluster": "on", "root": "s3://b/p", "advertise_url": "http://n:1"}
+    member = settings_of(ServerSettings(**shared, redis_url="redis://r:1"), tmp_path)
+    assert (member.node_id, member.acks) == (kept_identity(tmp_path).node, "object")
+    told = ServerSettings(**shared, redis_url="redis://r:1", node_id="n1", acks="wal")
+    assert (settings_of(told, tmp_path).node_id, settings_of(told, tmp_path).acks) == ("n1", "wal")
 
 
 def test_a_copy_of_a_data_directory_is_at_another_place(tmp_path: Path) -> None:
