@@ -102,7 +102,7 @@ class ServerSettings(BaseSettings):
     """How often a node of a cluster says that it lives: three times a lease, or more often."""
     acks: Literal["none", "wal", "object", "table"] = "wal"
     """The meaning of an acknowledgement unless a topic says otherwise: on disk, in the object store, or in the table.
-    object holds for topics that are made from then on; in a cluster it is what they are made with unless this is set."""
+    object holds for topics that are made from then on; in a cluster they are made with it unless this is set."""
     object_interval_ms: Millis = Field(-1, ge=-1)
     """How often what topics with acks=object were sent goes to the object store. -1: every 200 ms on S3, at once on a
     local root."""

@@ -14,8 +14,8 @@ from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.view import ClusterView, decode_view
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.store.local import LocalStore
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.store.local import LocalStore
 from siltlog.server.cluster.joining import _tables, kept_identity, place_of, settings_of
 
 
