@@ -160,6 +160,11 @@ class Admin:
         """Has another node own the topic: `node`, or that of the others with the fewest. Raises UnknownTopic."""
         return self._run(calls.move_topic(topic, node))
 
+    def abandon_topic(self, topic: str) -> Document:
+        """Gives up what only the disk of a lost node has of the topic, for good. Raises UnknownTopic, and Refused where
+        it waits for no such node."""
+        return self._run(calls.abandon_topic(topic))
+
     def balance(self, dry_run: bool = False) -> list[Document]:
         """Has topics move until all nodes own as many; gives those that move. With `dry_run` that is all."""
         reply = self._run(calls.balance(dry_run))

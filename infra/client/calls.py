@@ -179,6 +179,12 @@ def move_topic(topic: str, node: str | None) -> Call[Document]:
     return document
 
 
+def abandon_topic(topic: str) -> Call[Document]:
+    reply = yield json_request("POST", f"{topic_path(topic)}/abandon", read_timeout_ms=WISH_TIMEOUT_MS)
+    document: Document = reply.json()
+    return document
+
+
 def balance(dry_run: bool) -> Call[Document]:
     query = {"dry_run": "true" if dry_run else None}
     reply = yield json_request("POST", "/v1/cluster/balance", query=query, read_timeout_ms=WISH_TIMEOUT_MS)

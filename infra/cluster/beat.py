@@ -22,20 +22,22 @@ class TopicReport(msgspec.Struct, frozen=True, kw_only=True):
     """`settled`: what was recovered from other journals is in the own journal or in the table."""
     awaited: int = 0
     """Of a topic that waits: the term whose data directory has what nobody else may go past; 0: of no term."""
+    unexplained: int = 0
+    """Of a topic that waits: the term of an epoch of its table that nobody of the chain has taken."""
     floor: int = 0
     """The term of the table's epoch, where `term` is not above it, or was handed back: a higher one is needed."""
     kept: int = 0
     """The term to which it was to be handed over, and which was given up before anything was sent."""
 
 
-WishKind = Literal["drain", "remove", "move", "balance", "adopt", "forget"]
+WishKind = Literal["drain", "remove", "move", "abandon", "balance", "adopt", "forget"]
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller is asked for. It stays in the beat of the node that was asked until a view tells of it.
 
-    `drain`, `remove` are for a node, `move` for a topic and a node (none: any other), `balance` for none of
-    both; `adopt` tells of a topic that was made, `forget` of one that was deleted.
+    `drain`, `remove` are for a node, `move` for a topic and a node (none: any other), `abandon` for a topic,
+    `balance` for none of both; `adopt` tells of a topic that was made, `forget` of one that was deleted.
     """
 
     id: str

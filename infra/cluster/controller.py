@@ -136,6 +136,8 @@ def _reported(draft: Draft, name: str) -> None:
     elif topic.to is not None and (found := draft.report(name, topic.owner)) and found.kept == topic.to.term:
         draft.keep(name)
     topic = draft.topics[name]
+    if topic.abandon and draft.claimed(name, topic.owner):
+        draft.abandon(name, 0)
     report = draft.report(name, topic.owner)
     if report is not None and report.state == "settled":
         draft.settle(name)

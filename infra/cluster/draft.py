@@ -141,6 +141,10 @@ class Draft:
         topic = self.topics[name]
         self.topics[name] = replace(topic, chain=tuple(term for term in topic.chain if term.term >= topic.owner.term))
 
+    def abandon(self, name: str, term: int) -> None:
+        """Whoever owns it next goes past what was acknowledged up to that term."""
+        self.topics[name] = replace(self.topics[name], abandon=term)
+
     def _granted(self, node: str, floor: int) -> TermEntry:
         self._term = max(self._term, floor) + 1
         entry = self.nodes[node]

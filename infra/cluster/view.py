@@ -55,6 +55,9 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The terms whose journals may be needed; the owner's is last. There is one at least."""
     to: TermEntry | None = None
     """Whom the owner is to hand over to; not in the chain yet."""
+    abandon: int = 0
+    """By an operator's word what was acknowledged under terms up to this one, and is in no table, is given up; 0: none.
+    Until the topic is claimed."""
 
     @property
     def owner(self) -> TermEntry:

@@ -69,6 +69,25 @@ def _move(draft: Draft, wish: Wish) -> str:
     return ""
 
 
+def _abandon(draft: Draft, wish: Wish) -> str:
+    topic = draft.topics.get(wish.topic)
+    if topic is None:
+        return f"there is no topic {wish.topic}"
+    waiting = draft.waiting(wish.topic)
+    if waiting is None or not (waiting.awaited or waiting.unexplained):
+        return f"{wish.topic} waits for no node that is away: there is nothing to give up"
+    awaited = topic.term(waiting.awaited)
+    homes = (
+        node
+        for node, entry in sorted(draft.nodes.items())
+        if awaited is not None and entry.state != "away" and entry.data_dir == awaited.data_dir
+    )
+    if home := next(homes, None):
+        return f"node {home} is {draft.nodes[home].state}, and has what {wish.topic} waits for"
+    draft.abandon(wish.topic, max(waiting.awaited, waiting.unexplained))
+    return ""
+
+
 def _balance(draft: Draft, wish: Wish) -> str:
     draft.balancing = True
     return ""
@@ -96,6 +115,7 @@ _OF_KIND = {
     "drain": _drain,
     "remove": _remove,
     "move": _move,
+    "abandon": _abandon,
     "balance": _balance,
     "adopt": _adopt,
     "forget": _forget,

@@ -347,7 +347,7 @@ def owner_away(topic: str, node: str, since_us: int) -> SiltlogError:
     return problem(
         "owner_away",
         f"the topic {topic} is owned by the node {node}, which is away since {since} and has acknowledged records that "
-        "are on its disk alone: start it again",
+        f"are on its disk alone: start it again, or give them up with `silt topic abandon {topic}`",
         topic=topic,
         node=node,
         since=since,

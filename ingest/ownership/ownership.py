@@ -119,7 +119,13 @@ class Ownership:
             entry = self._entry(name)
             right = entry and entry.entitled(self._journal)
             if right and name not in found:
-                found[name] = TopicReport(term=right.term, state="waiting", awaited=waits.awaited, floor=waits.floor)
+                found[name] = TopicReport(
+                    term=right.term,
+                    state="waiting",
+                    awaited=waits.awaited,
+                    unexplained=waits.unexplained,
+                    floor=waits.floor,
+                )
         return found
 
     def waits(self, name: str) -> Waits | None:
@@ -295,7 +301,8 @@ class Ownership:
             shipped = frozenset(at for at, rule in decision.rules.items() if rule is Rule.SHIPPED)
             ships = _ships(name, TopicConfig(table.snapshot.config.own, self._log.server_config))
             self._tables.pop(name, None)
-            topic = await self._taking.take(table, Leave(shipped=shipped), term=decision.term, ships=ships)
+            leave = Leave(take_over=Rule.ABANDONED in decision.rules.values(), shipped=shipped)
+            topic = await self._taking.take(table, leave, term=decision.term, ships=ships)
         self._terms[name] = decision.term
         self._forget_wait(name)
         self._gone.discard(name)

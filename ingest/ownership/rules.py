@@ -21,6 +21,8 @@ class Rule(Enum):
     """Its owner's journal is lost, and nothing was acknowledged that is not in journals or in the table."""
     OWN = "own"
     """This node's WAL has what its last owner acknowledged."""
+    ABANDONED = "abandoned"
+    """An operator has given up what its last owner acknowledged and no table or journal has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Waits:
     reason: str
     awaited: int = 0
     """The term whose data directory has what nobody else may go past; 0 where none has."""
+    unexplained: int = 0
+    """The term of an epoch that nobody is known to have taken; 0 where there is none."""
     floor: int = 0
     """The term that this node's must be above; 0 where it is."""
     node: str = ""
@@ -89,10 +93,15 @@ def decide(facts: Facts, entry: TopicEntry, journal: str, own_epochs: Collection
             return Waits(f"partition {partition} was abandoned, and its gap is not recorded yet")
         rule = _rule(facts, partition, epoch, own_epochs)
         if isinstance(rule, Waits):
-            return _named(rule, entry, epoch)
+            waits = _named(rule, entry, epoch)
+            if not _given_up(waits, entry):
+                return waits
+            rule = Rule.ABANDONED
         lost = _former_journals(facts, partition, epoch, rule, entry, journal)
         if isinstance(lost, Waits):
-            return lost
+            if not _given_up(lost, entry):
+                return lost
+            rule, lost = Rule.ABANDONED, {}
         rules[partition] = rule
         seal |= lost
     return MayClaim(right.term, rules, tuple(seal[term] for term in sorted(seal)))
@@ -112,10 +121,20 @@ def _rule(facts: Facts, partition: int, epoch: int, own_epochs: Collection[int])
 def _named(waits: Waits, entry: TopicEntry, epoch: int) -> Waits:
     owner = entry.term(epoch >> TERM_SHIFT)
     if owner is None:
-        return Waits(f"no node of the cluster is known to have taken epoch {epoch}, which its table has")
+        return _unexplained(epoch)
     if not owner.lost:
         return Waits(_HELD, node=owner.node)
     return Waits(waits.reason, awaited=owner.term, node=owner.node)
+
+
+def _unexplained(epoch: int) -> Waits:
+    reason = f"no node of the cluster is known to have taken epoch {epoch}, which its table has"
+    return Waits(reason, unexplained=epoch >> TERM_SHIFT)
+
+
+def _given_up(waits: Waits, entry: TopicEntry) -> bool:
+    """Whether an operator has said that nobody waits for that any more. Of an owner that is not lost nobody can."""
+    return 0 < max(waits.awaited, waits.unexplained) <= entry.abandon
 
 
 def _former_journals(
@@ -128,13 +147,13 @@ def _former_journals(
     if rule is Rule.RELEASED:
         return {}
     last = epoch >> TERM_SHIFT
-    if rule is Rule.OWN:
+    if rule is Rule.OWN or rule is Rule.ABANDONED:
         needed = [one for one in entry.chain if one.term == last]
     else:
         settled = max(facts.released[partition], 0) >> TERM_SHIFT
         needed = [one for one in entry.chain if settled < one.term <= last]
         if all(one.term != last for one in needed):
-            return Waits(f"no node of the cluster is known to have taken epoch {epoch}, which its table has")
+            return _unexplained(epoch)
     others = [one for one in needed if one.journal != journal]
     # Who claimed over an epoch that was not released needed its journal to be lost: one before the last that is not
     # lost has never claimed, and cannot any more.

@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 from cluster_rig import cluster
+from publishers import Reply, Wire
+
+from siltlog.cli.main import run
+from siltlog.infra.records import OFFSET_JUMP
 
 
 @pytest.mark.slow
@@ -53,3 +57,57 @@ def test_a_topic_at_wal_waits_for_its_node_and_is_read_meanwhile(tmp_path: Path)
         )
         read = others[1].call("GET", "/v1/topics/t/partitions/0/records?offset=0")
         assert [record["value"] for record in read.document["records"]] == ["in the table", "on the disk", "again"]
+
+
+@pytest.mark.slow
+@pytest.mark.rule("CO13")
+def test_what_only_a_lost_disk_has_is_given_up_by_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records, read_path = "/v1/topics/t/records", "/v1/topics/t/partitions/0/records?offset="
+    with cluster(tmp_path, 3, flush_ms=600_000) as nodes:
+        nodes["n1"].wire.create("t", 1, acks="wal")
+
+        def publish(wire: Wire, value: str, sequence: int, acks: str = "wal") -> Reply:
+            sent = {"records": [{"value": value, "partition": 0, "sequence": sequence}]}
+            return wire.call("POST", f"{records}?acks={acks}", sent, Silt_Producer_Id="p")
+
+        assert publish(nodes["n1"].wire, "in the table", 0, "table").status == 200
+        assert publish(nodes["n2"].wire, "on the disk", 1).status == 200
+        owner = nodes.owner("t")
+        others = [node.wire for name, node in nodes.items() if name != owner]
+        early = others[0].call("POST", "/v1/topics/t/abandon")
+        assert (early.status, "nothing to give up" in early.document["detail"]) == (422, True)
+        nodes[owner].kill()
+
+        def told() -> bool:
+            said = others[0].call("POST", f"{records}?timeout_ms=1000", {"records": [{"value": "x"}]})
+            return said.error_code == "owner_away" and "silt topic abandon t" in said.document["detail"]
+
+        nodes.until(told, "it says what may be done")
+        capsys.readouterr()
+        assert run(["topic", "abandon", "t", "--url", others[1].url]) != 0, "it asks first"
+        assert "--yes" in capsys.readouterr().err
+        assert run(["topic", "abandon", "t", "--yes", "--url", others[1].url]) == 0
+        assert f"node {owner}: away since" in capsys.readouterr().err
+        # What the producer goes on with is refused: it is told that a record of it is lost.
+        nodes.until(lambda: publish(others[0], "later", 2).error_code == "out_of_order_sequence", "it goes on")
+        known = others[1].call("GET", "/v1/topics/t/producers/p").document
+        assert known["partitions"][0]["next_sequence"] == 1
+        again = publish(others[1], "again", 1, "table")
+        assert (again.status, again.document["partitions"][0]["first_offset"]) == (200, OFFSET_JUMP)
+        for offset, values in ((0, ["in the table", "again"]), (2, ["again"])):
+            found: list[str] = []
+            at = offset
+            while len(found) < len(values):
+                read = others[0].call("GET", f"{read_path}{at}").document
+                found += [record["value"] for record in read["records"]]
+                assert read["next_offset"] > at
+                at = read["next_offset"]
+            assert found == values
+        nodes[owner].start()
+        wire = nodes[owner].wire
+        assert publish(wire, "anew", 2, "table").document["partitions"][0]["first_offset"] == OFFSET_JUMP + 1
+        assert nodes.owner("t") not in ("", owner)
+        stranded = tmp_path / owner / "stranded"
+        nodes.until(lambda: list(stranded.rglob("*.arrow")), "what it had is set aside")
+        late = others[0].call("POST", "/v1/topics/t/abandon")
+        assert (late.status, "nothing to give up" in late.document["detail"]) == (422, True)

@@ -88,6 +88,7 @@ METHODS = {
     "Admin.drain_node": "node",
     "Admin.remove_node": "node",
     "Admin.move_topic": "topic node",
+    "Admin.abandon_topic": "topic",
     "Admin.balance": "dry_run",
     "Admin.close": "",
     "table_uri": "topic url root scheme",

@@ -73,6 +73,11 @@ class Moving(msgspec.Struct):
     to: Annotated[str, Meta(description="The node that it goes to, or is at")]
 
 
+class Abandoned(msgspec.Struct):
+    topic: str
+    node: Annotated[str, Meta(description="Who owns it next")]
+
+
 class Move(msgspec.Struct):
     topic: str
     origin: str = msgspec.field(name="from")
@@ -177,6 +182,30 @@ class NodesHttp:
         await membership.ask("move", topic=topic, node=wanted.node)
         entry = membership.view.topics.get(topic)
         return json_reply(Moving(topic, (entry.to or entry.owner).node if entry else wanted.node))
+
+    @operation(
+        "POST",
+        "/v1/topics/{topic}/abandon",
+        "abandonTopic",
+        "Topics",
+        "Give up what only a lost disk has of a topic",
+        "For a topic that waits (`owner_away`) for a node that never comes back, or whose last owner is unknown: it "
+        "goes on elsewhere with what its table and journals have, at the next multiple of 2^32. Refused for any other. "
+        "Answered once a view says so. Stop that node first; revived, it sets its records aside.",
+        access=on_cluster("admin"),
+        replies={200: json_answer("Who owns it next.", Abandoned)},
+        parameters=(TOPIC,),
+        errors=("unknown_topic", *_ASKED),
+        changes="in_path",
+    )
+    async def abandon(self, request: Request) -> Response:
+        Query(request, ())
+        membership, topic = self._on(), request.path_params["topic"]
+        if topic not in membership.view.topics:
+            raise problem("unknown_topic", f"there is no topic {topic[:200]}", topic=topic)
+        await membership.ask("abandon", topic=topic)
+        entry = membership.view.topics.get(topic)
+        return json_reply(Abandoned(topic, (entry.to or entry.owner).node if entry else ""))
 
     @operation(
         "POST",

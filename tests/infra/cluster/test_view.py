@@ -66,6 +66,7 @@ REPORTS = st.builds(
             term=NUMBERS,
             state=st.sampled_from(("waiting", "claimed", "settled")),
             awaited=NUMBERS,
+            unexplained=NUMBERS,
             floor=NUMBERS,
             kept=NUMBERS,
         ),
@@ -73,7 +74,7 @@ REPORTS = st.builds(
     ),
 )
 WISHES = st.builds(
-    Wish, id=WORDS, kind=st.sampled_from(("drain", "move", "adopt")), node=WORDS, topic=WORDS, topic_id=WORDS
+    Wish, id=WORDS, kind=st.sampled_from(("drain", "move", "abandon", "adopt")), node=WORDS, topic=WORDS, topic_id=WORDS
 )
 BEATS = st.builds(
     Beat,

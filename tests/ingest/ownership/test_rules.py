@@ -19,8 +19,8 @@ def term(number: int, journal: str, *, lost: bool = False) -> TermEntry:
     return TermEntry(term=number, node=journal[0], data_dir=journal[0], journal=journal, lost=lost)
 
 
-def entry(*chain: TermEntry, to: TermEntry | None = None) -> TopicEntry:
-    return TopicEntry(topic_id="t", chain=chain, to=to)
+def entry(*chain: TermEntry, to: TermEntry | None = None, abandon: int = 0) -> TopicEntry:
+    return TopicEntry(topic_id="t", chain=chain, to=to, abandon=abandon)
 
 
 def epoch(number: int) -> int:
@@ -56,10 +56,10 @@ def cases(draw: st.DrawFn) -> Case:
     abandoned = {at: draw(st.sampled_from((0, 0, 0, table[at]))) for at in partitions}
     found = Facts(table, numbers_of(-1), numbers_of(0), abandoned)
     own = draw(st.frozensets(st.sampled_from([*table.values(), epoch(1), epoch(2)])))
-    return Case(found, entry(*chain, to=to), own)
+    return Case(found, entry(*chain, to=to, abandon=draw(st.one_of(st.just(0), st.integers(1, 9)))), own)
 
 
-@pytest.mark.rule("CO1", "CO3", "CO5", "CO6", "CO7")
+@pytest.mark.rule("CO1", "CO3", "CO5", "CO6", "CO7", "CO13")
 @given(cases())
 def test_a_claim_passes_nothing_over(case: Case) -> None:
     decision = decide(case.facts, case.entry, HERE, case.own)
@@ -75,6 +75,10 @@ def test_a_claim_passes_nothing_over(case: Case) -> None:
         assert decision.term > last
         assert not case.facts.abandoned[partition]
         rule = decision.rules[partition]
+        if rule is Rule.ABANDONED:
+            assert 0 < last <= case.entry.abandon and claimed != case.facts.released[partition]
+            assert last not in by_term or (by_term[last].lost and claimed != case.facts.shipped[partition])
+            continue
         if claimed == 0 or case.facts.released[partition] == claimed:
             assert rule is Rule.RELEASED
             continue
@@ -138,3 +142,24 @@ def test_each_rule_as_it_is_written() -> None:
     assert isinstance(told(facts(epoch(3), released=epoch(3), abandoned=epoch(3)), mine), Waits)
     assert isinstance(told(facts(0), term(5, "b1")), Waits)
     assert decide(facts(0), entry(term(5, "b1"), to=term(6, HERE)), HERE, ()) == MayClaim(6, {0: Rule.RELEASED})
+
+
+@pytest.mark.rule("CO13")
+def test_an_operators_word_passes_over_what_is_lost_and_no_more() -> None:
+    mine, lost = term(5, HERE), term(3, "b1", lost=True)
+    at_wal, shipped = facts(epoch(3)), facts(epoch(3), shipped=epoch(3))
+
+    def told(found: Facts, *chain: TermEntry, abandon: int = 3, own: frozenset[int] = frozenset()) -> MayClaim | Waits:
+        return decide(found, entry(*chain, abandon=abandon), HERE, own)
+
+    assert told(at_wal, lost, mine) == MayClaim(5, {0: Rule.ABANDONED}, ("b1",))
+    later = told(at_wal, lost, mine, abandon=2)
+    assert isinstance(later, Waits) and later.awaited == 3, "what was acknowledged since was not meant"
+    assert isinstance(told(at_wal, term(3, "b1"), mine), Waits), "its node is there"
+    for found in (at_wal, shipped):
+        assert told(found, mine) == MayClaim(5, {0: Rule.ABANDONED}), "nobody is known to have taken it"
+        unexplained = told(found, mine, abandon=0)
+        assert isinstance(unexplained, Waits) and unexplained.unexplained == 3
+    # Where nothing is to be given up nothing is.
+    assert told(shipped, lost, mine) == MayClaim(5, {0: Rule.SHIPPED}, ("b1",))
+    assert told(at_wal, lost, mine, own=frozenset({epoch(3)})) == MayClaim(5, {0: Rule.OWN}, ("b1",))

@@ -38,7 +38,7 @@ CHECKS = (
 """All but that each request which fits the document is taken: it cannot say whether an offset or a member is there."""
 ENDLESS = "tailTopic"
 OF_MEMBERS = {"commitOffsets", "countAttempt", "giveUpRecord"}
-OF_CLUSTERS = ("drainNode", "removeNode", "moveTopic", "balanceCluster")
+OF_CLUSTERS = ("drainNode", "removeNode", "moveTopic", "abandonTopic", "balanceCluster")
 NEVER_DONE = {"openapi", *OF_MEMBERS, ENDLESS, "openTopicSocket", "openGroupSocket", *OF_CLUSTERS}
 """Where Schemathesis begins, what depends on what a group is doing (done once before), what has no end, what it has no
 protocol for (tested apart), and what a server that is alone refuses."""

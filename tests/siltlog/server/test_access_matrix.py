@@ -183,6 +183,7 @@ TABLE: dict[str, Row] = {
     "drainNode": Row(on("cluster", "alter"), "POST", "/v1/nodes/none/drain"),
     "removeNode": Row(on("cluster", "admin"), "DELETE", "/v1/nodes/none"),
     "moveTopic": Row(on("topic", "alter"), "POST", f"{T}/move", lambda t, g: {}),
+    "abandonTopic": Row(on("cluster", "admin"), "POST", f"{T}/abandon"),
     "balanceCluster": Row(on("cluster", "alter"), "POST", "/v1/cluster/balance"),
     "openapi": Row(nothing, "GET", "/openapi.json", kind="caller"),
     "docs": Row(nothing, "GET", "/docs", kind="caller"),

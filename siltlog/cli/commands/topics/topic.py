@@ -75,6 +75,29 @@ def move(session: Session, name: str, node: str | None) -> None:
     session.output.document(document, value=[document["to"]], tables=[pairs(document)])
 
 
+@topic.command(epilog="Example:  silt topic abandon events --yes")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@client_options
+@pass_session
+def abandon(session: Session, name: str, yes: bool) -> None:
+    """Give up what only the disk of a lost node has of a topic, so that it goes on without.
+
+    For a topic with acks=wal whose node never comes back: stop that node first.
+    """
+    with session.admin() as admin:
+        away = [node for node in admin.nodes() if node["state"] == "away"]
+        for node in away:
+            count = node["unflushed_records"]
+            click.echo(f"node {node['id']}: away since {node['since']}, with {count} unflushed records", err=True)
+        if not yes:
+            if not on_terminal():
+                raise click.UsageError(f"giving up records of {name} is for good and cannot ask here; say --yes")
+            click.confirm(f"Give up what only a lost disk has of the topic {name}?", abort=True, err=True)
+        document = admin.abandon_topic(name)
+    session.output.document(document, value=[document["node"]], tables=[pairs(document)])
+
+
 @topic.command(epilog="Example:  silt topic alter events --partitions 8 --config retention.ms=7d --unset flush.ms")
 @click.argument("name")
 @click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions from now on; they only grow.")

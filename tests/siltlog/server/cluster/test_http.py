@@ -38,6 +38,7 @@ def test_a_node_tells_of_its_cluster_and_passes_on_what_it_is_asked_for(tmp_path
                 (lambda: admin.remove_node("n7"), "there is no node n7"),
                 (lambda: admin.move_topic("orders", "n7"), "there is no node n7"),
                 (lambda: admin.move_topic("orders"), "no other node is up than n1"),
+                (lambda: admin.abandon_topic("orders"), "orders waits for no node that is away"),
             ):
                 with pytest.raises(Refused, match=words):
                     refused()
