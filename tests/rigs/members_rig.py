@@ -92,6 +92,7 @@ class Views:
         self.chain: tuple[TermEntry, ...] = ()
         self.to: TermEntry | None = None
         self.term = 0
+        self.abandon = 0
 
     def granted(self, journal: str, above: int = 0) -> TermEntry:
         self.term = max(self.term, above) + 1
@@ -111,7 +112,7 @@ class Views:
     def tell(self, *members: Member) -> None:
         self.number += 1
         table = TopicTable.open(self.store, "t", CLOCK)
-        entry = TopicEntry(topic_id=table.topic_id, chain=self.chain, to=self.to)
+        entry = TopicEntry(topic_id=table.topic_id, chain=self.chain, to=self.to, abandon=self.abandon)
         view = ClusterView(
             number=self.number, cluster_id="c", controller="a", journal="a1", nonce="n", topics={"t": entry}
         )

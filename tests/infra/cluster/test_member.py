@@ -160,4 +160,4 @@ def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_wish_has_its_answer() -> None:
-    assert set(wishes._OF_KIND) == {"drain", "remove", "move", "balance", "adopt", "forget"}
+    assert set(wishes._OF_KIND) == {"drain", "remove", "move", "abandon", "balance", "adopt", "forget"}

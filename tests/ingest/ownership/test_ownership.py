@@ -12,6 +12,7 @@ from members_rig import Member, Views, member, until, values
 
 from siltlog.infra.cluster.router import Held
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, Unavailable
+from siltlog.infra.records import OFFSET_JUMP
 from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.ownership import ownership
@@ -205,6 +206,47 @@ def test_a_topic_whose_records_are_on_a_disk_alone_waits_for_that(tmp_path: Path
         assert await again.publish("0 again", sequence=0) == 0, "a duplicate"
         assert await again.publish("1", sequence=1) == 1
         assert b.ownership.report() == {}
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CO13")
+def test_who_dies_once_its_claim_of_what_was_given_up_has_landed_has_jumped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = TopicTable.claim
+
+    def unanswered(*arguments: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        real(*arguments, **named)
+        raise Unavailable("the answer was lost")
+
+    async def run(world: World) -> None:
+        world.make({"acks": "wal"})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        assert [await a.publish(str(at), sequence=at) for at in range(3)] == [0, 1, 2]
+        await world.end(a)
+        world.views.give("b1")
+        world.views.lose("a1")
+        world.views.abandon = world.views.chain[0].term
+        monkeypatch.setattr(TopicTable, "claim", unanswered)
+        world.views.tell(b)
+        await until(lambda: TopicTable.open(world.views.store, "t", CLOCK).snapshot.offsets[0] == OFFSET_JUMP)
+        await world.end(b)
+        again = await world.start("b2")
+        world.views.give("b2")
+        world.views.lose("b1")
+        world.views.tell(again)
+        await again.opened()
+        assert await again.publish("anew") == OFFSET_JUMP
+        assert TopicTable.open(world.views.store, "t", CLOCK).snapshot.gaps(0) == [(0, OFFSET_JUMP)]
+        # Who comes back sets aside what it has.
+        back = await world.start("a2")
+        world.views.tell(back)
+        await until(lambda: bool(list((world.folder / "a").rglob("*.arrow"))))
 
     in_world(tmp_path, run)
 

@@ -73,7 +73,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
         "login", "context", "access", "node", "cluster",
     }  # fmt: skip
     assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
-        *("create", "list", "describe", "alter", "move", "delete", "delete-records"),
+        *("create", "list", "describe", "alter", "move", "abandon", "delete", "delete-records"),
     }
 
 

@@ -1,4 +1,4 @@
-"""`silt topic`: create, list, describe, alter, delete; and delete records of one."""
+"""`silt topic`: create, list, describe, move, abandon, alter, delete; and delete records of one."""
 
 from typing import Any
 
