@@ -66,7 +66,7 @@ class Member:
         self._wishes: dict[str, Wish] = {}
         self._beat = 0
         self._beat_began = float("-inf")
-        self._looked_at = self._listed_at = self._tables_at = float("-inf")
+        self._looked_at = self._listed_at = self._tables_at = self._view_asked_at = float("-inf")
         self._looked_up_to = ""
         """The last topic whose table was looked at again."""
         self._watch = Watch(timing.lease_ms)
@@ -89,8 +89,9 @@ class Member:
 
     @property
     def fresh(self) -> bool:
-        """Whether its own newest beat that has landed is younger than the lease: else others may take it for gone."""
-        return self._clock.monotonic() - self._beat_began < self._timing.lease_s
+        """Whether its own newest beat that has landed, and its last look for a newer view, are younger than the lease:
+        else others may have taken it for gone, and it has not heard of it."""
+        return self._clock.monotonic() - min(self._beat_began, self._view_asked_at) < self._timing.lease_s
 
     @property
     def in_view(self) -> bool:
@@ -196,6 +197,7 @@ class Member:
             self._looked_at = self._clock.monotonic()
 
     def _find(self, *, listing: bool) -> Steps[None]:
+        began = self._clock.monotonic()
         if listing:
             found = yield from steps.newest_view(self.view.number)
             self._listed_at = self._clock.monotonic()
@@ -203,6 +205,7 @@ class Member:
             found = yield from steps.next_view(self.view.number)
         if found is not None:
             self._see(found)
+        self._view_asked_at = began
 
     def _see(self, view: ClusterView) -> None:
         """Moves up to a view."""

@@ -118,7 +118,7 @@ class LocalStore:
             # Also what another put: whoever is told that it exists builds on it.
             self.sync([path])
         except FileNotFoundError:
-            """Somebody has deleted it since."""
+            return put  # deleted since
         except SiltlogError:
             if put is Put.EXISTS:
                 raise

@@ -225,8 +225,16 @@ class Nodes:
     # What it owns.
 
     def _serves(self) -> Mapping[str, TopicView]:
-        """What it tells others of. While its beats do not arrive, they may have gone on."""
-        return self._ownership.owned() if self._membership.fresh else {}
+        """What it tells others of. While its beats do not arrive they may have gone on, and where a view says that it
+        owns a topic no more, they have: what it still has of that is about to be fenced."""
+        if not self._membership.fresh:
+            return {}
+        named, journal = self._membership.view.topics, self._membership.journal
+        return {
+            name: topic
+            for name, topic in self._ownership.owned().items()
+            if (entry := named.get(name)) is None or entry.entitled(journal) is not None
+        }
 
     def _awaited(self, topic: str) -> str:
         """The node whose acknowledged records nobody else may go past."""

@@ -163,7 +163,8 @@ def test_health_and_readiness(http: Http) -> None:
 
 def test_the_cluster(http: Http, small_server: ServerProcess) -> None:
     document = http.get("/v1/cluster").json
-    assert set(document) == {"version", "cluster_id", "nodes", "limits", "features"}
+    assert set(document) == {"version", "cluster_id", "view", "controller", "nodes", "limits", "features"}
+    assert document["view"] is document["controller"] is None
     assert document["nodes"] == [{"id": "node-0", "url": small_server.url}]
     assert document["cluster_id"] == (small_server.data_dir / "lake" / "cluster" / "id").read_text().strip()
     assert document["limits"] == {
@@ -185,7 +186,7 @@ def test_every_metric_has_its_name_and_every_name_its_metric(http: Http) -> None
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
     pinned = {value for name, value in vars(names).items() if name.startswith("METRIC_")}
     created = {family for family in families if family.endswith("_created")}
-    assert families - created == pinned
+    assert families - created == pinned - {names.METRIC_CLUSTER_NODES, names.METRIC_PROXIED}
     assert all(family.startswith("silt_") for family in families)
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(lines[f'{names.METRIC_RECORDS}{{topic="{topic}"}}']) == 2
