@@ -49,6 +49,9 @@ def test_what_was_refused_or_promised_is_looked_for() -> None:
     assert complaints([], [], [TABLE[0], TABLE[2]], gaps=True) == []
     low = READ._replace(watermark=1, next_offset=0, rows=())
     assert complaints([A, B], [low], TABLE, fresh=False) == []
+    later = low._replace(began=9.0)
+    assert complaints([], [READ, later._replace(node="n2")], TABLE, fresh=False) == []
+    assert complaints([], [READ, later], TABLE, fresh=False) != []
 
 
 @pytest.mark.parametrize("seed", seeds(30))

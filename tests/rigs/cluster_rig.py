@@ -222,9 +222,14 @@ class Caller(threading.Thread):
     def step(self) -> None:
         raise NotImplementedError
 
+    @property
+    def asked(self) -> str:
+        """The node that is asked now."""
+        return list(self._wires)[self._at % len(self._wires)]
+
     def raw(self, method: str, path: str, body: bytes | None = None, **headers: str) -> urllib3.BaseHTTPResponse | None:
         """None where nothing was answered; the next call is of another node then."""
-        wire = list(self._wires.values())[self._at % len(self._wires)]
+        wire = self._wires[self.asked]
         try:
             return wire.raw(method, path, body, **headers)
         except LOST:
@@ -347,7 +352,9 @@ class ClusterReader(Caller):
         self._offsets[partition] = int(reply.headers[names.HEADER_NEXT_OFFSET])
         watermark = int(reply.headers[names.HEADER_HIGH_WATERMARK])
         self.reads.append(
-            Read(self.name, partition, offset, self._offsets[partition], watermark, tuple(rows), began, ended)
+            Read(
+                self.name, partition, offset, self._offsets[partition], watermark, tuple(rows), began, ended, self.asked
+            )
         )
 
 

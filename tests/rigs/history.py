@@ -38,6 +38,8 @@ class Read(NamedTuple):
     """Offset and value."""
     began: float
     ended: float
+    node: str = ""
+    """Which one answered."""
 
 
 class Row(NamedTuple):
@@ -61,13 +63,17 @@ def complaints(
     """What cannot be, a sentence each. Values are unique, and a producer sends one request after another.
 
     `exactly_once` are values that were acknowledged in the end, wherever. With `gaps` offsets may have been jumped;
-    without `fresh` a read may have come from an owner that did not know yet that it was none.
+    without `fresh` a read may have come from a node that did not know yet that it was no owner, or could not ask one:
+    then each of them only tells nothing lower than it told before.
     """
     kinds = (
         _one_place(acks),
         _order(acks),
         _prefixes(reads, table),
-        _marks(reads, acks if fresh else ()),
+        _marks(
+            reads if fresh else (read._replace(reader=f"{read.reader} at {read.node}") for read in reads),
+            acks if fresh else (),
+        ),
         _in_the_end(acks, table, refused, exactly_once, gaps),
     )
     return [said for kind in kinds for _, said in zip(range(COMPLAINTS_MAX), kind, strict=False)]

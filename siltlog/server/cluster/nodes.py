@@ -98,7 +98,7 @@ class Nodes:
             security.book.read_up if security else None,
         )
         self._heads = ServedHeads(Owned(lambda: self._serves().values(), self._refuse), node.clock)
-        self.log = ClusterLog(ingest.log, ownership.owned, self.routes, self.peers, node.clock, node.logger, self.fresh)
+        self.log = ClusterLog(ingest.log, self._owned, self.routes, self.peers, node.clock, node.logger, self.fresh)
         self.system = ClusterSystem(ingest.system, self.log, node.clock)
         self.calls: Mapping[str, PeerCall] = {
             **self._heads.calls,
@@ -224,17 +224,18 @@ class Nodes:
 
     # What it owns.
 
-    def _serves(self) -> Mapping[str, TopicView]:
-        """What it tells others of. While its beats do not arrive they may have gone on, and where a view says that it
-        owns a topic no more, they have: what it still has of that is about to be fenced."""
-        if not self._membership.fresh:
-            return {}
+    def _owned(self) -> Mapping[str, TopicView]:
+        """What it owns, without what a newer view says is another's by now: that is about to be fenced here."""
         named, journal = self._membership.view.topics, self._membership.journal
         return {
             name: topic
             for name, topic in self._ownership.owned().items()
             if (entry := named.get(name)) is None or entry.entitled(journal) is not None
         }
+
+    def _serves(self) -> Mapping[str, TopicView]:
+        """What it tells others of. While its beats do not arrive, they may have gone on."""
+        return self._owned() if self._membership.fresh else {}
 
     def _awaited(self, topic: str) -> str:
         """The node whose acknowledged records nobody else may go past."""
