@@ -8,6 +8,10 @@ PYTHON ?= $(shell for python in $(PYTHON_CANDIDATES); do \
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
+INSTALLER := requirements/uv.txt
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check
+# What images have: that of dev.txt and no other, each with less beside it.
+IMAGE_LOCKS := requirements/server.txt requirements/pipelines.txt requirements/build.txt
 PACKAGES := $(VENV)/.packages
 JARS := $(VENV)/.jars
 ARGS ?=
@@ -23,11 +27,11 @@ JAVA_CHECK = { for java in $${JAVA_HOME:+"$$JAVA_HOME/bin/java"} java; do \
 	"apt-get install openjdk-17-jre-headless, or brew install openjdk@17, or point JAVA_HOME at one." >&2; false; }; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test test-chaos check bench twins clean audit lock java
+.PHONY: help setup demo docs release notebook test test-chaos check bench twins clean audit lock java
 .SUFFIXES:
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1 GB), and fetch Spark's jars
 	@if $(JAVA_CHECK); then $(MAKE) --no-print-directory -s $(JARS); \
@@ -37,17 +41,25 @@ setup: $(PACKAGES) ## Install what the project needs into .venv, once (about 1.1
 demo: java $(JARS) ## Send a year of real flights through the whole system, with a crash in the middle
 	@$(BIN)/silt demo $(ARGS)
 
+docs: $(PACKAGES) ## Build the documentation site into build/docs/site, every link checked
+	@$(BIN)/python -m docs.site
+
 notebook: java $(JARS) ## Run the demo's tour again and store its pictures in notebooks/tour.ipynb
 	@$(BIN)/python notebooks/execute.py notebooks/tour.ipynb
 
 # Where the environment forbids bytecode, each of the hundreds of servers would compile all it imports.
-test: java $(JARS) ## Run the tests, three files at a time (ARGS="-k wal" for some)
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: java $(JARS) ## Run the tests, five files at a time (ARGS="-k wal" for some)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-chaos: CHAOS ?= 500
 test-chaos: java $(JARS) ## Run what has chance in it with thousands of seeds, for hours (CHAOS=10 for fewer)
-	@CHAOS=$(CHAOS) env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 -m chaos \
+	@CHAOS=$(CHAOS) env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 4 -m chaos \
 		--timeout 7200 -o faulthandler_timeout=7300 $(ARGS)
+
+test-deploy: java $(JARS) ## Build and run images, units, proxies and charts, with tools that it installs (half an hour, cold)
+	@tests/deploy/tools
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests/deploy -m "deploy or not deploy" \
+		--timeout 2400 -o faulthandler_timeout=2500 $(ARGS)
 
 check: $(PACKAGES) ## Check format, lint and types
 	@echo "Format";  $(BIN)/ruff format --check --quiet .
@@ -73,24 +85,36 @@ audit: ## Ask for known vulnerabilities of the pinned packages (needs pip-audit;
 	@pip-audit --disable-pip --require-hashes --strict --progress-spinner off -r $(LOCK) $(ARGS) || \
 		{ echo "Something is vulnerable, or could not be looked up: the lines above say which." >&2; exit 1; }
 
-lock: ## Pin what pyproject.toml asks for (needs uv; ARGS=--upgrade for what is newer)
-	@command -v uv >/dev/null || { echo "make lock needs uv: python3 -m pip install uv" >&2; exit 1; }
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+release: $(PACKAGES) ## Build what goes out with a version into dist/, byte for byte (ARGS=--rehearse before it is one)
+	@$(BIN)/python -m release $(ARGS)
+
+lock: $(PACKAGES) ## Pin what pyproject.toml asks for (ARGS=--upgrade for what is newer)
+	@$(PIP_INSTALL) --require-hashes -r $(INSTALLER)
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 		--all-extras --group dev $(ARGS) pyproject.toml -o $(LOCK)
-	@echo "Wrote $(LOCK). Next: make test"
+	@for lock in "client pyproject.toml" "server --extra server pyproject.toml" "pipelines --extra spark pyproject.toml" \
+		"build requirements/build.in" "uv requirements/uv.in"; do \
+		set -- $$lock; name=$$1; shift; \
+		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+			--no-annotate -c $(LOCK) "$$@" -o requirements/$$name.txt || exit 1; done
+	@echo "Wrote $(LOCK) $(INSTALLER) $(IMAGE_LOCKS). Next: make test"
 
 java:
 	@$(JAVA_CHECK)
 
-$(PACKAGES): $(LOCK) pyproject.toml
+# uv takes a fraction of pip's time. Where it has no wheel, or cannot reach the index that pip is set to, pip installs.
+$(PACKAGES): $(LOCK) $(INSTALLER) pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "Siltlog needs Python 3.11 or newer, and there is none on PATH. Install one, or: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Siltlog needs Python 3.11 or newer, and $(PYTHON) is not." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments. Install its venv module (for example: apt-get install python3-venv)." >&2; exit 1; }
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "Making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
-	@echo "Installing the pinned packages (about 1.1 GB, a minute or two)"
-	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --require-hashes -r $(LOCK)
-	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Installing the pinned packages (about 1.1 GB, a minute)"
+	@{ $(PIP_INSTALL) --require-hashes -r $(INSTALLER) && \
+		index=$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}; \
+		$${index:+env UV_DEFAULT_INDEX="$$index"} $(BIN)/uv pip install --quiet --python $(BIN)/python \
+			--require-hashes --compile-bytecode -r $(LOCK); } 2>/dev/null || $(PIP_INSTALL) --require-hashes -r $(LOCK)
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@echo "$(CURDIR)" > $@
 
 $(JARS): $(PACKAGES)

@@ -17,20 +17,23 @@ from rich.console import Console
 from benchmarks.access import access
 from benchmarks.arrow import arrow
 from benchmarks.audit import audit
-from benchmarks.bench import Bench
+from benchmarks.bench import TRIES, Bench
 from benchmarks.catch_up import catch_up
+from benchmarks.cluster import cluster
 from benchmarks.commands import commands
 from benchmarks.commits import commits
 from benchmarks.compaction import compaction
 from benchmarks.compression import compression
 from benchmarks.connections import connections
 from benchmarks.exactly_once import exactly_once
+from benchmarks.failover import failover, failover_s3
 from benchmarks.figure import Figure, Summary, summaries
 from benchmarks.flights import flights_as_json
 from benchmarks.flushing import flushing
 from benchmarks.freshness import freshness
 from benchmarks.groups import groups
 from benchmarks.growth import growth
+from benchmarks.hand_over import hand_over
 from benchmarks.json_bodies import json_bodies
 from benchmarks.keeping_up import keeping_up
 from benchmarks.latency import latency
@@ -98,6 +101,10 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
     "rebalance": (rebalance, "a member joins a group and leaves it, while records come"),
     "groups": (groups, "members over HTTP until a large group rests; processor time while they wait"),
     "flights": (flights_as_json, "real flights of about 300 B"),
+    "cluster": (cluster, "publishes of a node of a cluster beside a server alone, and of several nodes beside one"),
+    "failover": (failover, "an owner is lost, over a folder: the longest time without an acknowledgement"),
+    "failover_s3": (failover_s3, "an owner is lost, over S3: the longest time without an acknowledgement"),
+    "hand_over": (hand_over, "topics are moved and nodes drained while they are published to"),
     "spark": (spark_source, "a Spark stream of a topic, its head included, at 50 records/s"),
     "memory": (memory, "a large flow through a small server, read at the same time"),
 }
@@ -106,6 +113,9 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
 @click.command(help=__doc__, epilog="Benchmarks: " + ", ".join(BENCHMARKS))
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Runs; medians of them are shown.")
+@click.option(
+    "--tries", default=TRIES, show_default=True, type=click.IntRange(1), help="Of each kind, where something is tried."
+)
 @click.option("--quick", is_flag=True, help="Shorter runs over less data, to see that all works.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Prints a Markdown document.")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also writes a document.")
@@ -123,6 +133,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Bench], Iterator[Figure]], str]] = {
 def main(
     names: tuple[str, ...],
     runs: int,
+    tries: int,
     quick: bool,
     as_markdown: bool,
     json_path: Path | None,
@@ -139,7 +150,8 @@ def main(
     # Not the folder for temporary files: on many machines that is memory, where a sync means nothing.
     folder = (folder or TOP / ".cache").absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    commands = " ".join([*names, *(["--quick"] if quick else []), f"--runs {runs}"])
+    tried = [] if tries == TRIES else [f"--tries {tries}"]
+    commands = " ".join([*names, *(["--quick"] if quick else []), *tried, f"--runs {runs}"])
     document: dict[str, Any] = {"machine": machine(), "runs": runs, "commands": commands, "benchmarks": {}}
     most = 0.0
     failed = []
@@ -148,7 +160,7 @@ def main(
     for name in names or tuple(BENCHMARKS):
         usage = _Usage()
         try:
-            found = summaries([_run(name, BENCHMARKS[name][0], folder, quick, run, runs) for run in range(runs)])
+            found = summaries([_run(name, folder, quick, tries, run, runs) for run in range(runs)])
         except Exception:
             # The others are worth having all the same.
             failed.append(name)
@@ -213,20 +225,13 @@ def _say(console: Console, said: Sequence[str], as_markdown: bool) -> None:
             console.print(sentence)
 
 
-def _run(
-    name: str,
-    benchmark: Callable[[Bench], Iterator[Figure]],
-    folder: Path,
-    quick: bool,
-    run: int,
-    runs: int,
-) -> list[Figure]:
+def _run(name: str, folder: Path, quick: bool, tries: int, run: int, runs: int) -> list[Figure]:
     progress = Console(stderr=True)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bench-", dir=folder) as scratch:
-        bench = Bench(Path(scratch), QUICK_SECONDS if quick else SECONDS, quick)
+        bench = Bench(Path(scratch), QUICK_SECONDS if quick else SECONDS, quick, tries, kept=None if quick else folder)
         with progress.status(f"{name}, run {run + 1} of {runs}") as status:
-            for figure in benchmark(bench):
+            for figure in BENCHMARKS[name][0](bench):
                 figures.append(figure)
                 status.update(f"{name}, run {run + 1} of {runs}: {figure.label} {figure.value:,.0f} {figure.unit}")
     return figures

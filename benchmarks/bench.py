@@ -17,6 +17,7 @@ from siltlog.infra import names
 from siltlog.server_process import ServerProcess
 
 TOPIC = "bench"
+TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,13 @@ class Bench:
     seconds: float
     """How long one load is measured."""
     quick: bool
+    tries: int = TRIES
+    """Of benchmarks that try the same thing again and again."""
+    kept: Path | None = None
+    """The folder where the tries of earlier calls lie; without one they are forgotten."""
+
+    def tries_file(self, name: str) -> Path:
+        return (self.kept or self.scratch) / f"{name}.jsonl"
 
     @property
     def warmup_seconds(self) -> float:

@@ -10,7 +10,7 @@ from statistics import median
 from benchmarks.bench import Bench
 from benchmarks.figure import Figure
 
-TURNS, QUICK_TURNS = 9, 2
+TURNS, QUICK_TURNS = 20, 2
 PYTHON = "Python itself"
 PROCESSES: Mapping[str, tuple[Sequence[str], float | None]] = {
     PYTHON: (("-c", "pass"), None),

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.loading import load
 from siltlog.server.process import hide_pandas
 
 CALIBRATION_CALLS = 50_000
@@ -180,10 +180,8 @@ def main() -> int:
 
     calibrate()
     made = install(OF[sys.argv[2]])
-    settings = ServerSettings.model_validate(
-        {"data_dir": Path(sys.argv[1]) / "data", "port": 0, "log_level": "warning"}
-    )
-    code = serve(settings)
+    loaded = load({"data_dir": Path(sys.argv[1]) / "data", "port": 0, "log_level": "warning"})
+    code = serve(loaded)
     documents = {name: each.document() for name, each in made.items()}
     timers = sum(each["calls"] for each in documents.values()) * (_timer.inside + _timer.outside)
     print(json.dumps({"cpu": time.process_time() - timers, "stages": documents}))

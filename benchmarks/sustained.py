@@ -4,11 +4,9 @@ What is published is held back while more than a little is not in the table: so 
 and the backlog at the end shows it.
 """
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow.compute as pc
@@ -18,10 +16,10 @@ from benchmarks.bench import Bench, Server
 from benchmarks.figure import Figure, Point
 from benchmarks.flights import ARROW_RECORDS, BODY_RECORDS, arrow_flights, encoded, flights_table, json_flights
 from benchmarks.posting import post
+from benchmarks.s3 import s3_server
 from siltlog.demo.data import Flights, flights
 from siltlog.infra import names
 from siltlog.infra.store.store import open_store
-from tests.rigs.s3_server import start_s3_server
 
 SECONDS = 60.0
 QUICK_SECONDS = 6.0
@@ -46,9 +44,11 @@ def sustained(bench: Bench) -> Iterator[Figure]:
     yield from _run(bench, "local Delta", {}, arrow, each, LOCAL_TARGET)
     yield from _run(bench, "local Delta", {}, json, each, LOCAL_TARGET)
     yield _appended(bench, "local Delta", known, bench.scratch.as_uri(), {})
-    with _s3(bench) as settings:
-        yield from _run(bench, "S3", settings, arrow, each, S3_TARGET)
-        store = open_store(settings["root"], s3_endpoint=settings["s3_endpoint"], s3_region=settings["s3_region"])
+    with s3_server(bench.scratch / "s3") as server:
+        reached = {"s3_endpoint": server.endpoint, "s3_region": server.region}
+        root = server.root_uri("lake")
+        yield from _run(bench, "S3", {"root": root, **reached}, arrow, each, S3_TARGET)
+        store = open_store(root, **reached)
         yield _appended(bench, "S3", known, store.uri("peer"), store.storage_options())
     limit = encoded(known, each)
     assert limit.megabytes_per_second is not None
@@ -132,23 +132,6 @@ class _Backlog:
         self._ending.set()
         self._thread.join()
         return self._samples
-
-
-@contextmanager
-def _s3(bench: Bench) -> Iterator[dict[str, str]]:
-    """The settings of a server whose tables are on an S3 server of their own."""
-    folder = bench.scratch / "s3"
-    folder.mkdir()
-    server = start_s3_server(folder)
-    before = dict(os.environ)
-    os.environ.update(server.environment())
-    try:
-        yield {"root": server.root_uri("lake"), "s3_endpoint": server.endpoint, "s3_region": server.region}
-    finally:
-        server.stop()
-        for name in server.environment():
-            os.environ.pop(name)
-        os.environ.update(before)
 
 
 def _appended(bench: Bench, where: str, known: Flights, uri: str, options: Mapping[str, str]) -> Figure:

@@ -5,7 +5,7 @@ Redis is the embedded Valkey, or the one that the settings name.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from siltlog.consumers.behind import Lag
@@ -25,17 +25,17 @@ from siltlog.consumers.reading.files_http import FilesHttp
 from siltlog.consumers.reading.http import ReadLimits, ReadsHttp
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.view import LogView, SystemLog
-from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.streams import Streams
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Gauges, Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.redis.same import SameRedis
 from siltlog.infra.security.grant import Access
-from siltlog.infra.telemetry import Gauges, Metrics
 
 STOP_SECONDS_MAX = 2.0
 """How long reads of tables that are under way may take to end."""
@@ -51,6 +51,8 @@ class Consumers:
     """Whether groups are available right now."""
     keep: Callable[[bool], None]
     """Hears whether this node owns `_offsets`."""
+    reconfigure: Callable[[ReadLimits], None]
+    """The next read may ask for so much."""
     redis_value: Callable[[], str]
     """What it has found in Redis by which nodes know that they have the same; empty where there are no others."""
 
@@ -103,7 +105,9 @@ async def assemble(
             (offsets.owned if owned else offsets.lost)()
 
     def show(metrics: Metrics) -> None:
+        _show_reads(fetcher, log, metrics)
         _show_groups(groups, metrics)
+        metrics.gauge(catalogue.REDIS_UP, lambda: redis.connection.answers)
         _show_dead_letters(dead_letters, metrics)
         _show_streams(streams, metrics)
 
@@ -118,11 +122,18 @@ async def assemble(
         await redis.close()
         return ended
 
+    reads = ReadsHttp(log, fetcher, limits)
+    files = FilesHttp(FileLister(log, fetcher.waits, node.cluster_id), limits)
+
+    def reconfigure(changed: ReadLimits) -> None:
+        reads.reconfigure(changed)
+        files.reconfigure(changed)
+
     return Consumers(
         part=Part(
             handlers=(
-                ReadsHttp(log, fetcher, limits),
-                FilesHttp(FileLister(log, fetcher.waits, node.cluster_id), limits),
+                reads,
+                files,
                 GroupsHttp(groups, log, fetcher, clock, limits),
                 DeadLettersHttp(dead_letters, Replay(log, fetcher, system, clock)),
                 Tails(log, fetcher, streams, logger),
@@ -137,6 +148,7 @@ async def assemble(
         groups=groups,
         groups_answer=redis.answers,
         keep=keep,
+        reconfigure=reconfigure,
         redis_value=lambda: "" if same is None else same.value,
     )
 
@@ -181,53 +193,50 @@ async def _ended(row_groups: RowGroups) -> bool:
     return True
 
 
-def _show_groups(groups: Groups, metrics: Metrics) -> None:
-    labels = ("group", "topic", "partition")
+def _show_reads(fetcher: Fetcher, log: LogView, metrics: Metrics) -> None:
+    def of_topics(totals: Mapping[str, int]) -> Callable[[], list[tuple[str, int]]]:
+        return lambda: [(topic.name, totals[topic.name]) for topic in log.topics() if topic.name in totals]
 
+    metrics.totals(catalogue.READ_RECORDS, of_topics(fetcher.records))
+    metrics.totals(catalogue.READ_BYTES, of_topics(fetcher.bytes))
+
+
+def _show_groups(groups: Groups, metrics: Metrics) -> None:
     def shown(what: Callable[[Lag], float]) -> Gauges:
         return lambda: [((group, key.topic, str(key.partition)), what(lag)) for group, key, lag in groups.lags()]
 
     metrics.gauge(
-        names.METRIC_GROUP_LAGS_LEFT_OUT,
-        "Partitions of groups whose lag is not shown: there are more than a scrape should have",
+        catalogue.GROUP_LAGS_LEFT_OUT,
         groups.lags_left_out,
     )
-    metrics.gauges(names.METRIC_GROUP_LAG, "Records a group is behind", labels, shown(lambda lag: lag.records))
+    metrics.gauges(catalogue.GROUP_LAG_RECORDS, shown(lambda lag: lag.records))
     metrics.gauges(
-        names.METRIC_GROUP_LAG_SECONDS,
-        "Age of the first record that a group has not read",
-        labels,
+        catalogue.GROUP_LAG_SECONDS,
         shown(lambda lag: lag.seconds),
     )
     counts = groups.counts
-    metrics.gauge(names.METRIC_GROUPS, "Groups this server has met", lambda: len(groups.members()))
-    metrics.gauge(names.METRIC_GROUP_MEMBERS, "Members of those groups", lambda: sum(groups.members()))
+    metrics.gauge(catalogue.GROUPS, lambda: len(groups.members()))
+    metrics.gauge(catalogue.GROUP_MEMBERS, lambda: sum(groups.members()))
     metrics.totals(
-        names.METRIC_GROUP_REBALANCES,
-        "Assignments that changed what a member reads, by what had changed",
-        "reason",
+        catalogue.GROUP_REBALANCES,
         counts.rebalances.items,
     )
     metrics.totals(
-        names.METRIC_GROUP_EVICTIONS,
-        "Members that were expired or fenced, by why",
-        "reason",
+        catalogue.GROUP_EVICTIONS,
         counts.evictions.items,
     )
-    metrics.totals(names.METRIC_GROUP_COMMITS, "Calls that commit", "outcome", counts.commits.items)
+    metrics.totals(catalogue.GROUP_COMMITS, counts.commits.items)
 
 
 def _show_dead_letters(dead_letters: DeadLetters, metrics: Metrics) -> None:
-    metrics.totals(names.METRIC_ATTEMPTS, "Attempts at records that were counted", "topic", dead_letters.attempts.items)
-    metrics.totals(names.METRIC_DEAD_LETTERS, "Records that became dead letters", "topic", dead_letters.buried.items)
+    metrics.totals(catalogue.ATTEMPTS, dead_letters.attempts.items)
+    metrics.totals(catalogue.DEAD_LETTERS, dead_letters.buried.items)
 
 
 def _show_streams(streams: Streams, metrics: Metrics) -> None:
-    metrics.gauge(names.METRIC_STREAMS, "Open event streams and WebSockets", lambda: len(streams))
-    metrics.totals(names.METRIC_STREAM_RECORDS, "Records sent to streams and WebSockets", "kind", streams.records.items)
+    metrics.gauge(catalogue.STREAMS, lambda: len(streams))
+    metrics.totals(catalogue.STREAM_RECORDS, streams.records.items)
     metrics.totals(
-        names.METRIC_STREAMS_TOO_SLOW,
-        "Streams and WebSockets whose client did not take what was sent",
-        "kind",
+        catalogue.STREAMS_TOO_SLOW,
         streams.too_slow.items,
     )

@@ -45,6 +45,6 @@ class PartitionFiles(msgspec.Struct):
 
 
 class FileLists(msgspec.Struct):
-    cluster_id: Annotated[str, Meta(description="What the object `cluster/id` under `root_uri` holds")]
+    cluster_id: Annotated[str, Meta(description="The first line of the object `cluster/id` under `root_uri`")]
     root_uri: str
     partitions: list[PartitionFiles]

@@ -18,6 +18,10 @@ class PartitionView(Protocol):
     @property
     def partition(self) -> int: ...
 
+    @property
+    def far(self) -> bool:
+        """Whether its head is at another node: to read that takes a request."""
+
     def bounds(self) -> Bounds: ...
 
     async def read_head(
@@ -32,6 +36,13 @@ class PartitionView(Protocol):
         """The bounds as the partition's owner has them now, where something is refused or begun by them.
 
         None while nobody owns it: what lies above what is known is then not known. Raises Unavailable.
+        """
+
+    async def reaches(self, offset: int) -> bool:
+        """Whether the table has records up to `offset` of which the owner has not heard: its own commit may have
+        landed without an answer, and others read it. Asked before what lies above the end is refused.
+
+        Raises Unavailable where the table cannot be read.
         """
 
     def subscribe(self, callback: Callable[[], None]) -> None:

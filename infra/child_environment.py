@@ -23,6 +23,8 @@ _PROGRAMS = frozenset(
 )
 _OF_PROGRAMS = ("PYTHON", "XDG_", "ARROW_", "MIMALLOC_", "MALLOC_", "AWS_")
 """Keys for S3 are the SDK's own variables: who works on the tables needs them."""
+OF_TRACES = "OTEL_"
+"""Begins the variables of OpenTelemetry, which may have a key to who collects spans."""
 _NEVER = f"{names.ENV_PREFIX}SECRET"
 
 
@@ -37,6 +39,6 @@ def of_jobs(variables: Mapping[str, str], settings: Iterable[str] = ()) -> dict[
     more = {
         name: value
         for name, value in variables.items()
-        if (name in named or name.startswith(_OF_PROGRAMS)) and not name.startswith(_NEVER)
+        if (name in named or name.startswith((*_OF_PROGRAMS, OF_TRACES))) and not name.startswith(_NEVER)
     }
     return of_system(variables) | more

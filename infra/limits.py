@@ -8,6 +8,10 @@ INTEGER_MAX = 2**53 - 1
 """The largest integer that every JSON parser reads exactly (RFC 8259, section 6)."""
 PARTITION_MAX = 2**31 - 1
 EPOCH_MAX = 2**31 - 1
+FILE_BYTES_TARGET = 128 * 1024 * 1024
+"""How large compaction makes files."""
+COMPACTED_FILE_BYTES_MIN = FILE_BYTES_TARGET // 2
+"""Files of this size and above are left as they are."""
 _DIGITS_MAX = 20
 _LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
 

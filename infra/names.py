@@ -1,4 +1,4 @@
-"""Every name that outlives a process: paths, table properties, app transactions, headers, keys, metrics.
+"""Every name that outlives a process: paths, table properties, app transactions, headers, keys.
 
 A name here is part of the stored format or of the contract with users. Changing one needs a migration.
 """
@@ -123,6 +123,8 @@ def dead_letter_topic(topic: str) -> str:
 # The data dir.
 LOCK_FILE = "lock"
 SCHEDULE_HOLDER_FILE = "schedule-holder"
+SETTINGS_FILE = "settings.toml"
+"""What was changed of the settings while a server ran."""
 WAL_FOLDER = "wal"
 STRANDED_FOLDER = "stranded"
 SECRET_FILE = "secret"  # noqa: S105 (the name of a file)
@@ -155,7 +157,7 @@ STRANDED_NOTE_SUFFIX = ".published"
 
 
 def stranded_file(topic: str, topic_id: str, partition: int, epoch: int, first_offset: int) -> str:
-    """Relative to the folder of stranded records. Within an epoch an offset names one record, also in a copy."""
+    """Below STRANDED_FOLDER or SHARED_STRANDED_FOLDER. Within an epoch an offset names one record, also in a copy."""
     return f"{topic}/{topic_id}/{partition}-{epoch}-{first_offset}{STRANDED_SUFFIX}"
 
 
@@ -180,9 +182,13 @@ PRIVATE_FOLDER = "cluster/private"
 REPLAY_FOLDER = "cluster/replay"
 """The folder that says what runs of `silt replay` are to do, and how far they are."""
 PROBE_FOLDER = "cluster/probe"
+SHARED_STRANDED_FOLDER = "cluster/stranded"
+"""What nodes of a cluster have set aside; below it as in STRANDED_FOLDER."""
 VIEWS_FOLDER = "cluster/views"
 NODES_FOLDER = "cluster/nodes"
 JOURNALS_FOLDER = "wal"
+JOURNAL_ROOT_ID_OBJECT = "cluster/journal-root"
+"""The id of a place of journals that is not the root, in that place."""
 PARTITION_COLUMN = "partition"
 REWRITE_PREFIX = "rewrite-"
 STATE_FOLDER = "_state"
@@ -335,11 +341,6 @@ def txn_shipped(partition: int) -> str:
     return f"shipped/{partition}"
 
 
-def txn_abandoned(partition: int) -> str:
-    """The epoch that was claimed on an operator's word over records of another; 0 once their offsets were jumped."""
-    return f"abandoned/{partition}"
-
-
 def txn_state(partition: int) -> str:
     """The newest object of producer state that was beside the table by then: it is named by that offset."""
     return f"state/{partition}"
@@ -353,6 +354,11 @@ def txn_rewrite(partition: int) -> str:
 def txn_compacted(partition: int) -> str:
     """Below this offset key compaction may have removed records, and has kept the last of each key."""
     return f"compacted/{partition}"
+
+
+def txn_erased(partition: int) -> str:
+    """Below this offset records may be missing, as every record of some key was erased."""
+    return f"erased/{partition}"
 
 
 def txn_tombstones(partition: int) -> str:
@@ -379,14 +385,16 @@ PROPERTY_CONFIG_PREFIX = "siltlog.config."
 PROPERTY_GAPS_PREFIX = "siltlog.gaps."
 COMMIT_INFO_ID = "siltlog.commit"
 STATISTICS_FOOTER_CRC = "siltlogFooterCrc"
-"""In the statistics of an Add action: CRC-32 of the Parquet footer, which has no checksum of its own."""
+"""A field of an Add action's statistics: CRC-32 of the Parquet footer, which has no checksum of its own."""
 STATISTICS_CONTENT_CRC = "siltlogContentCrc"
-"""Beside it: CRC-32C of the whole file, as page headers have no checksum either."""
+"""A field beside it: CRC-32C of the whole file, as page headers have no checksum either."""
 COMMIT_INFO_TRANSACTIONS = "siltlog.transactions"
 """How many app transactions a commit has; they come last in it, so that a commit cut short is known."""
 
 # HTTP.
 HEADER_REQUEST_ID = "Silt-Request-Id"
+HEADER_GIVEN_REQUEST_ID = "X-Request-Id"
+"""Proxies and other callers give a request its id by this header."""
 HEADER_PRODUCER_ID = "Silt-Producer-Id"
 HEADER_PRODUCER_EPOCH = "Silt-Producer-Epoch"
 HEADER_SEQUENCE = "Silt-Sequence"
@@ -408,6 +416,9 @@ ROUTE_DIRECT = "direct"
 """The client goes to a topic's owner by itself: it is told who that is, instead of being answered by way of another."""
 HEADER_HOP = "Silt-Hop"
 """On requests that one node makes of another: proves that, and says for whom."""
+HEADER_TRACEPARENT = "traceparent"
+HEADER_TRACESTATE = "tracestate"
+"""The span that a request or a record belongs to (W3C Trace Context, https://www.w3.org/TR/trace-context/)."""
 RECORD_HEADER_TOPIC = "silt.topic"
 RECORD_HEADER_PARTITION = "silt.partition"
 RECORD_HEADER_OFFSET = "silt.offset"
@@ -479,55 +490,6 @@ def keeper_text(epoch: int) -> str:
     return f"{epoch:020d}"
 
 
-# Metrics.
-METRIC_RECORDS = "silt_records_total"
-METRIC_BYTES = "silt_record_bytes_total"
-METRIC_ACK_SECONDS = "silt_group_commit_seconds"
-METRIC_FLUSHES = "silt_flushes_total"
-METRIC_FLUSHED_RECORDS = "silt_flushed_records_total"
-METRIC_FLUSHED_FILES = "silt_flushed_files_total"
-METRIC_FLUSH_FAILURES = "silt_flush_failures_total"
-METRIC_FLUSH_SECONDS = "silt_flush_seconds"
-METRIC_REQUESTS = "silt_http_replies_total"
-METRIC_REFUSED = "silt_http_problems_total"
-METRIC_CONNECTIONS = "silt_connections"
-METRIC_TLS_NOT_AFTER = "silt_tls_not_after_timestamp_seconds"
-METRIC_IN_FLIGHT_BYTES = "silt_in_flight_bytes"
-METRIC_TOPICS_UNAVAILABLE = "silt_topics_unavailable"
-METRIC_OBJECT_ACK_SECONDS = "silt_object_ack_seconds"
-METRIC_OBJECT_STALL_SECONDS = "silt_object_stall_seconds"
-METRIC_OBJECTS = "silt_object_pinned"
-METRIC_WAL_USED_BYTES = "silt_wal_used_bytes"
-METRIC_HEAD_BYTES = "silt_head_bytes"
-METRIC_UNFLUSHED_BYTES = "silt_unflushed_bytes"
-METRIC_TOPICS = "silt_topics"
-METRIC_CLUSTER_NODES = "silt_cluster_nodes"
-METRIC_PROXIED = "silt_requests_proxied_total"
-METRIC_PRODUCERS = "silt_producers"
-METRIC_IDEMPOTENCY_KEYS = "silt_idempotency_keys"
-METRIC_PRODUCER_STATE_BYTES = "silt_producer_state_bytes"
-METRIC_PRODUCERS_FORGOTTEN = "silt_producers_forgotten_total"
-METRIC_GROUPS = "silt_groups"
-METRIC_GROUP_MEMBERS = "silt_group_members"
-METRIC_GROUP_REBALANCES = "silt_group_rebalances_total"
-METRIC_GROUP_EVICTIONS = "silt_group_evictions_total"
-METRIC_GROUP_COMMITS = "silt_group_commits_total"
-METRIC_GROUP_LAG = "silt_group_lag_records"
-METRIC_GROUP_LAGS_LEFT_OUT = "silt_group_lags_left_out"
-METRIC_GROUP_LAG_SECONDS = "silt_group_lag_seconds"
-METRIC_DUPLICATE_RECORDS = "silt_duplicate_records_total"
-METRIC_STREAMS = "silt_streams"
-METRIC_STREAM_RECORDS = "silt_stream_records_total"
-METRIC_STREAMS_TOO_SLOW = "silt_streams_too_slow_total"
-METRIC_ATTEMPTS = "silt_attempts_total"
-METRIC_DEAD_LETTERS = "silt_dead_letters_total"
-METRIC_JOB_RUNS = "silt_job_runs_total"
-METRIC_JOB_SUCCESS = "silt_job_last_success_timestamp_seconds"
-METRIC_JOB_SECONDS = "silt_job_last_run_seconds"
-METRIC_DENIED = "silt_denied_total"
-METRIC_RATE_LIMITED = "silt_rate_limited_total"
-METRIC_AUDIT_FAILURES = "silt_audit_failures_total"
-
 # Environment and files.
 ENV_PREFIX = "SILT_"
 ENV_CONFIG = "SILT_CONFIG"
@@ -542,6 +504,7 @@ ENV_TOKEN = "SILT_TOKEN"  # noqa: S105 (the name of a variable)
 ENV_TOKEN_FILE = "SILT_TOKEN_FILE"  # noqa: S105
 ENV_CA = "SILT_CA"
 ENV_CERT = "SILT_CERT"
+ENV_TRACES = "SILT_TRACES"
 ENV_OF_CLIENTS = (
     ENV_URL,
     ENV_TOKEN,
@@ -553,11 +516,12 @@ ENV_OF_CLIENTS = (
     ENV_S3_SSE,
     ENV_S3_KMS_KEY_ID,
     ENV_RUN_ID,
+    ENV_TRACES,
 )
 """The variables that a client reads; a server has one for each setting, and ENV_CONFIG."""
 CONFIG_FILE = "siltlog.toml"
 CONTEXTS_FILE = "siltlog/contexts.toml"
-"""In the folder of a user's settings: servers that somebody logged in to, with tokens."""
+"""The servers that a user logged in to, with tokens; it lies in the folder of the user's settings."""
 DEFAULT_URL = "http://127.0.0.1:7070"
 SERVER_LOG_FILE = "server.log"
 """The standard error of a server that was started as a child process, in its data directory."""

@@ -3,6 +3,7 @@
 What is quoted of a foreign error is nobody's choice, so it is done where text leaves, whatever the text is about.
 """
 
+import json
 import logging
 import re
 import sys
@@ -58,8 +59,9 @@ class Redaction:
     """`redacted`, and secrets that are known by their values."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
+        forms = {form for value in values if len(value) >= VALUE_CHARS_MIN for form in _quoted(value)}
         # The longer first: another may be a part of it.
-        self._values = sorted({value for value in values if len(value) >= VALUE_CHARS_MIN}, key=len, reverse=True)
+        self._values = sorted(forms, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for value in self._values:
@@ -68,6 +70,11 @@ class Redaction:
 
     def __repr__(self) -> str:
         return f"Redaction({len(self._values)} values)"
+
+
+def _quoted(value: str) -> tuple[str, ...]:
+    """The value, and as it stands inside the quotes of JSON and of Python."""
+    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]
 
 
 def hide_in_others(hide: Redaction) -> None:

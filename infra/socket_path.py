@@ -9,7 +9,7 @@ from pathlib import Path
 from siltlog.infra.errors import ConfigError
 
 SOCKET_PATH_BYTES_MAX = 103
-"""Of 104 on macOS and the BSDs, 108 on Linux, one ends the path."""
+"""macOS and the BSDs have room for 104 bytes, Linux for 108, and one of them ends the path."""
 
 
 @contextmanager

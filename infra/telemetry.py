@@ -1,164 +1,173 @@
-"""Structured logs and metrics."""
+"""Structured logs: the one place that makes lines, for people or as JSON."""
 
-import asyncio
+import json
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Literal
 
+import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from siltlog.infra import names
-from siltlog.infra.redaction import Redaction
+from siltlog.infra.log_events import BY_SENTENCE, LIBRARY, UNCAUGHT, UNNAMED
+from siltlog.infra.redaction import HidingFormatter, Redaction, hide_in_others
 
+LogFormat = Literal["console", "json"]
 Logger = Any
 """structlog's bound logger: `logger.info("event in words", name=value, ...)`."""
+REQUEST: ContextVar[Callable[[], Mapping[str, Any]] | None] = ContextVar("request", default=None)
+"""Gives the fields of the request that is under way, for the lines that are written on its account."""
+_FIRST = (
+    *("time", "level", "event", "action", "message"),
+    *("request_id", "principal", "operation", "topic", "node", "trace_id"),
+)
+"""The fields of a JSON line that any may have, in their order."""
+_ACTION_LEVELS = ("warning", "error", "critical")
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
-Gauges = Callable[[], Iterable[tuple[Sequence[str], float]]]
-"""(values of the labels, amount) of every series."""
-Counts = Callable[[], Iterable[tuple[Sequence[str], int]]]
-"""(values of the labels, total) of every series."""
 
-_ACK_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-_FLUSH_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
+class LogOutput:
+    """What becomes of log lines: which are written, and how. They go to stderr."""
 
+    def __init__(
+        self,
+        level: str,
+        log_format: LogFormat,
+        hide: Redaction | None = None,
+        *,
+        node: str = "",
+        trace_id: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`hide` takes out of every line what must not be read. JSON says which `node` speaks, and every line which
+        trace is current, if any."""
+        self.hide = hide or Redaction()
+        self._node = node
+        self._trace_id = trace_id
+        self.reconfigure(level, log_format)
 
-def logger(level: str, log_format: Literal["console", "json"], hide: Redaction | None = None) -> Logger:
-    """The logger of a process; it writes to stderr. `hide` takes out of every line what must not be read."""
-    hide = hide or Redaction()
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format == "json"
-        # The formatter that it takes where rich is installed shows the values of local variables.
-        else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+    def reconfigure(self, level: str, log_format: LogFormat) -> None:
+        """The next line is written so, or not at all."""
+        self._least = logging.getLevelNamesMapping()[level.upper()]
+        self.is_json = log_format == "json"
+        self._renderer: Any = (
+            _as_json
+            if self.is_json
+            # The formatter that it takes where rich is installed shows the values of local variables.
+            else structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
         )
-    )
 
-    def hidden(_: Any, __: str, line: Any) -> str:
-        return hide(line)
+    def speaks_for(self, node: str) -> None:
+        """The node that lines are of has been given that name."""
+        self._node = node
 
-    processors: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if log_format == "json":
-        processors.append(structlog.processors.format_exc_info)
-    return structlog.wrap_logger(
-        structlog.WriteLogger(sys.stderr),
-        processors=[*processors, renderer, hidden],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        cache_logger_on_first_use=True,
-    )
-
-
-class Metrics:
-    """The metrics that `GET /metrics` shows. Every name is in `names`."""
-
-    content_type = CONTENT_TYPE_LATEST
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self._many = CollectorRegistry()
-        self._acks = Histogram(
-            names.METRIC_ACK_SECONDS,
-            "Seconds from a group commit's start to its sync",
-            buckets=_ACK_BUCKETS,
-            registry=self.registry,
+    def logger(self) -> Logger:
+        """A logger of which every line comes here."""
+        return structlog.wrap_logger(
+            structlog.WriteLogger(sys.stderr),
+            processors=[self._wanted, structlog.processors.add_log_level, self._in_context, self._rendered],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+            cache_logger_on_first_use=True,
         )
-        self._flush_seconds = Histogram(
-            names.METRIC_FLUSH_SECONDS, "Seconds per flush", buckets=_FLUSH_BUCKETS, registry=self.registry
-        )
-        self._objects = Histogram(
-            names.METRIC_OBJECT_ACK_SECONDS,
-            "Seconds from an object of the journal being made to its being in the store",
-            buckets=_FLUSH_BUCKETS,
-            registry=self.registry,
-        )
-        self.replies: dict[int, int] = {}
-        """HTTP replies by status: plain numbers, because a metric object costs more than it counts on the hot path."""
-        self.refused: dict[str, int] = {}
-        """Requests that were answered with a problem, by its code."""
-        self.totals(
-            names.METRIC_REFUSED, "Requests answered with a problem", "error_code", lambda: self.refused.items()
-        )
-        self.denied: dict[str, int] = {}
-        """Requests that were refused for who sent them, by reason."""
-        self.rate_limited: dict[str, int] = {}
-        """Requests that were refused for a quota, by whose it is."""
-        self.audit_failures = 0
-        """Writes of the audit log that failed, and records that it had no room for."""
-        self.totals(names.METRIC_DENIED, "Requests refused for who sent them", "reason", lambda: self.denied.items())
-        self.totals(
-            names.METRIC_RATE_LIMITED, "Requests refused for a quota", "scope", lambda: self.rate_limited.items()
-        )
-        self.counts(
-            names.METRIC_AUDIT_FAILURES,
-            "Writes of the audit log that failed, and records that it had no room for",
-            (),
-            lambda: [((), self.audit_failures)],
-        )
-        self.totals(names.METRIC_REQUESTS, "HTTP replies", "status", lambda: self.replies.items())
 
-    def group(self, seconds: float) -> None:
-        self._acks.observe(seconds)
+    def _wanted(self, _: Any, method: str, line: Any) -> Any:
+        if logging.getLevelNamesMapping()[method.upper()] < self._least:
+            raise structlog.DropEvent
+        return line
 
-    def flush(self, seconds: float) -> None:
-        self._flush_seconds.observe(seconds)
+    def _in_context(self, _: Any, __: str, line: Any) -> Any:
+        told = REQUEST.get()
+        if told is not None:
+            for name, value in told().items():
+                line.setdefault(name, value)
+        if (trace_id := self._trace_id()) is not None:
+            line["trace_id"] = trace_id
+        if self.is_json and self._node:
+            line.setdefault("node", self._node)
+        found = BY_SENTENCE.get(line["event"])
+        if found is not None and found.action and line["level"] in _ACTION_LEVELS:
+            line["action"] = found.action
+        return line
 
-    def object_landed(self, seconds: float) -> None:
-        self._objects.observe(seconds)
-
-    def gauge(self, name: str, description: str, read: Any) -> None:
-        """A gauge whose value is asked for when it is shown."""
-        Gauge(name, description, registry=self.registry).set_function(read)
-
-    def gauges(self, name: str, description: str, labels: Sequence[str], read: Gauges) -> None:
-        """A gauge with a series per labels, maybe thousands. `read` may be called on any thread."""
-        self._many.register(_Gauges(name, description, labels, read))
-
-    def totals(self, name: str, description: str, label: str, read: Callable[[], Iterable[tuple[object, int]]]) -> None:
-        """A counter per value of `label`, kept elsewhere and asked for when it is shown."""
-        self.counts(name, description, (label,), lambda: [((str(value),), total) for value, total in list(read())])
-
-    def counts(self, name: str, description: str, labels: Sequence[str], read: Counts) -> None:
-        """A counter per values of `labels`, as `totals`."""
-        self.registry.register(_Counts(name, description, labels, read))
-
-    async def text(self) -> bytes:
-        """Everything. What has many series is written on a thread: it would hold up whoever publishes."""
-        many = await asyncio.to_thread(generate_latest, self._many)
-        return generate_latest(self.registry) + many
+    def _rendered(self, logger: Any, method: str, line: Any) -> str:
+        if self.is_json:
+            line = _TIME(logger, method, structlog.processors.format_exc_info(logger, method, line))
+        else:
+            line = _TIMESTAMP(logger, method, line)
+        return self.hide(self._renderer(logger, method, line))
 
 
-class _Gauges(Collector):
-    def __init__(self, name: str, description: str, labels: Sequence[str], read: Gauges) -> None:
-        self._name = name
-        self._description = description
-        self._labels = labels
-        self._read = read
-
-    def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily(self._name, self._description, labels=self._labels)
-        for values, amount in self._read():
-            family.add_metric(values, amount)
-        yield family
+_TIME = structlog.processors.TimeStamper(fmt="iso", utc=True, key="time")
+_TIMESTAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
-class _Counts(Collector):
-    def __init__(self, name: str, description: str, labels: Sequence[str], read: Counts) -> None:
-        self._name = name
-        self._description = description
-        self._labels = labels
-        self._read = read
+def logger(level: str, log_format: LogFormat, hide: Redaction | None = None) -> Logger:
+    """The logger of a process whose level and format stay as they are."""
+    return LogOutput(level, log_format, hide).logger()
 
-    def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._description, labels=self._labels)
-        for values, total in self._read():
-            family.add_metric(values, total)
-        yield family
+
+def hear_others(output: LogOutput) -> None:
+    """Has what libraries log, warnings and worse, and errors that nobody caught come out as lines of JSON where the
+    output is that."""
+    hide_in_others(output.hide)
+    log = output.logger()
+    logging.basicConfig(handlers=[_Library(output, log)], force=True)
+    tell, tell_of_thread = sys.excepthook, threading.excepthook
+
+    def uncaught(kind: type[BaseException], error: BaseException | None, place: Any) -> None:
+        if output.is_json:
+            log.critical(UNCAUGHT, exc_info=(kind, error, place))
+        else:
+            tell(kind, error or kind(), place)
+
+    def uncaught_of_thread(told: threading.ExceptHookArgs) -> None:
+        if not output.is_json:
+            tell_of_thread(told)
+        elif told.exc_type is not SystemExit:
+            log.critical(UNCAUGHT, exc_info=(told.exc_type, told.exc_value, told.exc_traceback))
+
+    sys.excepthook = uncaught
+    threading.excepthook = uncaught_of_thread
+
+
+class _Library(logging.StreamHandler[Any]):
+    """Writes what libraries log."""
+
+    def __init__(self, output: LogOutput, log: Logger) -> None:
+        super().__init__()
+        self.setLevel(logging.WARNING)
+        self.setFormatter(HidingFormatter("%(message)s", output.hide))
+        self._output = output
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._output.is_json:
+            super().emit(record)
+            return
+        try:
+            said = record.getMessage()
+        except Exception:
+            said = str(record.msg)
+        values: dict[str, Any] = {"logger": record.name, "said": said}
+        if record.exc_info:
+            values["exc_info"] = record.exc_info
+        self._log.log(record.levelno, LIBRARY, **values)
+
+
+def _as_json(_: Any, __: str, line: Any) -> str:
+    sentence = line["event"]
+    found = BY_SENTENCE.get(sentence)
+    if found is not None:
+        line["event"], line["message"] = found.name, sentence
+    elif sentence not in (LIBRARY, UNCAUGHT):
+        line["event"], line["message"] = UNNAMED, sentence
+    ordered = {name: line.pop(name) for name in _FIRST if name in line}
+    ordered.update(line)
+    try:
+        return _ENCODER.encode(ordered).decode()
+    except (TypeError, UnicodeEncodeError):
+        # A name of a file that is no UTF-8, or a key that is no text.
+        return json.dumps(ordered, default=str, skipkeys=True)

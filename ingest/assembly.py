@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from siltlog.infra import names
 from siltlog.infra.cluster.view import TermEntry
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.part import Part
@@ -14,24 +13,27 @@ from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.node import Node
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.topic_config import Value
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.request_budget import RequestBudget
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.journal.codec import journal_name
 from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log.admission import Admission
+from siltlog.ingest.log.group_commit import Times
 from siltlog.ingest.log.log import Log
-from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.log.topic_logs import TopicLogs
+from siltlog.ingest.metrics import show
 from siltlog.ingest.opening.opening import start_log, start_member
 from siltlog.ingest.ownership.ownership import Ownership
+from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.ownership.take import Taking
 from siltlog.ingest.publish.fast import FastPublishes
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.producers_http import ProducersHttp
 from siltlog.ingest.publish.publishing import Publishing
+from siltlog.ingest.publish.traced import traced
 from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.ingest.topics.http import SeenTopics, TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
@@ -43,26 +45,6 @@ OBJECT_INTERVAL_MS = 200
 """How often an object goes to S3: each is paid for, and what is sent at once waits for each other no longer."""
 STOP_SECONDS_MAX = 2.0
 """How long a flush that is under way may take to end once the drain is over."""
-
-_OF_TOPICS: tuple[tuple[str, str, Callable[[TopicLog], int]], ...] = (
-    (names.METRIC_RECORDS, "Records acknowledged", lambda topic: topic.records_total),
-    (names.METRIC_BYTES, "Bytes of records acknowledged", lambda topic: topic.bytes_total),
-    (
-        names.METRIC_DUPLICATE_RECORDS,
-        "Records that were seen before and not appended again",
-        lambda topic: topic.producers.duplicates_total,
-    ),
-    (
-        names.METRIC_PRODUCERS_FORGOTTEN,
-        "Producers and idempotency keys forgotten: too old, or too many",
-        lambda topic: topic.producers.forgotten_total,
-    ),
-    (names.METRIC_FLUSHES, "Flushes committed", lambda topic: topic.counts.flushes),
-    (names.METRIC_FLUSHED_RECORDS, "Records flushed", lambda topic: topic.counts.flushed_records),
-    (names.METRIC_FLUSHED_FILES, "Files flushed", lambda topic: topic.counts.flushed_files),
-    (names.METRIC_FLUSH_FAILURES, "Flushes failed", lambda topic: topic.counts.flush_failures),
-)
-"""Counters of each topic. They are the topic's, so that one that is deleted is counted no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +59,8 @@ class Ingest:
     fast_path: Callable[[Door], FastPublishes]
     ownership: Ownership | None
     """Where the root is shared with others."""
+    reconfigure: Callable[[ServerSettings], None]
+    """Takes the settings of this room that may change while it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +88,19 @@ async def assemble(
     *,
     take_over: bool,
     accept_loss: bool,
-    on_group: Callable[[float], None],
+    on_group: Callable[[Times], None],
     on_fatal: Callable[[BaseException], None],
     shared: Shared | None = None,
 ) -> Ingest:
     """Opens the log and all its topics; where the root is `shared` a view says later which are this node's. Raises
     ConfigError for what does not fit together.
 
-    `on_group(seconds)` hears of each group commit, `on_fatal(error)` when the WAL can no longer be trusted.
+    `on_group(times)` hears of each group commit, `on_fatal(error)` when the WAL can no longer be trusted.
     """
     settings = node.settings
     retries = Retries(node.clock)
     log = _log(node, data_dir, retries, on_group, on_fatal, shared)
     recovery = await asyncio.to_thread(log.wal.recover, accept_loss=accept_loss)
-    stranded_dir = settings.data_dir / names.STRANDED_FOLDER
     taking: Taking | None = None
     if shared is None:
         await start_log(
@@ -125,12 +108,13 @@ async def assemble(
             recovery,
             take_over=take_over,
             accept_loss=accept_loss,
-            stranded_dir=stranded_dir,
+            stranded=Stranded.beside(settings.data_dir),
             logger=node.logger,
         )
     else:
-        taking = await start_member(log, recovery, stranded_dir, node.logger)
-    flusher = Flusher(log, retries, node.logger, node.metrics)
+        taking = await start_member(log, recovery, Stranded.shared(node.store), node.logger)
+    requests = RequestBudget(settings.requests_budget)
+    flusher = Flusher(log, retries, node.logger, node.metrics, node.serving, requests)
     ownership: Ownership | None = None
     if shared is not None and taking is not None:
         ownership = Ownership(
@@ -139,7 +123,8 @@ async def assemble(
     own = {"acks": "object"} if settings.acks == "object" else None
     topics = Topics(log, node.logger, own, shared.placing if shared else None)
     partitions = settings.auto_create_partitions
-    publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions) if partitions else None)
+    seen: Callable[[], SeenTopics] = shared.seen if shared else lambda: log
+    publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions, seen) if partitions else None)
     bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)
     log_starts = LogStarts(log, flusher.states, log.flush_due.set, node.logger)
 
@@ -151,23 +136,40 @@ async def assemble(
         log.wal.close()
         return stopped
 
+    publish = Publish(publishing, bodies, settings.request_bytes, node.serving)
+
+    def reconfigure(changed: ServerSettings) -> None:
+        log.wal.reconfigure(changed.wal_bytes_max)
+        log.admission.reconfigure(changed.record_bytes_max)
+        requests.reconfigure(changed.requests_budget)
+        log.reconfigure(_server_config(changed), head_bytes_max=changed.head_bytes_max)
+        publish.reconfigure(changed.request_bytes, changed.request_timeout_ms)
+
     return Ingest(
         part=Part(
             handlers=(
-                TopicsHttp(shared.seen if shared else lambda: log, topics, shared.owner if shared else None),
+                TopicsHttp(seen, topics, shared.owner if shared else None),
                 ProducersHttp(log, flusher.states),
                 RecordsHttp(log, log_starts),
             ),
-            gauges=partial(_show, log),
+            gauges=partial(show, node, log),
             close=close,
         ),
         log=log,
         flusher=flusher,
         system=SystemTopics(log, topics, publishing),
-        publish=Publish(publishing, bodies, settings.request_bytes),
+        publish=publish,
         bodies=bodies,
-        fast_path=lambda door: FastPublishes(publishing, door, node.in_flight, node.draining, settings.request_bytes),
+        fast_path=lambda door: FastPublishes(
+            publishing,
+            door,
+            node.in_flight,
+            node.draining,
+            settings.request_bytes,
+            None if node.serving is None else traced(node.serving),
+        ),
         ownership=ownership,
+        reconfigure=reconfigure,
     )
 
 
@@ -175,7 +177,7 @@ def _log(
     node: Node,
     data_dir: DataDir,
     retries: Retries,
-    on_group: Callable[[float], None],
+    on_group: Callable[[Times], None],
     on_fatal: Callable[[BaseException], None],
     shared: Shared | None,
 ) -> Log:
@@ -212,6 +214,7 @@ def _log(
         on_group=on_group,
         in_flight=node.in_flight,
         journal=_journal(node, topic_logs, on_fatal, shared),
+        serving=node.serving,
     )
 
 
@@ -221,7 +224,7 @@ def _journal(
     settings = node.settings
     interval_ms = settings.object_interval_ms
     if interval_ms < 0:
-        interval_ms = OBJECT_INTERVAL_MS if settings.root_uri.startswith("s3:") else 0
+        interval_ms = OBJECT_INTERVAL_MS if settings.journal_root_uri.startswith("s3:") else 0
 
     def sealed() -> None:
         for topic in topic_logs.all():
@@ -232,7 +235,7 @@ def _journal(
             shared.sealed()
 
     journal = Journal(
-        node.store,
+        node.journals,
         node.clock,
         node.logger,
         cluster_id=node.cluster_id,
@@ -259,39 +262,3 @@ def _server_config(settings: ServerSettings) -> dict[str, Value]:
         # Only of topics that are made from now on: what others acknowledged before is on this disk alone.
         del given["acks"]
     return {name: value for name, value in given.items() if name.replace(".", "_") in settings.model_fields_set}
-
-
-def _show(log: Log, metrics: Metrics) -> None:
-    topics = log.topic_logs
-    metrics.gauge(names.METRIC_WAL_USED_BYTES, "Bytes of the write-ahead log in use", lambda: log.wal.used_bytes)
-    metrics.gauge(names.METRIC_HEAD_BYTES, "Bytes of the head in memory", log.head_bytes)
-    metrics.gauge(names.METRIC_UNFLUSHED_BYTES, "Bytes acknowledged and not in a table", topics.unflushed_bytes)
-    metrics.gauge(
-        names.METRIC_OBJECT_STALL_SECONDS,
-        "Seconds that what was synced longest ago has waited to land in the journal",
-        lambda: log.journal.stalled_seconds,
-    )
-    metrics.gauge(
-        names.METRIC_OBJECTS, "Objects of the journal that a successor would read", lambda: log.journal.objects
-    )
-    for name, description, read in _OF_TOPICS:
-        metrics.totals(name, description, "topic", partial(_by_topic, log, read))
-    metrics.gauge(
-        names.METRIC_PRODUCERS, "Producers remembered, counted in each partition they published to", topics.producers
-    )
-    metrics.gauge(names.METRIC_IDEMPOTENCY_KEYS, "Idempotency keys remembered", topics.idempotency_keys)
-    metrics.gauge(
-        names.METRIC_PRODUCER_STATE_BYTES,
-        "About how many bytes producers and keys take in the write-ahead log's state",
-        lambda: topics.producer_bytes.producers + topics.producer_bytes.keys,
-    )
-    metrics.gauge(names.METRIC_TOPICS, "Topics", lambda: len(log.topics()))
-    metrics.gauge(
-        names.METRIC_TOPICS_UNAVAILABLE,
-        "Topics that take no records, or whose last flush failed",
-        lambda: sum(topic.state in ("unavailable", "fenced") or bool(topic.flush_error) for topic in log.topics()),
-    )
-
-
-def _by_topic(log: Log, read: Callable[[TopicLog], int]) -> list[tuple[str, int]]:
-    return [(topic.name, read(topic)) for topic in log.topics()]

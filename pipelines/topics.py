@@ -1,11 +1,13 @@
 """The topics that a job works on, and how Spark names what they have stored."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
+from siltlog.infra.cluster.steps import newest_view, taken
 from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic, problem
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.suggestion import did_you_mean
@@ -16,6 +18,16 @@ from siltlog.infra.table.table import TopicTable, topic_names
 
 def store_of(settings: ServerSettings) -> ObjectStore:
     return open_store(settings.root_uri, **settings.s3_options())
+
+
+def journals_store(settings: ServerSettings, store: ObjectStore) -> ObjectStore:
+    """Where journals are: as the settings say, or else the newest view, where that can be read."""
+    place = settings.journal_root
+    if not place:
+        with suppress(SiltlogError):
+            view = taken(store, newest_view(0))
+            place = "" if view is None else view.journal_root
+    return open_store(place, **settings.s3_options()) if place else store
 
 
 def other_store(settings: ServerSettings, uri: str, *, make: bool) -> ObjectStore | None:

@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
@@ -67,16 +67,7 @@ class ServerProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         log_start = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "siltlog.cli", "serve", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=self.data_dir,
-                env=self._environment(),
-                start_new_session=True,  # Ctrl-C on a terminal reaches the owner alone, who then stops the server
-            )
+            process = _run(["serve", *arguments], self.data_dir, self._environment(), log)
         self._process = process
         if not self._await_listening(process):
             process.kill()
@@ -156,3 +147,18 @@ class ServerProcess:
         self._reader.start()
         settled.wait(START_TIMEOUT_S)
         return listening.is_set()
+
+
+def _run(
+    arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: IO[bytes]
+) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "siltlog.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,  # Ctrl-C on a terminal reaches the owner alone, who then stops the server
+    )

@@ -50,6 +50,7 @@ data "aws_iam_policy_document" "server" {
       "${local.topics}/*/_state/*",
       "${local.root}/cluster/id",
       "${local.root}/cluster/claimed",
+      "${local.root}/cluster/stranded/*",
     ]
   }
 
@@ -76,6 +77,33 @@ data "aws_iam_policy_document" "server" {
     sid       = "CleanUpLogAndProducerState"
     actions   = ["s3:DeleteObject"]
     resources = ["${local.topics}/*/_delta_log/*", "${local.topics}/*/_cleaned/*", "${local.topics}/*/_state/*"]
+  }
+
+  # Journals that lie elsewhere; jobs have them among their places.
+  dynamic "statement" {
+    for_each = var.journals
+
+    content {
+      sid       = "ListJournals${statement.key}"
+      actions   = ["s3:ListBucket"]
+      resources = [statement.value.bucket_arn]
+
+      condition {
+        test     = "StringLike"
+        variable = "s3:prefix"
+        values   = [statement.value.prefix, "${statement.value.prefix}/*"]
+      }
+    }
+  }
+
+  dynamic "statement" {
+    for_each = var.journals
+
+    content {
+      sid       = "UseJournals${statement.key}"
+      actions   = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+      resources = ["${statement.value.bucket_arn}/${statement.value.prefix}/*"]
+    }
   }
 }
 
@@ -122,7 +150,7 @@ data "aws_iam_policy_document" "jobs" {
 
   # Backups and exports lie elsewhere.
   dynamic "statement" {
-    for_each = var.places
+    for_each = concat(var.places, var.journals)
 
     content {
       sid       = "ListPlace${statement.key}"
@@ -138,7 +166,7 @@ data "aws_iam_policy_document" "jobs" {
   }
 
   dynamic "statement" {
-    for_each = var.places
+    for_each = concat(var.places, var.journals)
 
     content {
       sid       = "UsePlace${statement.key}"

@@ -70,6 +70,24 @@ variable "places" {
   }
 }
 
+variable "journals" {
+  description = "Where journals are, if not in the root (SILT_JOURNAL_ROOT): the ARN of a bucket and a folder of it. One at most."
+  type = list(object({
+    bucket_arn = string
+    prefix     = string
+  }))
+  default = []
+
+  validation {
+    condition = length(var.journals) <= 1 && alltrue([
+      for place in var.journals :
+      can(regex("^arn:aws[a-z-]*:s3:::[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", place.bucket_arn)) &&
+      can(regex("^[a-zA-Z0-9_-]+(/[a-zA-Z0-9_-]+)*$", place.prefix))
+    ])
+    error_message = "journals must be one place at most, with the ARN of a bucket (arn:aws:s3:::name) and a prefix without '/' at either end."
+  }
+}
+
 variable "tags" {
   description = "Tags of everything that is created."
   type        = map(string)

@@ -1,19 +1,24 @@
 """Fixtures that tests of several rooms share. What stands in `rigs/` can be imported by every test."""
 
+import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import hypothesis
 import pytest
 from botocore.loaders import JSONFileLoader
+from chaos import CHAOS
+from forked import ForkServers
 from groups_rig import embedded
 from http_rig import NO_REDIS, Http
+from rewritten import write_share
 from s3_server import S3Server, start_s3_server
 from scheduling import FilesAtOnce, heavy_first
 
+from siltlog import server_process
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
@@ -25,14 +30,45 @@ hypothesis.settings.load_profile("siltlog")
 _model_of = cache(JSONFileLoader().load_file)
 JSONFileLoader.load_file = lambda _, path: _model_of(path)
 
+_EXECUTE = server_process._run
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAtOnce | None:
     return FilesAtOnce(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    write_share(session.config)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     heavy_first(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fork_servers() -> Iterator[None]:
+    """Forks what a ServerProcess starts; `make test-chaos` starts each as it is elsewhere."""
+    if CHAOS > 1 or not hasattr(os, "pidfd_open"):
+        yield
+        return
+    forks = ForkServers()
+
+    def run(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: IO[bytes]) -> Any:
+        return forks.fork(arguments, folder, environment, log.fileno()) or _EXECUTE(arguments, folder, environment, log)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_run", run)
+        yield
+    forks.close()
+
+
+@pytest.fixture(scope="module")
+def executed() -> Iterator[None]:
+    """The servers that a file's tests start have an interpreter of their own, for tests of what is in their memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server_process, "_run", _EXECUTE)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import body_of, decode
+from siltlog.infra.http.requests import WAIT_MS, body_of, decode
 from siltlog.infra.security.grant import EVERYTHING, Grant, grant_of
 from siltlog.infra.security.guard import METERED
 
@@ -115,7 +115,7 @@ class GroupsHttp:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _member_decoder)
         grant = grant_of(request)
-        body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
+        request.scope["state"][WAIT_MS] = body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
         group, member = _name(request, "group"), _name(request, "member")
         _require_membership(grant, group, body)
         told = await self._groups.heartbeat(group, member, body, Actor.of(grant, group))
@@ -178,7 +178,7 @@ class GroupsHttp:
         Query(request, ())
         body = decode(await body_of(request, BODY_BYTES_MAX), _poll_decoder)
         grant = grant_of(request)
-        body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
+        request.scope["state"][WAIT_MS] = body.wait_ms = grant.within(min(body.wait_ms, self._limits.wait_ms))
         body.max_records = min(body.max_records, self._limits.records)
         body.max_bytes = min(body.max_bytes, self._limits.bytes)
         group, member = _name(request, "group"), _name(request, "member")

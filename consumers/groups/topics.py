@@ -149,16 +149,20 @@ class GroupTopics:
 
     async def learn(self, offsets: Iterable[PolledOffset]) -> None:
         """Has the bounds of partitions known as far as they decide about `offsets`. Raises Unavailable where an offset
-        is above what is known, and nobody owns the partition."""
+        is above what is known, and nobody owns the partition, or its owner knows less than the table has."""
         for at in offsets:
             topic = self._find(at.topic)
             if topic is None or not 0 <= at.partition < len(topic.partitions):
                 continue
             view = topic.partitions[at.partition]
-            if at.offset > view.bounds().high_watermark and await view.decided() is None:
+            if at.offset <= view.bounds().high_watermark:
+                continue
+            decided = await view.decided()
+            if decided is None or (at.offset > decided.high_watermark and await view.reaches(at.offset)):
+                why = "nobody owns it now" if decided is None else "its owner has not heard of all that its table has"
                 raise problem(
                     "topic_unavailable",
-                    f"nobody owns {at.topic}/{at.partition} now, so whether it has the offset {at.offset} is not known",
+                    f"whether {at.topic}/{at.partition} has the offset {at.offset} is not known yet: {why}",
                     topic=at.topic,
                     partition=at.partition,
                 )

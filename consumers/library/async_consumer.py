@@ -29,6 +29,7 @@ from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
+from siltlog.infra.tracing.opening import open_processing
 
 _log = logging.getLogger("siltlog.consumer")
 
@@ -64,6 +65,7 @@ class AsyncConsumer(AsyncIteration):
     ) -> None:
         """Raises ConfigError when an argument is not valid, or aiohttp is missing. Connects at the first call."""
         self._options = chosen = ConsumerOptions.of("AsyncConsumer", options)
+        self._processing = open_processing(chosen.group)
         endpoints = Endpoints(url)
         self._clock = clock or SystemClock()
         self._transport = async_open_transport(endpoints, self._clock, credentials_of(options), transport)
@@ -115,6 +117,8 @@ class AsyncConsumer(AsyncIteration):
         """
         check_handler(handle, awaits=True)
         options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
+        if self._processing is not None:
+            handle = self._processing.async_handled(handle)
         with self._turn.taken():
             await AsyncHandlerRun(self._inbox, self._tasks, handle, options, self._clock).run()
 

@@ -30,6 +30,7 @@ from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
 from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable
+from siltlog.infra.tracing.opening import open_processing
 
 _log = logging.getLogger("siltlog.consumer")
 
@@ -65,6 +66,7 @@ class Consumer(Iteration):
     ) -> None:
         """Raises ConfigError when an argument is not valid. Connects at the first call."""
         self._options = chosen = ConsumerOptions.of("Consumer", options)
+        self._processing = open_processing(chosen.group)
         endpoints = Endpoints(url)
         self._clock = clock or SystemClock()
         self._transport = open_transport(endpoints, self._clock, credentials_of(options), transport)
@@ -115,6 +117,8 @@ class Consumer(Iteration):
         """
         check_handler(handle, awaits=False)
         options = HandlingOptions(max_attempts, backoff_ms, backoff_ms_max, workers)
+        if self._processing is not None:
+            handle = self._processing.handled(handle)
         with self._turn.taken():
             HandlerRun(self._inbox, self._threads, handle, options, self._clock).run()
 

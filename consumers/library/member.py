@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from siltlog.infra.client.calls import group_path, offset_list
-from siltlog.infra.client.core import FAILURES_TOLD, Request, backoff_ms, json_request
+from siltlog.infra.client.core import FAILURES_TOLD, NODE_TIMEOUT_MS, Request, backoff_ms, json_request
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 
@@ -235,7 +235,7 @@ class GroupMember:
             if at in delivered:
                 entry["delivered"] = delivered[at]
         document = {"member_id": identity.member_id, "generation": identity.taken, "offsets": entries}
-        request = json_request("PUT", f"{self._path}/offsets", document)
+        request = json_request("PUT", f"{self._path}/offsets", document, node_timeout_ms=NODE_TIMEOUT_MS)
         return identity, replace(request, retry_timeout_ms=retry_timeout_ms)
 
     def lost(self, identity: Identity) -> None:

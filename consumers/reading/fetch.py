@@ -1,6 +1,6 @@
 """Fetches: one answer, or one long poll, over many partitions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from siltlog.consumers.reading import arrow_stream, render
 from siltlog.consumers.reading.budget import Budget, Share
+from siltlog.consumers.reading.heads import Head, Wanted, read_heads
 from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.reader import Isolation, Reader, visible_end
 from siltlog.consumers.reading.render import Values
@@ -119,6 +120,9 @@ class Fetcher:
         self.lookup = Lookup(log.store, row_groups)
         self._reader = Reader(row_groups)
         self._turn = 0.0
+        self.records: dict[str, int] = {}
+        self.bytes: dict[str, int] = {}
+        """What was read so far, by topic."""
         self.waits = Waits()
 
     def wake(self) -> None:
@@ -158,10 +162,11 @@ class Fetcher:
         forget = nothing
         try:
             while True:
+                heads = await self._far_heads(parts, turn, budget, cast(Isolation, isolation), grant)
                 for index in turn:
                     if budget.spent:
                         break
-                    await self._read(parts[index], budget, cast(Isolation, isolation), grant)
+                    await self._read(parts[index], budget, cast(Isolation, isolation), grant, heads.get(index, ()))
                 if (
                     budget.spent
                     or budget.bytes_taken >= min_bytes
@@ -189,10 +194,16 @@ class Fetcher:
             forget()
             if wait is not None:
                 wait.close()
-            if meter is not None:
-                for part in parts:
-                    if part.share.bytes_taken:
+            for part in parts:
+                if part.batches:
+                    self._count(part)
+                    if meter is not None:
                         meter.read_of(part.position.topic, part.share.bytes_taken)
+
+    def _count(self, part: PartitionFetch) -> None:
+        topic = part.position.topic
+        self.records[topic] = self.records.get(topic, 0) + part.count
+        self.bytes[topic] = self.bytes.get(topic, 0) + part.share.bytes_taken
 
     def _first_of(self, count: int) -> int:
         """Chooses the partition a fetch begins with: each as often as others, also among every second or third
@@ -220,7 +231,25 @@ class Fetcher:
         settled = bounds.log_start_offset <= part.next_offset == visible_end(bounds, isolation)
         return part.error is not None or not settled
 
-    async def _read(self, part: PartitionFetch, budget: Budget, isolation: Isolation, grant: Grant) -> None:
+    async def _far_heads(
+        self, parts: Sequence[PartitionFetch], turn: Iterable[int], budget: Budget, isolation: Isolation, grant: Grant
+    ) -> Mapping[int, Head]:
+        """Heads at other nodes that the partitions of a turn go on in, where there are several."""
+        if not self._log.view:
+            return {}
+        wanted: dict[int, Wanted] = {}
+        for index in turn:
+            part = parts[index]
+            # What cannot be found or may not be read is told where it is read.
+            with suppress(SiltlogError):
+                require_read(grant, part.position.topic)
+                view = self._find(part)[1]
+                bounds = view.bounds()
+                if view.far and bounds.table_offset <= part.next_offset < visible_end(bounds, isolation):
+                    wanted[index] = Wanted(view, part.next_offset, visible_end(bounds, isolation))
+        return await read_heads(wanted, budget) if len(wanted) > 1 else {}
+
+    async def _read(self, part: PartitionFetch, budget: Budget, isolation: Isolation, grant: Grant, head: Head) -> None:
         """Reads on in one partition; its problem becomes part of it."""
         if part.error is not None:
             return
@@ -229,7 +258,7 @@ class Fetcher:
                 require_read(grant, part.position.topic)
             topic, view = self._find(part)
             part.topic_id, part.bounds = topic.topic_id, view.bounds()
-            read = await self._reader.read(topic, view, part.next_offset, budget, part.share, isolation)
+            read = await self._reader.read(topic, view, part.next_offset, budget, part.share, isolation, head)
         except SiltlogError as error:
             part.error = error
             return

@@ -15,7 +15,7 @@ from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import IN_BODY, json_answer, json_body, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import body_of, decode
+from siltlog.infra.http.requests import WAIT_MS, body_of, decode
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.infra.security.grant import grant_of
 
@@ -47,6 +47,10 @@ class FilesHttp:
         self._lister = lister
         self._limits = limits
 
+    def reconfigure(self, limits: ReadLimits) -> None:
+        """The next read may ask for so much."""
+        self._limits = limits
+
     @operation(
         "POST",
         "/v1/files",
@@ -68,10 +72,11 @@ class FilesHttp:
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
         body = decode(await body_of(request, self._limits.request_bytes), _decoder)
         check_once(body.partitions)
+        request.scope["state"][WAIT_MS] = wait_ms = min(body.wait_ms, self._limits.wait_ms)
         lists = await self._lister.list(
             [FetchPosition(at.topic, at.partition, at.offset, topic_id=at.topic_id) for at in body.partitions],
             max_files=min(body.max_files, FILES_MAX),
-            wait_ms=min(body.wait_ms, self._limits.wait_ms),
+            wait_ms=wait_ms,
             grant=grant_of(request),
         )
         return await read_reply(request, [_JSON.encode(lists)], names.MEDIA_JSON, {})

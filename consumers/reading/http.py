@@ -50,7 +50,7 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
-from siltlog.infra.http.requests import body_of, decode
+from siltlog.infra.http.requests import WAIT_MS, body_of, decode
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX, whole_number
 from siltlog.infra.security.grant import Grant, grant_of
 from siltlog.infra.security.guard import METERED
@@ -156,6 +156,10 @@ class ReadsHttp:
         self._fetcher = fetcher
         self._limits = limits
 
+    def reconfigure(self, limits: ReadLimits) -> None:
+        """The next read may ask for so much."""
+        self._limits = limits
+
     @operation(
         "GET",
         "/v1/topics/{topic}/partitions/{partition}/records",
@@ -211,7 +215,9 @@ class ReadsHttp:
         grant = grant_of(request)
         require_read(grant, request.path_params["topic"])
         topic, view = self._find(request, query)
-        part = await self._read(query, media, topic, view, isolation, held_of(request.scope), grant)
+        wait_ms = query.integer("wait_ms", 0, maximum=self._limits.wait_ms, cut=True)
+        request.scope["state"][WAIT_MS] = wait_ms
+        part = await self._read(query, media, topic, view, isolation, wait_ms, held_of(request.scope), grant)
         bounds = {"next_offset": part.next_offset, **(part.bounds._asdict() if part.bounds else {})}
         headers = {} if media == names.MEDIA_JSON else {_BOUND_HEADERS[name]: str(at) for name, at in bounds.items()}
 
@@ -235,6 +241,7 @@ class ReadsHttp:
         topic: TopicView,
         view: PartitionView,
         isolation: Isolation,
+        wait_ms: int,
         held: Held | None,
         grant: Grant,
     ) -> PartitionFetch:
@@ -243,7 +250,6 @@ class ReadsHttp:
         max_records = query.integer("max_records", defaults.max_records, minimum=1, maximum=limits.records, cut=True)
         max_bytes = query.integer("max_bytes", defaults.max_bytes, minimum=1, maximum=limits.bytes, cut=True)
         min_bytes = query.integer("min_bytes", 1, maximum=max_bytes, cut=True)
-        wait_ms = query.integer("wait_ms", 0, maximum=limits.wait_ms, cut=True)
         for _ in range(EARLIEST_TRIES_MAX):
             offset = await self._offset(query, topic, view, isolation)
             result = await self._fetcher.fetch(
@@ -315,12 +321,13 @@ class ReadsHttp:
         check_once(body.partitions)
         limits, defaults = self._limits, _BY_MEDIA[media]
         max_bytes = min(body.max_bytes or defaults.max_bytes, limits.bytes)
+        request.scope["state"][WAIT_MS] = wait_ms = min(body.wait_ms, limits.wait_ms)
         result = await self._fetcher.fetch(
             [FetchPosition(at.topic, at.partition, at.offset, at.max_bytes, at.topic_id) for at in body.partitions],
             max_records=min(body.max_records or defaults.max_records, limits.records),
             max_bytes=max_bytes,
             min_bytes=min(body.min_bytes, max_bytes),
-            wait_ms=min(body.wait_ms, limits.wait_ms),
+            wait_ms=wait_ms,
             isolation=body.isolation,
             values=body.values,
             held=held_of(request.scope),

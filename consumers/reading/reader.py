@@ -13,6 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from siltlog.consumers.reading.budget import Budget, Share
+from siltlog.consumers.reading.heads import Head
 from siltlog.consumers.reading.row_groups import CheckedFiles, RowGroups
 from siltlog.consumers.view import PartitionView, TopicView
 from siltlog.infra.errors import CorruptData, SiltlogError, problem
@@ -44,10 +45,18 @@ class Reader:
         self._checked = CheckedFiles()
 
     async def read(
-        self, topic: TopicView, view: PartitionView, offset: int, budget: Budget, share: Share, isolation: Isolation
+        self,
+        topic: TopicView,
+        view: PartitionView,
+        offset: int,
+        budget: Budget,
+        share: Share,
+        isolation: Isolation,
+        head: Head = (),
     ) -> PartitionRead:
         """Reads from `offset` on what fits into the budget, as far as the isolation shows.
 
+        `head` is what the head gave from `offset` on a moment ago, where it was asked already.
         Raises OffsetOutOfRange outside [log start, high watermark], CorruptData where stored bytes are damaged or no
         source covers an offset (once nothing before that is left to give), Unavailable where the table cannot be read.
         """
@@ -57,6 +66,11 @@ class Reader:
         read = PartitionRead(bounds, offset)
         end = visible_end(bounds, isolation)
         try:
+            if isinstance(head, SiltlogError):
+                raise head
+            # Where its owner has gone meanwhile, the end is lower than it was.
+            if head and last_of(head) < end:
+                self._take(topic, view, read, head, budget, share)
             while read.next_offset < end and not budget.spent and not share.spent:
                 if not await self._from_head(topic, view, read, end, budget, share):
                     await self._from_table(topic, view, read, end, budget, share)
@@ -76,6 +90,18 @@ class Reader:
             return False
         if not batches:
             raise uncovered(topic, view, read.next_offset, "the head covers it and gives nothing")
+        self._take(topic, view, read, batches, budget, share)
+        return True
+
+    def _take(
+        self,
+        topic: TopicView,
+        view: PartitionView,
+        read: PartitionRead,
+        batches: Sequence[pa.RecordBatch],
+        budget: Budget,
+        share: Share,
+    ) -> None:
         for batch in batches:
             if batch.num_rows == 0 or batch.column("offset")[0].as_py() != read.next_offset:
                 raise uncovered(topic, view, read.next_offset, "the head's records do not go on with it")
@@ -85,7 +111,6 @@ class Reader:
                 read.next_offset = taken.column("offset")[-1].as_py() + 1
             if taken.num_rows < batch.num_rows:
                 break
-        return True
 
     async def _from_table(
         self, topic: TopicView, view: PartitionView, read: PartitionRead, end: int, budget: Budget, share: Share
@@ -158,10 +183,11 @@ def visible_end(bounds: Bounds, isolation: Isolation) -> int:
 async def decided(topic: TopicView, view: PartitionView, offset: int) -> Bounds:
     """The bounds that a read from `offset` begins with.
 
-    Raises OffsetOutOfRange by what the partition's owner says; while nobody owns it none is above its end.
+    Raises OffsetOutOfRange by what the partition's owner says; while nobody owns it none is above its end, and nothing
+    is that the table has by now.
     """
     bounds = await view.decided()
-    if bounds is not None:
+    if bounds is not None and (offset <= bounds.high_watermark or not await view.reaches(offset)):
         check_range(topic, view, offset, bounds)
         return bounds
     bounds = view.bounds()
@@ -214,6 +240,11 @@ def uncovered(topic: TopicView, view: PartitionView, offset: int, why: str) -> S
         first_offset=offset,
         last_offset=offset,
     )
+
+
+def last_of(batches: Sequence[pa.RecordBatch]) -> int:
+    last: int = batches[-1].column("offset")[-1].as_py()
+    return last
 
 
 def last_offset_of(file: DataFile) -> int:

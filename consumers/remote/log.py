@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.commits import TableLog
 from siltlog.infra.table.entries import entry_path
 from siltlog.infra.table.opening import load
+from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.telemetry import Logger
 
 LOOK_SECONDS = 0.5
@@ -52,6 +53,14 @@ class Whereabouts(Protocol):
     def told(self, view: int) -> None: ...
 
 
+class _News(NamedTuple):
+    member: Member
+    topic: str
+    topic_id: str
+    version: int
+    bounds: Sequence[Bounds]
+
+
 class ClusterLog:
     """Satisfies LogView, and Owners of its topics. Used on one event loop."""
 
@@ -77,6 +86,8 @@ class ClusterLog:
         self._topics: dict[str, ClusterTopic] = {}
         self._tables: dict[str, TableLog] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
+        self._untold: dict[str, _News] = {}
+        """By topic, what its owner told last, and this node knew too little to take: nobody tells it again."""
         self._limit = asyncio.Semaphore(TABLES_AT_ONCE)
         self._watching = Watching(peers, self._told, routes.told)
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,6 +104,12 @@ class ClusterLog:
         """Returns once the topics that the view names can be read, or cannot be opened now."""
         self.look()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
+
+    async def opened(self, name: str) -> None:
+        """Returns once a topic that a view names can be read, or its table cannot be opened now."""
+        self.look()
+        if name not in self._topics and (loading := self._loading.get(name)) is not None:
+            await asyncio.wait([loading])
 
     # The log as readers see it.
 
@@ -161,6 +178,10 @@ class ClusterLog:
             with suppress(SiltlogError):
                 self.topic(name)
         self._watching.watch(members.keys())
+        for name in self._untold.keys() - named.keys():
+            del self._untold[name]
+        for news in tuple(self._untold.values()):
+            self._told(*news)
 
     async def _follow(self) -> None:
         while True:
@@ -171,13 +192,17 @@ class ClusterLog:
             await self._routes.changed(LOOK_SECONDS)
 
     def _told(self, member: Member, name: str, topic_id: str, version: int, bounds: Iterable[Bounds]) -> None:
-        """An owner tells of a topic."""
-        found = self._topics.get(name)
-        if found is None or found.topic_id != topic_id or found.local is not None:
+        """An owner tells of a topic: at once, or once this node has seen that it is the owner (rule CR10)."""
+        found, where = self._topics.get(name), self._routes.where(name)
+        if (
+            found is None
+            or found.topic_id != topic_id
+            or found.local is not None
+            or (isinstance(where, There) and where.member != member)
+        ):
+            self._untold[name] = _News(member, name, topic_id, version, tuple(bounds))
             return
-        where = self._routes.where(name)
-        if isinstance(where, There) and where.member != member:
-            return  # it was the owner before
+        self._untold.pop(name, None)
         found.went(False)
         for partition, told in zip(found.partitions, bounds, strict=False):
             partition.told(told)
@@ -210,12 +235,26 @@ class ClusterLog:
 
     async def refresh(self, topic: ClusterTopic, version: int) -> None:
         async with topic.refreshing:
-            table = self._tables.get(topic.name)
-            if table is None or table.topic_id != topic.topic_id:
-                raise problem("topic_unavailable", f"the table of {topic.name} is not open here", topic=topic.name)
+            table = await self._table(topic)
             if table.snapshot.version < version:
                 await asyncio.to_thread(table.refresh)
             topic.see(table.snapshot)
+
+    async def newest(self, topic: ClusterTopic) -> TableSnapshot:
+        async with topic.refreshing:
+            table = await self._table(topic)
+            await asyncio.to_thread(table.refresh)
+            topic.see(table.snapshot)
+            return table.snapshot
+
+    async def _table(self, topic: ClusterTopic) -> TableLog:
+        """The table of a topic that was made or found a moment ago is waited for while it is being loaded."""
+        if topic.name not in self._tables and (loading := self._loading.get(topic.name)) is not None:
+            await asyncio.wait([loading])
+        table = self._tables.get(topic.name)
+        if table is None or table.topic_id != topic.topic_id:
+            raise problem("topic_unavailable", f"the table of {topic.name} is not open here", topic=topic.name)
+        return table
 
     async def _refresh_quietly(self, topic: ClusterTopic, version: int) -> None:
         try:
@@ -224,18 +263,19 @@ class ClusterLog:
             self._logger.info("the table of a topic cannot be read now", topic=topic.name, reason=error.detail)
 
     async def _refresh_all(self) -> None:
-        """Sees what jobs do to tables whose owner says nothing of it, or is away."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            topics = [found for name, found in self._topics.items() if found.local is None and name in self._tables]
-            nexts = [entry_path(found.name, found.snapshot.version + 1) for found in topics]
-            try:
-                sizes = await asyncio.to_thread(self.store.sizes, nexts)
-            except SiltlogError:
-                continue
-            for found, size in zip(topics, sizes, strict=True):
-                if size is not None:
-                    await self._refresh_quietly(found, found.snapshot.version + 1)
+            with suppress(SiltlogError):
+                await self.see_tables()
+
+    async def see_tables(self) -> None:
+        """Sees what jobs did to tables whose owner says nothing of it, or is away. Raises Unavailable."""
+        topics = [found for name, found in self._topics.items() if found.local is None and name in self._tables]
+        nexts = [entry_path(found.name, found.snapshot.version + 1) for found in topics]
+        sizes = await asyncio.to_thread(self.store.sizes, nexts)
+        for found, size in zip(topics, sizes, strict=True):
+            if size is not None:
+                await self._refresh_quietly(found, found.snapshot.version + 1)
 
     # Owners.
 
@@ -299,7 +339,7 @@ class ClusterLog:
                 case There(member):
                     try:
                         reply = await self._peers.ask(
-                            member, "POST", path.encode(), (), body, identity=NODE, seconds=left
+                            member, "POST", path.encode(), (), body, identity=NODE, seconds=left, repeats=harmless
                         )
                     except (ConnectionFailed, PeerRefused) as failed:
                         if isinstance(failed, ConnectionFailed) and failed.sent and not harmless:

@@ -28,14 +28,17 @@ SESSIONS_MAX = 1_000
 class Owned:
     """The topics that this node owns, as its own log has them."""
 
-    def __init__(self, topics: Callable[[], Iterable[TopicView]], refuse: Callable[[str], None]) -> None:
-        """`topics()` are those whose bounds it may tell. `refuse(topic)` raises Unavailable `not_owner`."""
-        self.topics = topics
+    def __init__(self, owned: Callable[[], Mapping[str, TopicView]], refuse: Callable[[str], None]) -> None:
+        """`owned()` are those whose bounds it may tell, by name. `refuse(topic)` raises Unavailable `not_owner`."""
+        self._owned = owned
         self._refuse = refuse
+
+    def topics(self) -> Iterable[TopicView]:
+        return self._owned().values()
 
     def topic(self, name: str, topic_id: str) -> TopicView:
         """Raises Unavailable `not_owner`, UnknownTopic where the one of that name is another."""
-        found = next((topic for topic in self.topics() if topic.name == name), None)
+        found = self._owned().get(name)
         if found is None:
             self._refuse(name)
             raise AssertionError("it refuses")

@@ -29,6 +29,9 @@ class Owners(Protocol):
     async def bounds(self, topic: "ClusterTopic", partition: int) -> tuple[Bounds, int] | None:
         """The owner's bounds, and its table's version; None where nobody owns it and will soon. Raises Unavailable."""
 
+    async def newest(self, topic: "ClusterTopic") -> TableSnapshot:
+        """Reads what the table is now. Raises Unavailable."""
+
     async def refresh(self, topic: "ClusterTopic", version: int) -> None:
         """Has the topic see the table at that version or a later one. Raises what reading the table does."""
 
@@ -49,6 +52,10 @@ class ClusterPartition:
         local = self._topic.local
         return local.partitions[self.partition] if local and self.partition < len(local.partitions) else None
 
+    @property
+    def far(self) -> bool:
+        return self._local is None
+
     def bounds(self) -> Bounds:
         local = self._local
         if local is not None:
@@ -67,6 +74,10 @@ class ClusterPartition:
             return None
         self.told(found[0])
         return self.bounds()
+
+    async def reaches(self, offset: int) -> bool:
+        snapshot = await self._owners.newest(self._topic)
+        return offset <= snapshot.offsets.get(self.partition, 0)
 
     async def read_head(
         self, offset: int, end: int, max_records: int, max_bytes: int

@@ -20,7 +20,7 @@ COMPARED_ROWS = 128 * 1024
 _PRIMES = (np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F))
 _HALF = np.uint64(32)
 _MASKS = np.array([(1 << 8 * count) - 1 for count in range(WORD_BYTES + 1)], np.uint64)
-"""By a number of bytes, the mask of so many of a word."""
+"""The mask of the first n bytes of a word, at index n."""
 
 
 def is_latest(pieces: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:

@@ -148,9 +148,34 @@ class Admin:
         nodes: list[Document] = reply["nodes"]
         return nodes
 
+    def config(self) -> Document:
+        """The settings of the node that answers: what holds, where each comes from, whether it takes a restart."""
+        return self._run(calls.config())
+
+    def change_config(self, changes: Mapping[str, int | str | None], version: str | None = None) -> Document:
+        """Changes settings of the node that answers, all or none, and gives what holds then; None takes one back.
+        With `version` only of that. Raises ConfigError for what may not be, Refused for what cannot change."""
+        return self._run(calls.change_config(changes, version))
+
     def drain_node(self, node: str) -> None:
         """Has the node hand over its topics; it gets no others until its next start."""
         self._run(calls.drain_node(node))
+
+    def drain(self) -> Document:
+        """Has the server that is asked take no publishes, or hand over its topics in a cluster; says how far it is."""
+        return self._run(calls.drain())
+
+    def drain_state(self) -> Document:
+        """Says whether the server that is asked is drained, and what is left to do."""
+        return self._run(calls.drain_state())
+
+    def end_drain(self) -> Document:
+        """Has the server that is asked take publishes again."""
+        return self._run(calls.end_drain())
+
+    def profile(self, kind: calls.ProfileKind, seconds: float = 10.0) -> Document:
+        """Asks what the server is at, for so long: `cpu` in speedscope's format. Of a server with `SILT_DEBUG=on`."""
+        return self._run(calls.profile(kind, seconds))
 
     def remove_node(self, node: str) -> None:
         """Takes a node that is away out of the list."""

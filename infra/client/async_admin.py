@@ -147,9 +147,34 @@ class AsyncAdmin:
         nodes: list[Document] = reply["nodes"]
         return nodes
 
+    async def config(self) -> Document:
+        """The settings of the node that answers: what holds, where each comes from, whether it takes a restart."""
+        return await self._run(calls.config())
+
+    async def change_config(self, changes: Mapping[str, int | str | None], version: str | None = None) -> Document:
+        """Changes settings of the node that answers, all or none, and gives what holds then; None takes one back.
+        With `version` only of that. Raises ConfigError for what may not be, Refused for what cannot change."""
+        return await self._run(calls.change_config(changes, version))
+
     async def drain_node(self, node: str) -> None:
         """Has the node hand over its topics; it gets no others until its next start."""
         await self._run(calls.drain_node(node))
+
+    async def drain(self) -> Document:
+        """Has the server that is asked take no publishes, or hand over its topics in a cluster; says how far it is."""
+        return await self._run(calls.drain())
+
+    async def drain_state(self) -> Document:
+        """Says whether the server that is asked is drained, and what is left to do."""
+        return await self._run(calls.drain_state())
+
+    async def end_drain(self) -> Document:
+        """Has the server that is asked take publishes again."""
+        return await self._run(calls.end_drain())
+
+    async def profile(self, kind: calls.ProfileKind, seconds: float = 10.0) -> Document:
+        """Asks what the server is at, for so long: `cpu` in speedscope's format. Of a server with `SILT_DEBUG=on`."""
+        return await self._run(calls.profile(kind, seconds))
 
     async def remove_node(self, node: str) -> None:
         """Takes a node that is away out of the list."""

@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from siltlog.infra.client.core import Request, Response, json_request
@@ -20,6 +21,11 @@ Document = dict[str, Any]
 PAGE = 1_000
 REPLAY_TIMEOUT_MS = 600_000
 """It takes as long as it has dead letters."""
+ProfileKind = Literal["cpu", "memory", "tasks"]
+PROFILE_TIMEOUT_MS = 30_000
+"""How much longer a profile may take than it lasts: what memory took is counted at its end."""
+SETTLE_TIMEOUT_MS = 180_000
+"""It flushes everything, and then has files deleted."""
 WISH_TIMEOUT_MS = 40_000
 """Nodes tell each other through the object store what they are to do."""
 
@@ -164,8 +170,47 @@ def nodes() -> Call[Document]:
     return document_of("GET", "/v1/nodes")
 
 
+def config() -> Call[Document]:
+    return document_of("GET", "/v1/config")
+
+
+def change_config(changes: Mapping[str, int | str | None], version: str | None) -> Call[Document]:
+    request = json_request("PATCH", "/v1/config", {"changes": dict(changes)})
+    if version is not None:
+        request = replace(request, headers={**request.headers, "If-Match": f'"{version}"'})
+    reply = yield request
+    document: Document = reply.json()
+    return document
+
+
 def drain_node(node: str) -> Call[None]:
     yield json_request("POST", f"{node_path(node)}/drain", repeatable=True, read_timeout_ms=WISH_TIMEOUT_MS)
+
+
+def drain() -> Call[Document]:
+    return document_of("POST", "/v1/drain")
+
+
+def drain_state() -> Call[Document]:
+    return document_of("GET", "/v1/drain")
+
+
+def end_drain() -> Call[Document]:
+    return document_of("DELETE", "/v1/drain")
+
+
+def settle() -> Call[Document]:
+    reply = yield json_request("POST", "/v1/settle", repeatable=True, read_timeout_ms=SETTLE_TIMEOUT_MS)
+    document: Document = reply.json()
+    return document
+
+
+def profile(kind: ProfileKind, seconds: float) -> Call[Document]:
+    body = {"kind": kind, "seconds": seconds}
+    timeout_ms = int(seconds * 1000) + PROFILE_TIMEOUT_MS
+    reply = yield json_request("POST", "/v1/debug/profile", body, read_timeout_ms=timeout_ms)
+    document: Document = reply.json()
+    return document
 
 
 def remove_node(node: str) -> Call[None]:
@@ -215,6 +260,12 @@ def record_job(run: Mapping[str, Any]) -> Call[Document]:
 
 def schedule() -> Call[Document]:
     return document_of("GET", "/v1/schedule")
+
+
+def metrics() -> Call[str]:
+    """The server's metrics in the form of Prometheus."""
+    reply = yield json_request("GET", "/metrics", accept="*/*")
+    return reply.body.decode()
 
 
 def document_of(method: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None) -> Call[Document]:

@@ -24,6 +24,8 @@ BACKOFF_MS_BASE = 50
 BACKOFF_MS_MAX = 2_000
 CONNECT_TIMEOUT_MS = 5_000
 READ_TIMEOUT_MS = 30_000
+NODE_TIMEOUT_MS = 5_000
+"""Beyond its wait a node that does not answer for so long may be stopped, or cut off: another is asked."""
 FAILURES_TOLD = 2
 """In a row; one alone is a restart, or a connection that had grown old, and nobody needs to hear of it."""
 UNIX = "unix:"
@@ -55,6 +57,10 @@ class Request:
     """Whether it may be sent again when it is not known whether it happened."""
     retry_timeout_ms: int | None = None
     """How long it is tried; None: as long as its client tries others."""
+    owner_timeout_ms: int | None = None
+    """After so long without an answer of the node that owns its topic it goes through another; None: no sooner."""
+    node_timeout_ms: int | None = None
+    """After so long without an answer of one node the next is asked, once, where there are others; None: no sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,7 @@ def json_request(
     read_timeout_ms: int = READ_TIMEOUT_MS,
     repeatable: bool | None = None,
     retry_timeout_ms: int | None = None,
+    node_timeout_ms: int | None = None,
 ) -> Request:
     """A request with a JSON body, or none. Query parameters that are None are left out."""
     given = {name: value for name, value in (query or {}).items() if value is not None}
@@ -114,6 +121,7 @@ def json_request(
         read_timeout_ms,
         method in IDEMPOTENT_METHODS if repeatable is None else repeatable,
         retry_timeout_ms,
+        node_timeout_ms=NODE_TIMEOUT_MS if node_timeout_ms is None and method == "GET" else node_timeout_ms,
     )
 
 
@@ -200,21 +208,28 @@ class Endpoints:
         self._owners: dict[str, str] = {}
         self._around: set[str] = set()
         """Topics whose owner could not be reached: they are asked of the others, who find the next one."""
+        self._silent: set[str] = set()
+        """Servers that gave no answer when they were asked last: the others come before them."""
 
     @property
     def current(self) -> str:
         return self._all[self._index]
 
-    def send(self, request: Request) -> "Send":
-        """Says where a request goes, and how it is sent there."""
+    def send(self, request: Request, *, hasty: bool = False) -> "Send":
+        """Says where a request goes, and how it is sent there; `hasty`: it can be sent to another node after this."""
+        if hasty and self.view and len(self._all) > 1 and request.node_timeout_ms is not None:
+            request = replace(request, read_timeout_ms=min(request.read_timeout_ms, request.node_timeout_ms))
         topic = _topic_of(request.path) if self.view else ""
         if not topic or topic in self._around or self.current.startswith(UNIX):
             return Send(self.current, request)
         headers = {**request.headers, names.HEADER_ROUTE: names.ROUTE_DIRECT}
-        return Send(self._owners.get(topic, self.current), replace(request, headers=headers))
+        timeout_ms = min(request.read_timeout_ms, request.owner_timeout_ms or request.read_timeout_ms)
+        direct = replace(request, headers=headers, read_timeout_ms=timeout_ms)
+        return Send(self._owners.get(topic, self.current), direct)
 
     def answered(self, url: str, response: Response) -> None:
-        """Takes note of a node's view."""
+        """Takes note that a server answers, and of a node's view."""
+        self._silent.discard(url)
         view = response.headers.get(_VIEW, "")
         if view.isascii() and view.isdigit():
             self.view = max(self.view, int(view))
@@ -252,10 +267,17 @@ class Endpoints:
             return teller.startswith("https:")
         return teller.startswith("http:") and (is_loopback(url) or not is_loopback(teller))
 
-    def failed(self, url: str) -> None:
-        """Moves on, unless another caller already did."""
+    def failed(self, url: str, path: str = "") -> None:
+        """Moves on, unless another caller already did. What was asked for with `path` had no answer: the others know
+        who has its topic by now, and pass it on."""
+        if self.view and (topic := _topic_of(path)):
+            self._around.add(topic)
+        if path:
+            self._silent.add(url)
         if url == self.current:
-            self._index = (self._index + 1) % len(self._all)
+            others = [*range(self._index + 1, len(self._all)), *range(self._index)]
+            answering = [index for index in others if self._all[index] not in self._silent]
+            self._index = next(iter(answering or others), self._index)
         for topic in [topic for topic, owner in self._owners.items() if owner == url]:
             self._owners.pop(topic, None)
             self._around.add(topic)
@@ -333,7 +355,7 @@ def failure_of(
 ) -> SiltlogError | None:
     """The error of one attempt, None when it went well; leaves an address that cannot serve now."""
     if isinstance(result, ConnectionFailed):
-        endpoints.failed(url)
+        endpoints.failed(url, request.path)
         return connection_error(result, url)
     endpoints.answered(url, result)
     error = error_of(result)
@@ -364,10 +386,15 @@ def exchange(
     """
     deadline = now + (retry_timeout_ms if request.retry_timeout_ms is None else request.retry_timeout_ms) / 1000
     attempt = followed = 0
+    hasty = request.repeatable and request.node_timeout_ms is not None
     while True:
-        send = endpoints.send(request)
+        # What takes long at any node is waited for at the second.
+        in_time = hasty and now + ((request.node_timeout_ms or 0) + BACKOFF_MS_MAX) / 1000 < deadline
+        send = endpoints.send(request, hasty=in_time)
         reply = yield send
         assert reply is not None
+        now = reply.now
+        hasty = hasty and not (isinstance(reply.result, ConnectionFailed) and reply.result.sent)
         error = failure_of(reply.result, send.url, request, endpoints)
         if error is None:
             assert isinstance(reply.result, Response)

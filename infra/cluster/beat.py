@@ -26,6 +26,8 @@ class TopicReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a topic that waits: the term of an epoch of its table that nobody of the chain has taken."""
     floor: int = 0
     """The term of the table's epoch, where `term` is not above it, or was handed back: a higher one is needed."""
+    held: int = 0
+    """Of a topic that waits: the term of who has claimed it, and is not lost."""
     kept: int = 0
     """The term to which it was to be handed over, and which was given up before anything was sent."""
 
@@ -45,6 +47,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     topic: str = ""
     topic_id: str = ""
+    patient: bool = False
+    """What cannot be done yet, and soon can, is not refused."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +72,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     """Rises with each."""
     format: int = FORMAT
     formats: int = FORMAT
-    """The highest format of views and journals that this node reads and writes."""
+    """The highest format that its release reads and writes: what it offers."""
     node: str
     data_dir: str
     place: str
@@ -76,6 +80,8 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     ends: tuple[str, ...] = ()
     """Journals that are known to be over: former ones of this data directory."""
     url: str
+    proof: str = ""
+    """That a node which has the cluster's secret said so: see `addresses.py`."""
     zone: str = ""
     version: str = ""
     """Of the software: for people."""
@@ -101,13 +107,15 @@ def encode_beat(beat: Beat) -> bytes:
     return msgspec.json.encode(beat)
 
 
-def decode_beat(content: bytes, node: str) -> Beat:
-    """Raises ConfigError for a format of later releases, CorruptData for what is no beat of `node`."""
+def decode_beat(content: bytes, node: str, formats: int = FORMAT) -> Beat:
+    """Raises ConfigError for a format above `formats`, CorruptData for what is no beat of `node`."""
     path = names.beat_object(node)
     try:
         found = _formats.decode(content).format
-        if found > FORMAT:
-            raise ConfigError(f"{path} is of format {found}, and this release reads formats up to {FORMAT}")
+        if found > formats:
+            raise ConfigError(
+                f"{path} is of format {found}, and this release reads formats up to {formats}: upgrade this node"
+            )
         beat = _beats.decode(content)
     except msgspec.DecodeError as error:
         raise problem("corrupt_data", f"{path} is not a beat: {error}") from None

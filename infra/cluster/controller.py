@@ -12,6 +12,8 @@ from siltlog.infra.cluster.view import ClusterView
 from siltlog.infra.cluster.wishes import granted
 
 ACCUSERS_MIN = 2
+STALLED_MS = 5_000
+"""A journal that has landed nothing for so long, and has something to land, stands still."""
 JOIN_BEHIND_MAX = 16
 """So many views may come between a node's start and its beat; one that lags behind more is no sign of a start."""
 AT_ONCE_MAX = 64
@@ -30,12 +32,15 @@ class Seen(NamedTuple):
     """Topics, with terms that were claimed by nobody for too long."""
     tables: Mapping[str, str] = {}
     """Topics whose tables were found, with their ids; empty for those that are gone."""
+    format: int = 0
+    """What all members have offered for long enough; 0 where that is nothing new."""
     now_us: int = 0
 
 
 def plan(view: ClusterView, seen: Seen, controller: str, journal: str, nonce: str) -> ClusterView | None:
     """The next view, with all that is to change; None where nothing is."""
     draft = Draft(view, seen.beats, seen.now_us)
+    draft.format = max(draft.format, seen.format)
     _leave(draft, seen)
     _join(draft)
     _drain(draft, seen)
@@ -54,23 +59,49 @@ def plan(view: ClusterView, seen: Seen, controller: str, journal: str, nonce: st
 
 
 def unready(view: ClusterView, beats: Mapping[str, Beat]) -> set[str]:
-    """Members that beat and cannot acknowledge, or that most others cannot reach."""
-    members = dict(view.members())
-    own = {node: beats[node] for node in members if node in beats and beats[node].journal == members[node].journal}
+    """Members that beat and cannot acknowledge, whose journal stands still, or that most others cannot reach."""
+    others = len(dict(view.members())) - 1
+    own = _own(view, beats)
     found = set()
     for node, beat in own.items():
-        accusers = sum(node in other.report.unreachable for name, other in own.items() if name != node)
-        if not beat.report.ready or (accusers >= ACCUSERS_MIN and 2 * accusers > len(members) - 1):
+        accusers = _accusers(node, own)
+        cannot = not beat.report.ready or beat.report.unlanded_ms >= STALLED_MS
+        if cannot or (accusers >= ACCUSERS_MIN and 2 * accusers > others):
             found.add(node)
     return found
 
 
+def cut_off(view: ClusterView, beats: Mapping[str, Beat]) -> set[str]:
+    """Members that beat and that no other reaches."""
+    others = len(dict(view.members())) - 1
+    own = _own(view, beats)
+    return {node for node in own if _accusers(node, own) >= max(others, ACCUSERS_MIN)}
+
+
+def _own(view: ClusterView, beats: Mapping[str, Beat]) -> dict[str, Beat]:
+    """The beats of members, by node; not those of other processes under their names."""
+    return {
+        node: beats[node] for node, entry in view.members() if node in beats and beats[node].journal == entry.journal
+    }
+
+
+def _accusers(node: str, own: Mapping[str, Beat]) -> int:
+    return sum(node in beat.report.unreachable for name, beat in own.items() if name != node)
+
+
+def offers(view: ClusterView, beats: Mapping[str, Beat]) -> int:
+    """The highest format that every member reads and writes; 0 while that is not known of one."""
+    own = ((beats.get(node), entry.journal) for node, entry in view.members())
+    return min((beat.formats if beat and beat.journal == journal else 0 for beat, journal in own), default=0)
+
+
 def unclaimed(view: ClusterView, beats: Mapping[str, Beat]) -> set[tuple[str, int]]:
-    """Topics, with terms of owners that neither own nor wait, and of hand-overs that have not come about."""
+    """Topics, with terms of owners that neither own nor wait, or that wait for one that says nothing of having it, and
+    of hand-overs that have not come about."""
     draft = Draft(view, beats, 0)
     found = set()
     for name, topic in view.topics.items():
-        if not topic.owner.lost and draft.report(name, topic.owner) is None:
+        if not topic.owner.lost and (draft.report(name, topic.owner) is None or _holder(draft, name) is not None):
             found.add((name, topic.owner.term))
         if topic.to is not None and not topic.to.lost and not draft.claimed(name, topic.to):
             found.add((name, topic.to.term))
@@ -89,7 +120,8 @@ def _join(draft: Draft) -> None:
         entry = draft.nodes.get(node)
         new = entry is None or entry.journal != beat.journal
         stale = draft.removed.get(node) == beat.journal or beat.view < draft.view.number - JOIN_BEHIND_MAX
-        if not new or stale or beat.going != "on" or beat.formats < draft.view.format:
+        lost = entry is not None and beat.journal in entry.ends
+        if not new or stale or lost or beat.going != "on" or beat.formats < draft.format:
             continue
         if entry is not None and entry.state != "away" and entry.journal not in beat.ends:
             continue  # another process may still be that node
@@ -124,6 +156,8 @@ def _adopt(draft: Draft, name: str, topic_id: str) -> None:
     """A topic that is in no view; one of the same name before it is gone."""
     known = draft.topics.get(name)
     node = place(name, draft.up(), draft.places())
+    if draft.alike(name):
+        return  # whoever made it is told, and takes it away
     if node is not None and (known is None or known.topic_id != topic_id):
         draft.add(name, topic_id, node)
 
@@ -131,7 +165,7 @@ def _adopt(draft: Draft, name: str, topic_id: str) -> None:
 def _reported(draft: Draft, name: str) -> None:
     """What the owner, and who is to be it, say of a topic."""
     topic = draft.topics[name]
-    if topic.to is not None and draft.claimed(name, topic.to):
+    if topic.to is not None and (draft.claimed(name, topic.to) or _superseded(draft, name)):
         draft.hand_over(name)
     elif topic.to is not None and (found := draft.report(name, topic.owner)) and found.kept == topic.to.term:
         draft.keep(name)
@@ -148,6 +182,15 @@ def _reported(draft: Draft, name: str) -> None:
         draft.hand(name, topic.to.node, target.floor)
 
 
+def _superseded(draft: Draft, name: str) -> bool:
+    """Whether who is to own the topic waits for a claim that came after the owner's: of one to whom it was to go
+    before, and who died with it, or failed to take it. The owner has let go of it, and nobody waits for that any more.
+    """
+    topic = draft.topics[name]
+    waits = draft.report(name, topic.to)
+    return waits is not None and max(waits.awaited, waits.unexplained, waits.held) > topic.owner.term
+
+
 def _owned(draft: Draft, name: str, seen: Seen) -> None:
     """Finds another owner where there must be one."""
     topic = draft.topics[name]
@@ -161,6 +204,9 @@ def _owned(draft: Draft, name: str, seen: Seen) -> None:
             draft.give(name, node)
         return
     if (waiting := draft.waiting(name)) is not None:
+        if (name, topic.owner.term) in seen.overdue and (holder := _holder(draft, name)):
+            draft.give(name, holder)
+            return
         awaited = topic.term(waiting.awaited)
         home = awaited and awaited.lost and _home(draft, awaited.data_dir, ("up", "draining"))
         if home and home != topic.owner.node:
@@ -175,6 +221,17 @@ def _owned(draft: Draft, name: str, seen: Seen) -> None:
         move(name, place(name, others, _others(draft, name)) or others[0])
     elif (name, topic.owner.term) in seen.overdue and others:
         draft.give(name, place(name, others, _others(draft, name)) or others[0])
+
+
+def _holder(draft: Draft, name: str) -> str | None:
+    """The member whose claim landed, and who says nothing of having the topic: its take failed, so it hands over
+    nothing, and only it can claim it anew."""
+    waiting = draft.waiting(name)
+    term = draft.topics[name].term(waiting.held) if waiting is not None else None
+    if term is None or term.lost or draft.report(name, term) is not None:
+        return None
+    entry = draft.nodes.get(term.node)
+    return term.node if entry is not None and entry.journal == term.journal and entry.state != "away" else None
 
 
 def _stuck(draft: Draft, name: str, seen: Seen) -> None:

@@ -13,6 +13,7 @@ from siltlog.infra.cluster.view import ClusterView, DrainReason, NodeEntry, Term
 
 KEPT_WISHES = 256
 KEPT_REMOVED = 1000
+KEPT_ENDS = 16
 
 
 class Draft:
@@ -21,9 +22,11 @@ class Draft:
         self.beats = beats
         self.nodes = dict(view.nodes)
         self.topics = dict(view.topics)
+        self._by_case: dict[str, str] | None = None
         self.removed = dict(view.removed)
         self.wishes = dict(view.wishes)
         self.balancing = view.balancing
+        self.format = view.format
         self._term = view.term
         self._now_us = now_us
 
@@ -31,6 +34,7 @@ class Draft:
         """The next view; None where it would say the same as the last."""
         after = replace(
             self.view,
+            format=self.format,
             controller=controller,
             journal=journal,
             nodes=self.nodes,
@@ -39,6 +43,7 @@ class Draft:
             wishes=_newest(self.wishes, KEPT_WISHES),
             balancing=self.balancing,
             term=self._term,
+            dissolved=False,
         )
         return None if after == self.view else replace(after, number=self.view.number + 1, nonce=nonce)
 
@@ -53,12 +58,16 @@ class Draft:
         return beat if beat is not None and entry is not None and beat.journal == entry.journal else None
 
     def join(self, beat: Beat) -> None:
+        former = self.nodes.get(beat.node)
+        ends = () if former is None else (*former.ends[1 - KEPT_ENDS :], former.journal)
         self.nodes[beat.node] = NodeEntry(
             data_dir=beat.data_dir,
             place=beat.place,
             journal=beat.journal,
             url=beat.url,
+            proof=beat.proof,
             zone=beat.zone,
+            ends=ends,
             since_us=self._now_us,
         )
 
@@ -107,10 +116,20 @@ class Draft:
         report = self.report(name, self.topics[name].owner)
         return report if report is not None and report.state == "waiting" else None
 
+    def alike(self, name: str) -> str:
+        """The topic whose name differs from this one only by case; empty where there is none."""
+        if self._by_case is None:
+            self._by_case = {known.lower(): known for known in self.topics}
+        known = self._by_case.get(name.lower(), name)
+        return known if known != name else ""
+
     def add(self, name: str, topic_id: str, node: str) -> None:
+        if self._by_case is not None:
+            self._by_case[name.lower()] = name
         self.topics[name] = TopicEntry(topic_id=topic_id, chain=(self._granted(node, 0),))
 
     def forget(self, name: str) -> None:
+        self._by_case = None
         del self.topics[name]
 
     def give(self, name: str, node: str, floor: int = 0) -> None:
@@ -149,6 +168,18 @@ class Draft:
         self._term = max(self._term, floor) + 1
         entry = self.nodes[node]
         return TermEntry(term=self._term, node=node, data_dir=entry.data_dir, journal=entry.journal)
+
+
+def awaited_topics(view: ClusterView, beats: Mapping[str, Beat]) -> dict[str, list[str]]:
+    """The topics that wait for records which one data directory alone has, by the ids of those, in order."""
+    draft = Draft(view, beats, 0)
+    found: dict[str, list[str]] = {}
+    for name, topic in sorted(view.topics.items()):
+        waiting = draft.waiting(name)
+        awaited = topic.term(waiting.awaited) if waiting is not None else None
+        if awaited is not None:
+            found.setdefault(awaited.data_dir, []).append(name)
+    return found
 
 
 def _lost(term: TermEntry, journal: str) -> TermEntry:

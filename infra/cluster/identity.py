@@ -2,13 +2,19 @@
 
 from typing import NamedTuple
 
+from siltlog.infra.cluster.view import FORMAT
+
 LOOKS_A_LEASE = 5
 LOOK_SECONDS_MAX = 1.0
 RANK_SECONDS = 0.3
 """By how much each member waits longer than the one before it, where all could write the next view."""
 UNREADY_SECONDS = 30.0
+LEASES_CUT_OFF = 2
+"""Who is reached by nobody keeps its topics so long."""
 LEASES_UNCLAIMED = 3
 LIST_SECONDS = 60.0
+OFFERED_SECONDS = 600.0
+"""For so long all members must have offered a format before views have it: until then any may go back a release."""
 
 
 class Identity(NamedTuple):
@@ -19,6 +25,11 @@ class Identity(NamedTuple):
     url: str
     zone: str
     version: str
+    journal_root: str = ""
+    """Where its journals are, if not in the root; and the id of that place."""
+    journal_root_id: str = ""
+    formats: int = FORMAT
+    """The highest format of views, beats and journals that this release reads and writes."""
 
 
 class Timing(NamedTuple):

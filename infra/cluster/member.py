@@ -3,17 +3,22 @@
 Whoever wrote the newest view looks at all beats and plans; the others look at its beat alone.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+
+from msgspec.structs import replace
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
-from siltlog.infra.cluster import steps
+from siltlog.infra.cluster import router, steps
+from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Beat, Going, Report, Wish, encode_beat
-from siltlog.infra.cluster.controller import Seen, plan, unclaimed, unready
+from siltlog.infra.cluster.controller import Seen, cut_off, offers, plan, unclaimed, unready
 from siltlog.infra.cluster.identity import (
+    LEASES_CUT_OFF,
     LEASES_UNCLAIMED,
     LIST_SECONDS,
+    OFFERED_SECONDS,
     RANK_SECONDS,
     UNREADY_SECONDS,
     Identity,
@@ -27,6 +32,10 @@ from siltlog.infra.errors import ConfigError, problem
 Tables = Callable[[Collection[str], Collection[str]], Call]
 """Given the names of topics, and some of them to be looked at again: a call that finds the tables of all others, and of
 those, by name. An id that is empty stands for none; what cannot be read is left out."""
+LATE_SECONDS = 0.005
+"""By how much a look at the end of a lease comes after it: timers may go off a little early."""
+DEAF_LEASES = 0.5
+"""Who has had no answer of the store for so long does not beat."""
 TABLES_AGAIN = 32
 """So many topics of the view are looked at again each time: one whose deletion nobody told of leaves it so."""
 
@@ -42,11 +51,22 @@ class Member:
         report: Callable[[], Report],
         ids: Callable[[], str],
         tables: Tables | None = None,
+        addresses: Addresses | None = None,
+        refused: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`ids` makes ids that nobody ever had."""
+        """`ids` makes ids that nobody ever had; `refused()` are the journals of suspects at whose addresses nobody
+        listens."""
+        self.addresses = addresses or Addresses()
         self.identity = identity
         self.view = ClusterView(
-            number=0, cluster_id=identity.cluster_id, controller="", journal="", nonce=""
+            number=0,
+            format=identity.formats,
+            cluster_id=identity.cluster_id,
+            controller="",
+            journal="",
+            nonce="",
+            journal_root=identity.journal_root,
+            journal_root_id=identity.journal_root_id,
         )  # before anybody has written one
         self.journal = ids()
         self.beats: Mapping[str, Beat] = {}
@@ -69,7 +89,8 @@ class Member:
         self._looked_at = self._listed_at = self._tables_at = self._view_asked_at = float("-inf")
         self._looked_up_to = ""
         """The last topic whose table was looked at again."""
-        self._watch = Watch(timing.lease_ms)
+        self._refused = refused
+        self._watch = Watch(timing.lease_ms, timing.heartbeat_ms)
         self._since: dict[object, float] = {}
         self._rivals: dict[str, tuple[str, int]] = {}
         self._controllers: Beat | None = None
@@ -91,11 +112,30 @@ class Member:
     def fresh(self) -> bool:
         """Whether its own newest beat that has landed, and its last look for a newer view, are younger than the lease:
         else others may have taken it for gone, and it has not heard of it."""
-        return self._clock.monotonic() - min(self._beat_began, self._view_asked_at) < self._timing.lease_s
+        return self.silent_s < self._timing.lease_s
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago its newest beat that has landed began, or its last look for a newer view."""
+        return self._clock.monotonic() - min(self._beat_began, self._view_asked_at)
 
     @property
     def in_view(self) -> bool:
         return self.view.listed(self.identity.node, self.journal)
+
+    @property
+    def rest_s(self) -> float:
+        """How long it may wait before it looks again: a lease that ends before is looked at then."""
+        now = self._clock.monotonic()
+        wait_s = 0.0 if self.controls else self._rank() * RANK_SECONDS
+        return min(self._timing.look_s, self._watch.ends_at(now, self._refusing(), wait_s) - now + LATE_SECONDS)
+
+    @property
+    def suspects(self) -> Sequence[router.Member]:
+        """Members that this node watches, and whose beats are late, where they may be called."""
+        members = dict(self.view.members())
+        found = [self.addresses.member(node, members[node]) for node in self._watch.suspects() if node in members]
+        return [each for each in found if each is not None and each.journal != self.journal]
 
     def goes(self, going: Going) -> None:
         self._going = going
@@ -133,7 +173,7 @@ class Member:
                     self._ends = tuple(dict.fromkeys((*self._ends, entry.journal)))
                 if not same_place:
                     rivals[node] = entry.journal
-        beats = yield from steps.beats_of({mine.node, *rivals})
+        beats = yield from steps.beats_of({mine.node, *rivals}, mine.formats)
         there = beats.get(mine.node)
         if there is not None and there.data_dir == mine.data_dir:
             self._known.add(there.journal)
@@ -153,18 +193,27 @@ class Member:
         return all(self._watch.beat_stood_s(node) >= self._timing.lease_s for node in rivals)
 
     def beat(self) -> Steps[None]:
-        """Says that it lives, and how far it is."""
+        """Says that it lives, and how far it is; nothing while the store answers nothing.
+
+        Who has not heard of it for a while asks it for a view first: who slept beats at once all the same.
+        """
         began = self._clock.monotonic()
+        if self._is_deaf(began):
+            yield from self._find(listing=False)
+            began = self._clock.monotonic()
         self._beat += 1
         identity = self.identity
         beat = Beat(
             beat=self._beat,
+            format=min(self.view.format, identity.formats),
+            formats=identity.formats,
             node=identity.node,
             data_dir=identity.data_dir,
             place=identity.place,
             journal=self.journal,
             ends=self._ends,
             url=identity.url,
+            proof=self.addresses.proof(identity.node, self.journal, identity.url),
             zone=identity.zone,
             version=identity.version,
             going=self._going,
@@ -175,6 +224,12 @@ class Member:
         )
         yield from steps.put_beat(beat, encode_beat(beat))
         self._beat_began = max(began, self._beat_began)
+
+    def _is_deaf(self, now: float) -> bool:
+        """Whether it hears nothing of the store, which may hear it all the same: others are to see that its beats stop
+        (rule CM15)."""
+        heard_at = max(self._beat_began, self._view_asked_at)
+        return self._going != "away" and now - heard_at > DEAF_LEASES * self._timing.lease_s
 
     def look(self) -> Steps[None]:
         """Finds the newest view, and sees after the cluster as far as that is this node's part.
@@ -199,10 +254,10 @@ class Member:
     def _find(self, *, listing: bool) -> Steps[None]:
         began = self._clock.monotonic()
         if listing:
-            found = yield from steps.newest_view(self.view.number)
+            found = yield from steps.newest_view(self.view.number, self.identity.formats)
             self._listed_at = self._clock.monotonic()
         else:
-            found = yield from steps.next_view(self.view.number)
+            found = yield from steps.next_view(self.view.number, self.identity.formats)
         if found is not None:
             self._see(found)
         self._view_asked_at = began
@@ -213,6 +268,13 @@ class Member:
             return
         if view.cluster_id != self.identity.cluster_id:
             raise problem("corrupt_data", f"{names.view_object(view.number)} is of cluster {view.cluster_id}")
+        if view.dissolved and self._beat:
+            raise ConfigError(
+                f"this cluster was dissolved by {names.view_object(view.number)}: start one server with "
+                "SILT_CLUSTER=off, or the nodes again"
+            )
+        if not view.dissolved and view.journal_root_id != self.identity.journal_root_id:
+            raise _elsewhere(self.identity, view)
         self.view = view
         entry = view.nodes.get(self.identity.node)
         # Before its first beat it is `arrive` that finds out whether who was there is gone.
@@ -242,7 +304,7 @@ class Member:
         if not controller:
             return (yield from self._round())
         began = self._clock.monotonic()
-        beats = yield from steps.beats_of([controller])
+        beats = yield from steps.beats_of([controller], self.identity.formats)
         beat = self._controllers = beats.get(controller)
         gone = beat is None or beat.journal != self.view.journal or beat.going == "away"
         goes_on = self._looked(began, {controller: self.view.journal}, beats)
@@ -250,7 +312,7 @@ class Member:
             ("gone", self.view.journal), -1.0
         )
         wait_s = self._rank() * RANK_SECONDS
-        silent_s = self._watch.rounds_stood_s(controller) - self._timing.lease_s
+        silent_s = self._watch.overdue_s(controller, controller in self._refusing())
         if (beat is not None and gone_s >= wait_s) or silent_s >= wait_s:
             yield from self._round()
         return None
@@ -268,24 +330,38 @@ class Member:
             tables = yield self._tables(tuple(self.view.topics), self._again())
             began = self._tables_at = self._clock.monotonic()
         view = self.view
-        self.beats = beats = yield from steps.all_beats()
+        self.beats = beats = yield from steps.all_beats(self.identity.formats)
         members = {node: entry.journal for node, entry in view.members()}
         self._looked(began, members, beats)
         ended = self._clock.monotonic()
         ailing = {("unready", node) for node in unready(view, beats)}
+        alone = {("cut off", node) for node in cut_off(view, beats)}
         idle = {("unclaimed", *pair) for pair in unclaimed(view, beats)}
-        lasted = self._lasted(ailing | idle)
+        offered = min(offers(view, beats), self.identity.formats)
+        rising = {("format", offered)} if offered > view.format else set()
+        lasted = self._lasted(ailing | alone | idle | rising)
         overdue_s = LEASES_UNCLAIMED * self._timing.lease_s
-        lost = self._watch.lost(len(members))
+        lost = self._watch.lost(len(members), self._refusing())
         seen = Seen(
             beats=beats,
             lost=[node for node in lost if node != self.identity.node],
-            unready=[str(key[1]) for key in ailing if lasted[key] >= UNREADY_SECONDS],
+            unready=[
+                str(key[1])
+                for keys, seconds in ((ailing, UNREADY_SECONDS), (alone, LEASES_CUT_OFF * self._timing.lease_s))
+                for key in keys
+                if lasted[key] >= seconds
+            ],
             overdue=[(name, term) for _, name, term in idle if lasted["unclaimed", name, term] >= overdue_s],
             tables=tables,
+            format=offered if rising and lasted["format", offered] >= OFFERED_SECONDS else 0,
             now_us=self._clock.now_us(),
         )
-        following = plan(view, seen, self.identity.node, self.journal, self._ids())
+        begun = view
+        if view.dissolved:
+            # Nothing is in the journals that there were.
+            place, place_id = self.identity.journal_root, self.identity.journal_root_id
+            begun = replace(view, journal_root=place, journal_root_id=place_id)
+        following = plan(begun, seen, self.identity.node, self.journal, self._ids())
         if view is not self.view or self._clock.monotonic() - ended > self._timing.lease_s / 2:
             return  # what it went by is of long ago
         if following is not None:
@@ -297,6 +373,11 @@ class Member:
             for node in following.removed.keys() - view.removed.keys():
                 yield partial(steps.delete, names.beat_object(node))
         self.rounds += 1
+
+    def _refusing(self) -> set[str]:
+        """The members at whose addresses nobody listens."""
+        refused = self._refused()
+        return {node for node, entry in self.view.members() if entry.journal in refused}
 
     def _again(self) -> list[str]:
         """The next few topics, by name."""
@@ -316,6 +397,17 @@ class Member:
         now = self._clock.monotonic()
         self._since = {key: self._since.get(key, now) for key in keys}
         return {key: now - self._since[key] for key in keys}
+
+
+def _elsewhere(mine: Identity, view: ClusterView) -> ConfigError:
+    theirs, ours = (
+        f"{place or 'the root'} ({place_id or 'its own'})"
+        for place, place_id in ((view.journal_root, view.journal_root_id), (mine.journal_root, mine.journal_root_id))
+    )
+    return ConfigError(
+        f"the journals of this cluster are in {theirs}, and node {mine.node} has them in {ours}: set SILT_JOURNAL_ROOT "
+        "to the same place on all nodes"
+    )
 
 
 def _rival(mine: Identity, beat: Beat) -> ConfigError:

@@ -6,14 +6,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from siltlog.infra.clock import Clock
 from siltlog.infra.cluster import steps
+from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Beat, Wish, WishKind
 from siltlog.infra.cluster.identity import Timing
 from siltlog.infra.cluster.member import Member
+from siltlog.infra.cluster.refusals import Refusals
 from siltlog.infra.cluster.steps import Steps
 from siltlog.infra.cluster.view import ClusterView
-from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.errors import ConfigError, SiltlogError, Unavailable, problem
 from siltlog.infra.store.store import ObjectStore
 
 _Answer = TypeVar("_Answer")
@@ -23,6 +27,8 @@ THREADS = 4
 JOIN_LEASES = 6
 JOIN_SECONDS_MIN = 30.0
 WISH_SECONDS = 20.0
+PATIENCE_SECONDS = 5.0
+"""So long the controller keeps what is asked for too early; then it says why it cannot be done."""
 AWAY_SECONDS = 2.0
 
 
@@ -38,8 +44,9 @@ class Membership:
         ids: Callable[[], str],
         logger: Any,
         on_fatal: Callable[[ConfigError], None],
+        refusals: Refusals,
     ) -> None:
-        """`on_fatal` hears that another process is this node: this one must end."""
+        """`on_fatal` hears that another process is this node: this one must end. `refusals` are those of the member."""
         self._member = member
         self._store = store
         self._timing = timing
@@ -47,6 +54,7 @@ class Membership:
         self._ids = ids
         self._logger = logger
         self._on_fatal = on_fatal
+        self._refusals = refusals
         self._threads = ThreadPoolExecutor(THREADS, "silt-member")
         self._calls: set[Future[Any]] = set()
         """Calls that threads are at, also those that nobody waits for any more."""
@@ -70,6 +78,11 @@ class Membership:
         return self._member.identity.node
 
     @property
+    def addresses(self) -> Addresses:
+        """Says which members may be called, and told, where the view has them."""
+        return self._member.addresses
+
+    @property
     def journal(self) -> str:
         """The journal of this start; another once that is lost, or sealed."""
         return self._member.journal
@@ -89,6 +102,11 @@ class Membership:
         """Whether its own newest beat is younger than the lease: else others may have taken its place."""
         return self._member.fresh
 
+    @property
+    def silent_s(self) -> float:
+        """How long ago it was last heard of, or heard of others, whichever is longer."""
+        return self._member.silent_s
+
     def on_view(self, listener: Callable[[ClusterView], None]) -> None:
         """Has `listener` called on the event loop with each newer view, and when the journal is another."""
         self._listeners.append(listener)
@@ -101,6 +119,11 @@ class Membership:
 
     def warnings(self) -> list[str]:
         found = [] if self.fresh else [f"cluster: no beat has come into the store for {self._timing.lease_ms} ms"]
+        found += [
+            f"cluster: node {node} is not called where the view says: that is not proven by the secret of this cluster"
+            for node, entry in sorted(self.view.members())
+            if not self.addresses.counts(node, entry)
+        ]
         return [*found, *(f"cluster: {failure}" for failure in sorted(self._failing))]
 
     async def beats(self) -> dict[str, Beat]:
@@ -113,18 +136,21 @@ class Membership:
         """Comes back once a view lists this start.
 
         Raises ConfigError when another is this node, or no view lists it, and Unavailable when the store cannot be
-        reached.
+        reached for all of that time: it is asked without patience (CS7), so one slow answer is no reason not to start.
         """
         limit = max(JOIN_SECONDS_MIN, JOIN_LEASES * self._timing.lease_s)
+        unreachable: list[Unavailable] = []
         try:
             async with asyncio.timeout(limit):
-                while not await self._run(self._member.arrive()):
+                while not await self._patiently(self._member.arrive, unreachable):
                     await self._rest(self._look_soon, self._timing.look_s)
-                await self._run(self._member.beat())
+                await self._patiently(self._member.beat, unreachable)
                 self._tasks = [asyncio.create_task(self._beats()), asyncio.create_task(self._looks())]
                 await self._until(lambda: self.in_view)
         except TimeoutError:
             await self._stop()
+            if unreachable:
+                raise unreachable[-1] from None
             controller = self.view.nodes.get(self.view.controller)
             who = f"node {self.view.controller} at {controller.url}" if controller else "nobody"
             raise ConfigError(
@@ -150,15 +176,21 @@ class Membership:
         self.beat_soon()
 
     async def ask(self, kind: WishKind, *, node: str = "", topic: str = "", topic_id: str = "") -> None:
-        """Comes back once a view does what is asked for.
+        """Comes back once a view does what is asked for, which may wait for what was asked before.
 
         Raises Refused with the controller's sentence, OutcomeUnknown where no view tells of it in time.
         """
-        wish = Wish(id=self._ids(), kind=kind, node=node, topic=topic, topic_id=topic_id)
+        wish = Wish(id=self._ids(), kind=kind, node=node, topic=topic, topic_id=topic_id, patient=True)
         self._member.wish(wish)
         self._beat_soon.set()
         try:
             async with asyncio.timeout(WISH_SECONDS):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PATIENCE_SECONDS):
+                        await self._until(lambda: wish.id in self.view.wishes)
+                if wish.id not in self.view.wishes:
+                    self._member.wish(replace(wish, patient=False))
+                    self._beat_soon.set()
                 await self._until(lambda: wish.id in self.view.wishes)
         except TimeoutError:
             raise problem(
@@ -197,6 +229,7 @@ class Membership:
     async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
+        self._refusals.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
 
@@ -223,7 +256,8 @@ class Membership:
     async def _looks(self) -> None:
         while True:
             await self._turn("the newest view cannot be read, or written", self._run(self._member.look()))
-            await self._rest(self._look_soon, self._timing.look_s)
+            self._refusals.follow(self._member.suspects, self.look_soon)
+            await self._rest(self._look_soon, self._member.rest_s)
 
     async def _turn(self, failure: str, turn: Coroutine[Any, Any, None]) -> None:
         """Nothing that is wrong in one turn may keep the next from coming."""
@@ -244,7 +278,19 @@ class Membership:
     def _failed(self, failure: str, reason: str) -> None:
         if failure not in self._failing:
             self._failing.add(failure)
-            self._logger.warning(f"cluster: {failure}", reason=reason)
+            self._logger.warning("cluster: trouble", failure=failure, reason=reason)
+
+    async def _patiently(self, turn: Callable[[], Steps[_Answer]], unreachable: list[Unavailable]) -> _Answer:
+        """Takes a turn until the store answers; notes why it does not."""
+        while True:
+            try:
+                answer = await self._run(turn())
+            except Unavailable as error:
+                unreachable.append(error)
+                await self._rest(self._look_soon, self._timing.look_s)
+            else:
+                unreachable.clear()
+                return answer
 
     async def _rest(self, soon: asyncio.Event, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
+from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.router import Away, Held, Member, Place, Where, where
 from siltlog.infra.cluster.view import ClusterView, TermEntry
 
@@ -18,6 +19,7 @@ class ViewRoutes:
         held: Callable[[str], Held],
         awaited: Callable[[str], str],
         hurry: Callable[[int], None],
+        addresses: Addresses | None = None,
     ) -> None:
         """`view()`, `journal()` and `fresh()` are the membership's. `held(topic)` is its state here; `awaited(topic)`
         the node whose acknowledged records nobody else may go past, where this one waits for it; else empty.
@@ -28,14 +30,20 @@ class ViewRoutes:
         self._held = held
         self._awaited = awaited
         self._hurry = hurry
+        self._addresses = addresses or Addresses()
         self._news = asyncio.Event()
+        self._listed: tuple[ClusterView | None, Mapping[str, str]] = (None, {})
+        """The topics of a view: each read asks for them."""
 
     @property
     def view(self) -> int:
         return self._view().number
 
     def topics(self) -> Mapping[str, str]:
-        return {name: entry.topic_id for name, entry in self._view().topics.items()}
+        view = self._view()
+        if self._listed[0] is not view:
+            self._listed = view, {name: entry.topic_id for name, entry in view.topics.items()}
+        return self._listed[1]
 
     def where(self, topic: str, denied: frozenset[str] = frozenset(), *, decides: bool = True) -> Where:
         """Where a request goes; only what `decides` by the bounds of a topic needs an owner that is fresh."""
@@ -68,10 +76,11 @@ class ViewRoutes:
         return Place(self._member(entry.owner), self._member(entry.to))
 
     def _member(self, term: TermEntry | None) -> Member | None:
-        """The node of a term; None where its journal is lost, so that it owns nothing under this term any more."""
+        """The node of a term; None where its journal is lost, so that it owns nothing under this term any more,
+        or where it may not be called."""
         if term is None or term.lost:
             return None
         node = self._view().nodes.get(term.node)
         if node is None or node.state == "away" or node.journal != term.journal:
             return None
-        return Member(term.node, term.journal, node.url)
+        return self._addresses.member(term.node, node)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from siltlog.infra import names
 from siltlog.infra.cluster.beat import Beat, decode_beat
-from siltlog.infra.cluster.view import ClusterView, decode_view, encode_view
+from siltlog.infra.cluster.view import FORMAT, ClusterView, decode_view, encode_view
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.store.store import ObjectStore, Put
 
@@ -24,6 +24,17 @@ PUTS_MAX = 3
 GETS_AT_ONCE = 16
 GETS_IN_ROW = 4
 """So few objects are read one after another: threads would cost more."""
+
+
+def taken(store: ObjectStore, turn: Steps[_Answer]) -> _Answer:
+    """Takes the steps of a turn one after the other, on this thread."""
+    try:
+        call = next(turn)
+        while True:
+            call = turn.send(call(store))
+    except StopIteration as ended:
+        result: _Answer = ended.value
+        return result
 
 
 def found(path: str) -> Call:
@@ -46,21 +57,21 @@ def _names(store: ObjectStore, folder: str) -> list[str]:
     return [info.path.removeprefix(f"{folder}/") for info in store.list(folder)]
 
 
-def next_view(above: int) -> Steps[ClusterView | None]:
+def next_view(above: int, formats: int = FORMAT) -> Steps[ClusterView | None]:
     """Asks for the view after `above`; where there is one, the newest of all."""
     if (yield found(names.view_object(above + 1))) is None:
         return None
-    return (yield from newest_view(above))
+    return (yield from newest_view(above, formats))
 
 
-def newest_view(above: int) -> Steps[ClusterView | None]:
-    """Lists; the newest view, if it is above that one."""
+def newest_view(above: int, formats: int = FORMAT) -> Steps[ClusterView | None]:
+    """Lists; the newest view, if it is above that one. Raises ConfigError where its format is above `formats`."""
     while True:
         there = yield numbers
         if not there or there[-1] <= above:
             return None
         if (content := (yield found(names.view_object(there[-1])))) is not None:
-            return decode_view(content, there[-1])
+            return decode_view(content, there[-1], formats)
         # Cleaned meanwhile: there are many above it.
 
 
@@ -95,16 +106,16 @@ def put_beat(beat: Beat, content: bytes) -> Steps[None]:
     yield lambda store: store.put(names.beat_object(beat.node), content)
 
 
-def beats_of(nodes: Iterable[str]) -> Steps[dict[str, Beat]]:
+def beats_of(nodes: Iterable[str], formats: int = FORMAT) -> Steps[dict[str, Beat]]:
     """The beats of those nodes that have one that can be read."""
     wanted = list(nodes)
     contents = yield partial(_contents, wanted)
-    return dict(_readable(wanted, contents))
+    return dict(_readable(wanted, contents, formats))
 
 
-def all_beats() -> Steps[dict[str, Beat]]:
+def all_beats(formats: int = FORMAT) -> Steps[dict[str, Beat]]:
     """The beats of all nodes that ever were."""
-    return (yield from beats_of((yield lambda store: _names(store, names.NODES_FOLDER))))
+    return (yield from beats_of((yield lambda store: _names(store, names.NODES_FOLDER)), formats))
 
 
 def _contents(nodes: list[str], store: ObjectStore) -> list[bytes | None]:
@@ -115,8 +126,8 @@ def _contents(nodes: list[str], store: ObjectStore) -> list[bytes | None]:
         return list(pool.map(lambda call: call(store), calls))
 
 
-def _readable(nodes: list[str], contents: list[bytes | None]) -> Iterable[tuple[str, Beat]]:
+def _readable(nodes: list[str], contents: list[bytes | None], formats: int) -> Iterable[tuple[str, Beat]]:
     for node, content in zip(nodes, contents, strict=True):
         if content is not None:
             with suppress(SiltlogError):  # it is written again, or its node counts as silent
-                yield node, decode_beat(content, node)
+                yield node, decode_beat(content, node, formats)

@@ -9,7 +9,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, problem
 
 FORMAT = 1
-"""What a node must be able to read to be a member."""
+"""The newest format of what nodes store for each other: of views, beats, journals, and the state of producers."""
 TERM_SHIFT = 32
 """The bits of an epoch above these are its term's."""
 
@@ -28,7 +28,12 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The journal (a uuid) of its present start, or of the last."""
     url: str
     """Where the other nodes, and clients, call it."""
+    proof: str = ""
+    """That it said so itself, as its beat has it."""
     zone: str = ""
+    ends: tuple[str, ...] = ()
+    """The journals that it had before, the newest last. They are lost: a beat of theirs that comes late is no sign of
+    life."""
     state: NodeState = "up"
     drain: DrainReason = ""
     """Why it is draining, or was when it went away."""
@@ -80,6 +85,7 @@ class TopicEntry(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     format: int = FORMAT
+    """What a node must be able to read to be a member, and what members write."""
     cluster_id: str
     controller: str
     """The node that wrote it."""
@@ -100,6 +106,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """The highest that was ever given, of any topic."""
     balancing: bool = False
     """Whether topics are to move until all nodes have as many: since a node joined, or an operator asked for it."""
+    dissolved: bool = False
+    """No node shares the root any more: one server may have it alone, until a node comes and writes the next view."""
     wishes: Mapping[str, str] = {}
     """Wishes that were looked at last, by their ids: empty, or why it was refused. The newest are last."""
 
@@ -129,14 +137,14 @@ def encode_view(view: ClusterView) -> bytes:
     return msgspec.json.encode(view)
 
 
-def decode_view(content: bytes, number: int) -> ClusterView:
-    """Raises ConfigError for a format of later releases, CorruptData for what is not view `number`."""
+def decode_view(content: bytes, number: int, formats: int = FORMAT) -> ClusterView:
+    """Raises ConfigError for a format above `formats`, CorruptData for what is not view `number`."""
     path = names.view_object(number)
     try:
         found = _formats.decode(content).format
-        if found > FORMAT:
+        if found > formats:
             raise ConfigError(
-                f"{path} is of format {found}, and this release reads formats up to {FORMAT}: upgrade this node"
+                f"{path} is of format {found}, and this release reads formats up to {formats}: upgrade this node"
             )
         view = _views.decode(content)
     except msgspec.DecodeError as error:

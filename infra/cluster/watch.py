@@ -4,7 +4,7 @@ A beat stands still when look after look finds no higher one. What a look cannot
 from a sleep of the watcher, it takes for that, and counts from then on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from siltlog.infra.cluster.beat import Beat
@@ -12,6 +12,8 @@ from siltlog.infra.cluster.beat import Beat
 LOOKS_MIN = 3
 PAUSES_A_LEASE = 2
 """A look, or a gap between two, that takes longer than the lease divided by this is a pause of the watcher."""
+REFUSED_HEARTBEATS = 1.5
+"""So long the beat stands still of a node at whose address nobody listens, before it counts as a lease."""
 SHARE_MAX = 3
 """Of so many members one may be lost in a lease."""
 
@@ -28,8 +30,10 @@ class _Standing(NamedTuple):
 
 
 class Watch:
-    def __init__(self, lease_ms: int) -> None:
+    def __init__(self, lease_ms: int, heartbeat_ms: int) -> None:
         self._lease_s = lease_ms / 1000
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._refused_s = min(self._lease_s, REFUSED_HEARTBEATS * self._heartbeat_s)
         self._pause_s = self._lease_s / PAUSES_A_LEASE
         self._standings: dict[str, _Standing] = {}
         self._began = self._ended = float("-inf")
@@ -78,15 +82,42 @@ class Watch:
             return 0.0
         return max(0.0, self._began - standing.beat_since)
 
+    def outlived_s(self, node: str, refused: bool) -> float:
+        """For how long it has been gone, as far as its beats tell; negative where they do not tell it yet.
+
+        `refused`: nobody listens at its address, so that much less of a silence will do.
+        """
+        return self.beat_stood_s(node) - (self._refused_s if refused else self._lease_s)
+
+    def overdue_s(self, node: str, refused: bool) -> float:
+        """For how long it should have been replaced as the controller; negative where it should not."""
+        return max(self.rounds_stood_s(node) - self._lease_s, self.outlived_s(node, refused))
+
+    def suspects(self) -> list[str]:
+        """The nodes whose beats are late."""
+        return [node for node in self._standings if self.beat_stood_s(node) > self._heartbeat_s]
+
     def rounds_stood_s(self, node: str) -> float:
         """For how long it has planned nothing at least, as the controller."""
         standing = self._standings.get(node)
         return 0.0 if standing is None else max(0.0, self._began - standing.rounds_since)
 
-    def lost(self, members: int) -> list[str]:
-        """The nodes whose journals are lost, of so many members: no more than a third in a lease, or one."""
-        stood = {node: self.beat_stood_s(node) for node in self._standings}
-        still = sorted((node for node in stood if stood[node] >= self._lease_s), key=lambda node: (-stood[node], node))
+    def ends_at(self, now: float, refused: Collection[str] = (), wait_s: float = 0.0) -> float:
+        """When the next lease ends of a beat, or of rounds, that go on standing still, and `wait_s` after it; infinity
+        where all that stand still have been looked at since theirs ended."""
+        ends = []
+        for node, standing in self._standings.items():
+            least_s = self._refused_s if node in refused else self._lease_s
+            ends += [standing.beat_since + least_s + wait_s, standing.rounds_since + self._lease_s + wait_s]
+        return min((end for end in ends if end > now), default=float("inf"))
+
+    def lost(self, members: int, refused: Collection[str] = ()) -> list[str]:
+        """The nodes whose journals are lost, of so many members: no more than a third in a lease, or one.
+
+        `refused` are nodes at whose addresses nobody listens.
+        """
+        outlived = {node: self.outlived_s(node, node in refused) for node in self._standings}
+        still = sorted((node for node in outlived if outlived[node] >= 0), key=lambda node: (-outlived[node], node))
         recent = sum(self._began - at < self._lease_s for at in self._buried)
         return still[: max(0, max(1, members // SHARE_MAX) - recent)]
 

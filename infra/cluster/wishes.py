@@ -1,16 +1,18 @@
 """What operators ask the controller for, and what nodes tell it of: each is looked at once. Pure."""
 
+from collections.abc import Callable, Mapping
+
 from siltlog.infra.cluster.beat import Wish
 from siltlog.infra.cluster.draft import Draft
 from siltlog.infra.cluster.placement import place, unit_of
 
 
 def granted(draft: Draft) -> None:
-    """Does what is wished for, or says why not, by the ids of the wishes."""
+    """Does what is wished for, or says why not, by the ids of the wishes; what is too early for patience stays."""
     for _, beat in sorted(draft.beats.items()):
         for wish in beat.wishes:
-            if wish.id not in draft.wishes:
-                draft.wishes[wish.id] = _OF_KIND[wish.kind](draft, wish)
+            if wish.id not in draft.wishes and (said := _OF_KIND[wish.kind](draft, wish)) is not None:
+                draft.wishes[wish.id] = said
 
 
 def _drain(draft: Draft, wish: Wish) -> str:
@@ -45,7 +47,8 @@ def _awaits(draft: Draft, name: str, data_dir: str) -> bool:
     return awaited is not None and awaited.data_dir == data_dir
 
 
-def _move(draft: Draft, wish: Wish) -> str:
+def _move(draft: Draft, wish: Wish) -> str | None:
+    """None while a move before, or the topic's making, has still to come about."""
     topic = draft.topics.get(wish.topic)
     if topic is None:
         return f"there is no topic {wish.topic}"
@@ -62,8 +65,12 @@ def _move(draft: Draft, wish: Wish) -> str:
     if node == here:
         return ""
     if not draft.claimed(wish.topic, topic.owner):
+        if wish.patient:
+            return None
         return f"{wish.topic} is not owned yet by {topic.owner.node}, to which it belongs: nobody can hand it over"
     if node == topic.owner.node:
+        if wish.patient:
+            return None
         return f"{wish.topic} is being handed over to {here}: wait for that"
     draft.hand(wish.topic, node)
     return ""
@@ -97,6 +104,8 @@ def _adopt(draft: Draft, wish: Wish) -> str:
     known = draft.topics.get(wish.topic)
     if known is not None and known.topic_id == wish.topic_id:
         return ""
+    if alike := draft.alike(wish.topic):
+        return f"there is a topic {alike}, which differs from {wish.topic} only by case"
     node = place(wish.topic, draft.up(), draft.places())
     if node is None:
         return "no node is up that could have it"
@@ -111,7 +120,7 @@ def _forget(draft: Draft, wish: Wish) -> str:
     return ""
 
 
-_OF_KIND = {
+_OF_KIND: Mapping[str, Callable[[Draft, Wish], str | None]] = {
     "drain": _drain,
     "remove": _remove,
     "move": _move,

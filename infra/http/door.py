@@ -2,6 +2,7 @@
 
 import ipaddress
 import itertools
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Protocol
@@ -15,17 +16,21 @@ from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.header_fields import told_apart
+from siltlog.infra.http.log.access_log import AccessLog
+from siltlog.infra.http.log.asking import ERROR_CODE, Asking, own_seconds, told
 from siltlog.infra.http.memory import HELD, InFlight
 from siltlog.infra.http.peer import KNOWN, PEER, Peer
-from siltlog.infra.http.requests import BODIES, BodyReader, problem_reply, retry_later
+from siltlog.infra.http.requests import BODIES, NO_OPERATION, OPERATION, BodyReader, problem_reply, retry_later
 from siltlog.infra.http.streams import STREAM
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.grant import EVERYTHING, GRANT, Access, Caller, Grant, Identity
 from siltlog.infra.security.guard import ADDRESS, METERED, Guard, Meter
 from siltlog.infra.security.proxies import Proxies
-from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.infra.telemetry import Logger
 
 _REQUEST_ID = names.HEADER_REQUEST_ID.lower().encode()
-_REQUEST_ID_CHARS_MAX = 128
+_GIVEN_ID = names.HEADER_GIVEN_REQUEST_ID.lower().encode()
+_WELL_FORMED_ID = re.compile(rb"[\w.:/+=@~-]{1,128}", re.ASCII)
 _OWN_HEADERS = sorted(value for name, value in vars(names).items() if name.startswith("HEADER_"))
 _EXPOSED = ", ".join(
     (*(name for name in _OWN_HEADERS if name.startswith("Silt-") and not name.endswith("-")), "Retry-After")
@@ -96,6 +101,7 @@ class Door:
         draining: Draining,
         logger: Logger,
         metrics: Metrics,
+        access_log: AccessLog | None = None,
         identification: Identification | None = None,
         guard: Guard | None = None,
         hops: Hops | None = None,
@@ -109,8 +115,6 @@ class Door:
         self.requests = 0
         """How many are under way."""
         self._app = app
-        self._hosts = {host.lower() for host in hosts}
-        self._origins = set(origins)
         self._overload = overload
         self._bodies = bodies
         self._proxies = proxies
@@ -118,10 +122,19 @@ class Door:
         self._draining = draining
         self._logger = logger
         self.replies = metrics.replies
+        self.count_reply = metrics.count_reply
         self.refused = metrics.refused
-        self._known: dict[bytes, bool] = {}
+        self.reconfigure(hosts, origins, access_log)
         self._prefix = uuid.uuid4().hex[:12]
         self._counter = itertools.count(1)
+
+    def reconfigure(self, hosts: Iterable[str], origins: Iterable[str], access_log: AccessLog | None = None) -> None:
+        """The next request is asked by these names, answered to pages of these origins, and told to this log."""
+        # One that is off costs nothing.
+        self.access_log = access_log if access_log is not None and access_log.errors else None
+        self._hosts = {host.lower() for host in hosts}
+        self._origins = set(origins)
+        self._known: dict[bytes, bool] = {}
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves a connection that is one too many: told so, but for those who look whether the server is well."""
@@ -146,25 +159,31 @@ class Door:
         caller = self._caller(peer, scope["query_string"], headers)
         extra = [(_REQUEST_ID, request_id.encode())]
         admission: Admission | None = None
-        started = False
-        replies = self.replies
+        status = bytes_out = 0
+        state: dict[str, Any] = {}
+        access_log = self.access_log
+        began = 0.0 if access_log is None else access_log.seconds()
+        count_reply = self.count_reply
 
         async def send_with_id(message: Message) -> None:
-            nonlocal started
+            nonlocal status, bytes_out
             if message["type"] == "http.response.start":
-                started = True
+                status = message["status"]
                 message["headers"] = [*message["headers"], *extra]
                 if self._draining.begun:
                     # Its client is asked to come back by another connection.
                     message["headers"].append(_CLOSE)
-                status = message["status"]
-                replies[status] = replies.get(status, 0) + 1
+                count_reply(state.get(OPERATION, NO_OPERATION), status)
+            else:
+                bytes_out += len(message.get("body", b""))
             await send(message)
             if self.guard is not None:
-                _count(scope["state"], message)
+                _count(state, message)
 
         held = self._in_flight.hold()
-        scope["state"] = {"request_id": request_id, BODIES: self._bodies, HELD: held, ADDRESS: caller.address}
+        state |= {"request_id": request_id, BODIES: self._bodies, HELD: held, ADDRESS: caller.address}
+        scope["state"] = state
+        asking = Asking(scope)
         # Starlette then raises for an unknown method rather than reply in its own words.
         scope["app"] = self
         self.requests += 1
@@ -196,7 +215,7 @@ class Door:
                 app = _preflight(headers)
             await app(scope, receive, send_with_id)
         except Exception as error:
-            if started:
+            if status:
                 # The reply is cut off; its reader sees a broken connection rather than half an answer.
                 raise
             if admission is None:
@@ -210,10 +229,18 @@ class Door:
                 reply.headers.update(error.headers)
             if app == self._refusing:
                 reply.headers["Connection"] = "close"
+            state[ERROR_CODE] = refusal.error_code
             await reply(scope, receive, send_with_id)
         finally:
             self.requests -= 1
             held.release()
+            if access_log is not None:
+                seconds = access_log.seconds() - began
+                if access_log.wants(status, own_seconds(seconds, state)):
+                    access_log.tell(
+                        status, seconds=seconds, bytes_out=bytes_out, **told(scope, headers, caller.address)
+                    )
+            asking.end()
 
     def _caller(self, peer: Peer, query: bytes, headers: dict[bytes, bytes]) -> Caller:
         address, scheme = peer.address, peer.scheme
@@ -232,12 +259,14 @@ class Door:
         )
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
-        given = headers.get(_REQUEST_ID)
-        if given is not None and len(given) <= _REQUEST_ID_CHARS_MAX:
-            text = given.decode("latin-1")
-            if text.isascii() and text.isprintable() and text:
-                return text
+        for name in (_REQUEST_ID, _GIVEN_ID):
+            if name in headers and (given := self.given_request_id(headers[name])):
+                return given
         return self.next_request_id()
+
+    def given_request_id(self, value: bytes) -> str:
+        """The id that a caller has given; empty where it is not well formed."""
+        return value.decode("ascii") if _WELL_FORMED_ID.fullmatch(value) else ""
 
     def next_request_id(self) -> str:
         return f"{self._prefix}-{next(self._counter):x}"

@@ -1,4 +1,9 @@
-"""Whether a server is going away: begun once, by its drain, and read by everything that takes requests."""
+"""Whether a server is going away: begun once, by its drain, and read by everything that takes requests.
+
+Before that an operator may have it refuse publishes alone, and take that back.
+"""
+
+from collections.abc import Callable
 
 from siltlog.infra import names
 
@@ -8,11 +13,31 @@ class Draining:
 
     def __init__(self) -> None:
         self.begun = False
+        self.paused = False
+        """Publishes are refused, as an operator wants it; all else is as ever."""
+        self.stops = False
+        """Either of the two."""
         self._taking_runs = False
+        self._counts: list[Callable[[], int]] = []
+
+    def counted(self, requests: Callable[[], int]) -> None:
+        """Has `requests()`, which are under way at one edge of the server, counted."""
+        self._counts.append(requests)
+
+    def requests(self) -> int:
+        """How many requests are under way."""
+        return sum(count() for count in self._counts)
+
+    def pause(self) -> None:
+        self.paused = self.stops = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.stops = self.begun
 
     def begin(self, *, taking_runs: bool) -> None:
         """Nothing of users is taken from here on; with `taking_runs` what is told of jobs still is."""
-        self.begun = True
+        self.begun = self.stops = True
         self._taking_runs = taking_runs
 
     def runs_are_told(self) -> None:
@@ -24,4 +49,6 @@ class Draining:
         if topic == names.AUDIT_TOPIC:
             # What was begun before the drain ends in it.
             return False
-        return self.begun and not (self._taking_runs and topic == names.JOBS_TOPIC)
+        if not self.begun:
+            return self.paused and not names.is_system_topic(topic)
+        return not (self._taking_runs and topic == names.JOBS_TOPIC)

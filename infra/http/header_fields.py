@@ -17,6 +17,7 @@ _NAMED = (
     "Origin",
     "Access-Control-Request-Method",
     names.HEADER_REQUEST_ID,
+    names.HEADER_GIVEN_REQUEST_ID,
     names.HEADER_PRODUCER_ID,
     names.HEADER_PRODUCER_EPOCH,
     names.HEADER_SEQUENCE,

@@ -26,12 +26,16 @@ class InFlight:
     """Used on one event loop."""
 
     def __init__(self, bytes_max: int, clock: Clock) -> None:
-        self.bytes_max = bytes_max
+        self.reconfigure(bytes_max)
         self.used_bytes = 0
         self._clock = clock
-        self._large_bytes_max = int(bytes_max * LARGE_SHARE)
         self._drained = DrainRate(clock.monotonic())
         self._when_full: list[Callable[[], None]] = []
+
+    def reconfigure(self, bytes_max: int) -> None:
+        """What is held already stays, should it be more."""
+        self.bytes_max = bytes_max
+        self._large_bytes_max = int(bytes_max * LARGE_SHARE)
 
     def hold(self) -> "Held":
         """Opens an account for one request, or for what outlives it; there is nothing in it yet."""

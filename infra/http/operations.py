@@ -16,6 +16,8 @@ from starlette.types import Receive, Scope
 
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.http.door import HOP
+from siltlog.infra.http.requests import OPERATION
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.infra.security.access import CLUSTER, Kind, Right
 from siltlog.infra.security.audit.trail import CHANGE, MAKES, Change, Changes
@@ -243,14 +245,15 @@ def _guarded(
     guard: Guard | None,
     to_owner: ToOwner | None = None,
 ) -> Callable[..., Any]:
-    access = stated.access
+    access, operation_id = stated.access, stated.operation_id
     act = handler if guard is None else _watched(stated, handler, guard)
     if to_owner is not None and stated.at_owner != "no":
-        act = _at_owner(act, to_owner, or_here=stated.at_owner == "or_here")
+        act = _at_owner(act, to_owner, guard, or_here=stated.at_owner == "or_here")
 
     @wraps(handler)
     async def guarded(request: Request) -> Response:
         grant = grant_of(request)
+        request.scope["state"][OPERATION] = operation_id
         try:
             require(access, grant, request.path_params)
         except SiltlogError as error:
@@ -272,16 +275,43 @@ def _guarded(
 
 
 def _at_owner(
-    act: Callable[[Request], Awaitable[Response]], to_owner: ToOwner, *, or_here: bool
+    act: Callable[[Request], Awaitable[Response]], to_owner: ToOwner, guard: Guard | None, *, or_here: bool
 ) -> Callable[[Request], Awaitable[Response]]:
     async def there(request: Request) -> Response:
         async def here(receive: Receive) -> Response:
             return await act(Request(request.scope, receive))
 
         topic = request.path_params["topic"]
-        return await to_owner.answered(request.scope, request.receive, topic, here, or_here=or_here)
+        return await answered_at_owner(to_owner, guard, request.scope, request.receive, topic, here, or_here=or_here)
 
     return there
+
+
+async def answered_at_owner(
+    to_owner: ToOwner,
+    guard: Guard | None,
+    scope: Scope,
+    receive: Receive,
+    topic: str,
+    here: Callable[[Receive], Awaitable[T]],
+    *,
+    or_here: bool = False,
+) -> T | Response:
+    """Has the topic's owner answer: who answers charges the caller. What nobody answers is charged here, once."""
+    begun = False
+
+    async def charged_here(receive: Receive) -> T:
+        nonlocal begun
+        begun = True
+        return await here(receive)
+
+    try:
+        return await to_owner.answered(scope, receive, topic, charged_here, or_here=or_here)
+    except SiltlogError:
+        # Another node that asks has charged, or will, and asks again.
+        if guard is not None and not begun and HOP not in scope["state"]:
+            guard.charge(grant_of(scope), None, reads=False)
+        raise
 
 
 def _watched(
@@ -313,7 +343,7 @@ def _watched(
 
 
 async def begin_change(
-    request: Request, kind: Kind | Literal["key", "binding", "acl", "quota"], name: str, detail: str = ""
+    request: Request, kind: Kind | Literal["key", "binding", "acl", "quota", "config"], name: str, detail: str = ""
 ) -> None:
     """Says what a request is about to change that its path does not name, and `detail` into what.
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from siltlog.infra.telemetry import Metrics
+from siltlog.infra.metrics.metrics import Metrics
 
 
 def _nothing() -> None:

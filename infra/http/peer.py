@@ -16,7 +16,7 @@ PEER = "silt.peer"
 KNOWN = "silt.known"
 """The key of that state that has what is called once the request has said who sends it."""
 _CREDENTIALS = struct.Struct("3i")
-"""Of a Unix socket on Linux (unix(7), SO_PEERCRED): process, user, group."""
+"""What Linux tells of the other end of a Unix socket: process, user, group (unix(7), SO_PEERCRED)."""
 _ROOT = 0
 _MAPPED = "::ffff:"
 """Begins an address of IPv4 that is written as one of IPv6 (RFC 4291, section 2.5.5.2)."""

@@ -27,6 +27,12 @@ BODY_TIMEOUT_MS = 30_000
 BODY_LOOK_SECONDS = 0.05
 PROGRESS_BYTES = 64 * 1024
 """A body that brings less in STALL_SECONDS is given up once others are refused for want of room."""
+OPERATION = "operation"
+"""Where a request's state says which operation answers it; nothing where none does."""
+NO_OPERATION = "none"
+"""How replies are counted that no operation gave."""
+WAIT_MS = "wait_ms"
+"""Where it says how long the request itself asks to wait."""
 BODIES = "bodies"
 """Where a request's state has the reader of its body."""
 _JSON = msgspec.json.Encoder()
@@ -143,18 +149,26 @@ class BodyReader:
     """
 
     def __init__(self, bytes_max: int, timeout_ms: int = BODY_TIMEOUT_MS, in_flight: InFlight | None = None) -> None:
-        self._bytes_max = bytes_max
-        self._timeout_ms = timeout_ms
         self._ends: dict[asyncio.Task[Any], float] = {}
         self._progress: dict[asyncio.Task[Any], float] = {}
         """When the last PROGRESS_BYTES of each body in several parts had come."""
         self._given_up: dict[asyncio.Task[Any], SiltlogError] = {}
         self._refusal: SiltlogError | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.reconfigure(bytes_max, timeout_ms)
         self._second_look: asyncio.TimerHandle | None = None
         self._inflater = Inflater()
         if in_flight is not None:
             in_flight.when_full(self._give_up_stalled)
+
+    def reconfigure(self, bytes_max: int, timeout_ms: int) -> None:
+        """Bodies that begin to arrive from now on may be so large, and take so long."""
+        self._bytes_max = bytes_max
+        self._timeout_ms = timeout_ms
+        if self._timer is not None:
+            # It looks only when those that began under another time are due.
+            self._timer.cancel()
+            self._look(asyncio.get_running_loop())
 
     def close(self, refusal: SiltlogError) -> None:
         """Refuses every body from now on with `refusal`, also those that are being received."""
@@ -229,7 +243,8 @@ class BodyReader:
             if end <= now:
                 self._give_up(task, too_slow(f"the body did not arrive within {self._timeout_ms} ms; send it faster"))
         if self._ends:
-            self._timer = loop.call_later(max(min(self._ends.values()) - now, BODY_LOOK_SECONDS), self._look, loop)
+            wait = min(min(self._ends.values()) - now, self._timeout_ms / 1000)
+            self._timer = loop.call_later(max(wait, BODY_LOOK_SECONDS), self._look, loop)
 
     def _give_up_stalled(self) -> None:
         """While others are refused for want of room, nobody keeps room without going on."""

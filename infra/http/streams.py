@@ -135,7 +135,7 @@ class Streams:
         self._draining = draining
         self._beat_seconds = beat_seconds
         self._open: dict[Stream, None] = {}
-        """By their next beat: a stream that beats goes to the end."""
+        """The open streams in the order of their next beats: one that beats goes to the end."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:

@@ -20,14 +20,20 @@ class AcceptedHops:
     """Satisfies `Hops` of the door."""
 
     def __init__(
-        self, key: bytes, journal: Callable[[], str], access: Access | None = None, read_up: ReadUp | None = None
+        self,
+        key: bytes,
+        journal: Callable[[], str],
+        access: Access | None = None,
+        read_up: ReadUp | None = None,
+        check: Callable[[Identity], None] | None = None,
     ) -> None:
         """`journal()` is that of this start of this node. `read_up(version)` has the access document read until that
-        version of it holds here."""
+        version of it holds here; `check` raises Refused for a caller whose credential counts no more by it."""
         self._key = key
         self._journal = journal
         self._access = access
         self._read_up = read_up
+        self._check = check
 
     def session(self) -> Session:
         """Makes what is kept with each connection."""
@@ -57,7 +63,13 @@ class AcceptedHops:
             return EVERYTHING, body
         if self._read_up is not None:
             await self._read_up(hop.access)
-        return Grant(self._access, _identity(hop)), body
+        identity = _identity(hop)
+        if identity is not None and self._check is not None:
+            try:
+                self._check(identity)
+            except SiltlogError as refusal:
+                return Grant(self._access, None, refusal), body
+        return Grant(self._access, identity), body
 
 
 def _identity(hop: Hop) -> Identity | None:

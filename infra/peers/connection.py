@@ -9,6 +9,7 @@ import httptools
 
 from siltlog.infra.client.connection import Address
 from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, ConnectionFailed
+from siltlog.infra.peers.tls import said_of
 
 PIECE_BYTES = 256 * 1024
 """So much is handed to the socket at once, then others have their turn on the event loop."""
@@ -61,6 +62,8 @@ class PeerConnection(asyncio.Protocol):
                 )
         except TimeoutError:
             raise ConnectionFailed(f"no connection within {CONNECT_TIMEOUT_MS} ms", sent=False) from None
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectionFailed(said_of(error, address.host), sent=False) from None
         except OSError as error:
             raise ConnectionFailed(str(error) or type(error).__name__, sent=False) from None
         return made

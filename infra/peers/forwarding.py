@@ -6,9 +6,9 @@ harmless, or nothing of it can have happened.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -20,7 +20,7 @@ from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.cluster.router import Away, Here, Member, There, Unknown, Where
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.door import HOP
-from siltlog.infra.http.memory import SMALL_BYTES, held_of
+from siltlog.infra.http.memory import SMALL_BYTES, Held, held_of
 from siltlog.infra.http.requests import BODIES, BodyReader
 from siltlog.infra.peers.connection import Field, PeerReply
 from siltlog.infra.peers.hop import OF_HEAD, digest
@@ -39,6 +39,10 @@ LOOK_SECONDS = 0.1
 """How long it waits for news before it tries a node again that could not answer."""
 UNKNOWN_SECONDS = 0.25
 """How long a topic that no view names is looked for."""
+LET_GO_RETRY_MS = 200
+"""By then who has the topic next has most often claimed it; else the request waits."""
+LEFT_SECONDS = 1.0
+"""An owner whose topic is another's answers within that what it had begun, or nobody hears its answer."""
 ASKED_WAIT_SECONDS = 1.0
 """How long a node that was asked by another waits for a claim or a hand-over to end."""
 THREAD_BYTES_MIN = 1024 * 1024
@@ -176,8 +180,10 @@ class _Request:
                     try:
                         return await here(self._body.receive)
                     except SiltlogError as error:
-                        if error.error_code != "not_owner" or not self._begin_again():
+                        if error.error_code != "not_owner":
                             raise
+                        if not self._begin_again():
+                            raise error if self._direct else _let_go(self._topic) from None
                 case There(member):
                     if self._direct:
                         raise not_owner(self._topic, member, self._routes.view)
@@ -227,7 +233,7 @@ class _Request:
         scope = self._scope
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         try:
-            reply = await self._peers.ask(
+            ask = self._peers.ask(
                 member,
                 scope["method"],
                 target,
@@ -236,8 +242,10 @@ class _Request:
                 identity=grant_of(scope).identity,
                 seconds=max(self._deadline - self._now(), 0) + GRACE_SECONDS if self._is_timed else ANSWER_SECONDS_MAX,
                 digest=signed,
-                took=None if held is None else held.take,
+                took=None if held is None else _counting(scope["method"], held),
+                repeats=self._may_repeat(),
             )
+            reply = await (self._while_its(member, ask) if self._may_repeat() else ask)
         except ConnectionFailed as failed:
             self._failure = f": {member.node} ({failed})"
             if failed.sent and not self._may_repeat():
@@ -256,6 +264,20 @@ class _Request:
         if reply.status not in (400, 421):
             return reply
         return await self._denied_by(member, reply)
+
+    async def _while_its(self, member: Member, ask: Coroutine[Any, Any, PeerReply]) -> PeerReply:
+        """The answer to what may be asked twice. Raises ConnectionFailed where the topic went to another node and the
+        one that had it says nothing: nobody may reach it, also where it is a member that could hand the topic over."""
+        asking = asyncio.create_task(ask)
+        is_anothers = False
+        try:
+            while not (await asyncio.wait((asking,), timeout=LEFT_SECONDS))[0]:
+                was, is_anothers = is_anothers, self._routes.where(self._topic) != There(member)
+                if was and is_anothers:
+                    raise ConnectionFailed("it does not own the topic any more, and says nothing", sent=True)
+            return asking.result()
+        finally:
+            asking.cancel()
 
     async def _denied_by(self, member: Member, reply: PeerReply) -> PeerReply | None:
         try:
@@ -289,6 +311,12 @@ class _Request:
     def _may_repeat(self) -> bool:
         scope = self._scope
         return scope["method"] in IDEMPOTENT_METHODS or not _ONCE.isdisjoint(name for name, _ in scope["headers"])
+
+
+def _counting(method: str, held: Held) -> Callable[[int], None]:
+    """Counts a reply as it comes. What only reads is refused where there is no room for it; whatever else was asked for
+    is done by then, and its reply, which is small, is let through."""
+    return held.take if method in ("GET", "HEAD") else held.add
 
 
 def _says_away(reply: PeerReply) -> bool:
@@ -339,6 +367,16 @@ def not_owner(topic: str, member: Member | None, view: int) -> SiltlogError:
         node=None if member is None else member.node,
         url=None if member is None else member.url,
         view=view,
+    )
+
+
+def _let_go(topic: str) -> SiltlogError:
+    """What who knows nothing of owners is told where a body that is not kept was under way at a hand-over."""
+    return problem(
+        "topic_unavailable",
+        f"the topic {topic} went to another node while this request was read; nothing happened, send it again",
+        retry_after_ms=LET_GO_RETRY_MS,
+        topic=topic,
     )
 
 

@@ -18,7 +18,8 @@ from siltlog.infra.names import HEADER_HOP
 
 CHALLENGE_BYTES = 32
 DIGEST_BYTES = 32
-SAID_BYTES_MAX = 8 * 1024
+SAID_BYTES_MAX = 16 * 1024
+"""A token has at most 8 KiB, and all groups of it are said."""
 HELLO = "hello"
 OF_HEAD = frozenset((b"host", b"content-length", b"connection", b"transfer-encoding", HEADER_HOP.lower().encode()))
 """Fields of a request that are its connection's, and not part of what is asked."""

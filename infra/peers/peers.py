@@ -1,9 +1,10 @@
 """Calls to other nodes: connections that are kept, the challenges of each, and the field that each request has."""
 
+import asyncio
 import secrets
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from siltlog.infra.client.connection import Address
 from siltlog.infra.client.core import ConnectionFailed
@@ -24,6 +25,7 @@ IDLE_MAX = 64
 HELLO_SECONDS = 5.0
 _HELLO_TARGET = b"/healthz"
 _FIELD = HEADER_HOP.lower().encode()
+_NO_MEMBER = "it is no member any more"
 
 
 NODE = Identity(Subject(LOCAL))
@@ -52,6 +54,10 @@ class Peers:
         self._context = context
         self._access_version = access_version
         self._idle: dict[str, deque[tuple[PeerConnection, Session]]] = {}
+        self._members: Collection[str] | None = None
+        """The journals of those that a view has; None before one is known."""
+        self._repeated: dict[str, set[asyncio.Timeout]] = {}
+        """Requests under way that another node may be asked instead, by the journal of the node that has them."""
         self._closed = False
 
     async def ask(
@@ -66,25 +72,59 @@ class Peers:
         seconds: float,
         digest: bytes | None = None,
         took: Callable[[int], None] | None = None,
+        repeats: bool = False,
     ) -> PeerReply:
         """Makes one request of a node, for a caller; without an identity for one who need not say who he is.
 
+        One that `repeats`, as it may be made twice, waits no longer than its node is a member: who has stopped, or is
+        cut off, closes no connection.
+
         Raises ConnectionFailed, of which `sent` says whether it may have been done; PeerRefused; what `took` raises.
         """
+        signed = hops.digest(body) if digest is None else digest
+        if not repeats:
+            return await self._ask(member, method, target, fields, body, identity, seconds, signed, took)
+        if self._members is not None and member.journal not in self._members:
+            raise ConnectionFailed(_NO_MEMBER, sent=False)
+        bounds = self._repeated.setdefault(member.journal, set())
+        bound = asyncio.timeout(None)
+        try:
+            async with bound:
+                bounds.add(bound)
+                return await self._ask(member, method, target, fields, body, identity, seconds, signed, took)
+        except TimeoutError:
+            raise ConnectionFailed(_NO_MEMBER, sent=True) from None
+        finally:
+            bounds.discard(bound)
+
+    def follow(self, journals: Collection[str]) -> None:
+        """Takes the journals of all members there are now: of another none that repeats waits for an answer."""
+        self._members = journals
+        for journal in self._repeated.keys() - set(journals):
+            for bound in self._repeated.pop(journal):
+                bound.reschedule(0)
+
+    async def _ask(
+        self,
+        member: Member,
+        method: str,
+        target: bytes,
+        fields: Sequence[Field],
+        body: bytes,
+        identity: Identity | None,
+        seconds: float,
+        signed: bytes,
+        took: Callable[[int], None] | None,
+    ) -> PeerReply:
         connection, session = await self._taken(member.url)
         session.n += 1
         asked = Asked.of(method, target, fields)
-        said = hops.signed(
-            self._key, session.ours, session.theirs, self._hop(member, session.n, identity), asked,
-            hops.digest(body) if digest is None else digest,
-        )  # fmt: skip
+        hop = self._hop(member, session.n, identity)
+        said = hops.signed(self._key, session.ours, session.theirs, hop, asked, signed).encode()
         try:
-            reply = await connection.ask(
-                method, target, [*fields, (_FIELD, said.encode())], body, seconds=seconds, took=took
-            )
+            return await connection.ask(method, target, [*fields, (_FIELD, said)], body, seconds=seconds, took=took)
         finally:
             self._give_back(member.url, connection, session)
-        return reply
 
     def close(self) -> None:
         self._closed = True

@@ -51,8 +51,10 @@ class RedisConnection:
         self._cluster: RedisCluster | None = None
         # A cluster's sockets are found by their addresses, so nobody is one of it through a socket of this machine.
         self._asked = urlsplit(access.url).scheme == "unix"
+        self.answers = True
+        """How the last call ended: whether it was taken."""
         self._free = asyncio.Semaphore(CONNECTIONS_MAX)
-        """For a cluster, whose pools refuse where that of one Redis waits."""
+        """Holds back calls of a Redis cluster, whose pools refuse where that of one Redis waits."""
 
     @property
     def is_cluster(self) -> bool:
@@ -112,6 +114,7 @@ class RedisConnection:
         cancelled_before = task.cancelling() if task is not None else 0
         try:
             yield
+            self.answers = True
             # redis-py sends under asyncio.wait_for; before Python 3.12 that loses a cancellation that comes at its end.
             if task is not None and task.cancelling() > cancelled_before:
                 raise asyncio.CancelledError
@@ -119,11 +122,13 @@ class RedisConnection:
             refused = type(error) in (exceptions.ResponseError, exceptions.ClusterCrossSlotError)
             if refused and not str(error).startswith(_PASSING):
                 raise problem("internal", f"Redis refused a call of this server: {redacted(str(error))}") from error
+            self.answers = False
             raise problem(
                 "coordinator_unavailable",
                 f"Redis at {self.place} does not take calls ({redacted(str(error))}): groups come back when it does",
             ) from error
         except (exceptions.RedisError, exceptions.RedisClusterException, OSError) as error:
+            self.answers = False
             raise problem(
                 "coordinator_unavailable",
                 f"Redis at {self.place} cannot be reached ({redacted(str(error))}): groups come back with it; "

@@ -23,7 +23,7 @@ RIGHTS: Mapping[Kind, frozenset[Right]] = {
     "cluster": frozenset({"describe", "write", "alter", "admin"}),
 }
 IMPLY_DESCRIBE: frozenset[Right] = frozenset({"read", "write", "alter", "delete", "admin"})
-"""To be allowed one of them is to be allowed to see what it is of."""
+"""Whoever is allowed one of them may see what it is of."""
 ROLES: Mapping[Role, Mapping[Kind, frozenset[Right]]] = {
     "admin": RIGHTS,
     "operator": {

@@ -20,7 +20,7 @@ Clients = Literal["off", "optional", "required"]
 _MODES = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2: those with forward secrecy and authenticated encryption. TLS 1.3 has no others."""
+"""The ciphers of TLS 1.2 that have forward secrecy and authenticated encryption. TLS 1.3 has no others."""
 _SELF_TURNS_MAX = 10
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----\s*", re.DOTALL)
 

@@ -10,9 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from siltlog.infra import names
+from siltlog.infra.errors import ConfigError
 from siltlog.infra.security.access import Binding, Entry, Policy
 from siltlog.infra.security.quotas import Quota
 
+FORMAT = 1
+"""Rises where a release that does not know of a change would let somebody do what the document forbids him."""
 _MAC_BYTES = 32
 
 
@@ -37,6 +41,7 @@ class AccessDocument(msgspec.Struct, frozen=True):
     bindings: Mapping[str, Binding] = {}
     entries: Mapping[str, Entry] = {}
     quotas: Mapping[str, Quota] = {}
+    format: int = FORMAT
 
     def policy(self) -> Policy:
         caps = {quota.principal: quota.caps() for quota in self.quotas.values() if quota.principal is not None}
@@ -54,6 +59,11 @@ class _Envelope(msgspec.Struct, frozen=True):
     document: msgspec.Raw
 
 
+class _Format(msgspec.Struct, frozen=True):
+    format: int = FORMAT
+
+
+_formats = msgspec.json.Decoder(_Format)
 _envelopes = msgspec.json.Decoder(_Envelope)
 _documents = msgspec.json.Decoder(AccessDocument)
 
@@ -65,7 +75,10 @@ def seal(document: AccessDocument, mac_key: bytes) -> bytes:
 
 
 def unseal(content: bytes, mac_key: bytes, cluster_id: str, number: int) -> Sealed:
-    """Raises ValueError for what was not sealed with this key, for this cluster, as this version."""
+    """Raises ValueError for what was not sealed with this key, for this cluster, as this version.
+
+    Raises ConfigError for a newer format: the version before it may not stand in, which may allow what it forbids.
+    """
     try:
         envelope = _envelopes.decode(content)
     except msgspec.DecodeError as error:
@@ -73,6 +86,12 @@ def unseal(content: bytes, mac_key: bytes, cluster_id: str, number: int) -> Seal
     payload = bytes(envelope.document)
     if not hmac.compare_digest(_mac(payload, mac_key), envelope.mac):
         raise ValueError("its seal is not of this cluster's secret")
+    found = _formats.decode(payload).format
+    if found > FORMAT:
+        raise ConfigError(
+            f"{names.access_object(number)} is of format {found}, and this release reads formats up to {FORMAT}: "
+            "start the newer release, which wrote it"
+        )
     document = _documents.decode(payload)
     if (document.cluster_id, document.number) != (cluster_id, number):
         raise ValueError(f"it was sealed as version {document.number} of cluster {document.cluster_id}")

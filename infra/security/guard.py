@@ -5,11 +5,11 @@ from typing import Any
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.audit.chain import Audited
 from siltlog.infra.security.audit.trail import Change, Changes, Trail
 from siltlog.infra.security.grant import Grant
 from siltlog.infra.security.quotas import Exceeded, Limits, Quotas, publishing
-from siltlog.infra.telemetry import Metrics
 
 ADDRESS = "address"
 """Where a request's state has the address that it comes from."""

@@ -1,7 +1,8 @@
-"""The text of a `siltlog.toml` in which every setting stands as it is by default, commented out, with its meaning."""
+"""The text of a `siltlog.toml`: every setting with its meaning, as it is by default and commented out."""
 
 import json
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from siltlog.infra import names
@@ -16,9 +17,14 @@ HEAD = f"""\
 """
 
 
-def settings_file() -> str:
-    """Writes settings as TOML, in the order of `ServerSettings`, the schedule as a table at the end."""
-    plain, times = [HEAD], ["# [schedule]\n"]
+def settings_file(chosen: Mapping[str, int | str] | None = None) -> str:
+    """Writes settings as TOML, in the order of `ServerSettings`, the schedule as a table at the end.
+
+    Those `chosen` hold as they are there; `schedule` itself is none of them.
+    """
+    given = chosen or {}
+    has_times = any(name.startswith(SCHEDULE_PREFIX) for name in given)
+    plain, times = [HEAD], [f"{'' if has_times else '# '}[schedule]\n"]
     for name, field in ServerSettings.model_fields.items():
         if name == SCHEDULE:
             # In a file it is a word or the table of times: TOML has one value for a name.
@@ -28,7 +34,8 @@ def settings_file() -> str:
             continue
         into, key = (times, name.removeprefix(SCHEDULE_PREFIX)) if name.startswith(SCHEDULE_PREFIX) else (plain, name)
         meaning = textwrap.indent(textwrap.fill(field.description or "", WIDTH), "# ")
-        into.append(f"{meaning}\n# {key} = {_toml(field.get_default())}\n")
+        line = f"{key} = {_toml(given[name])}" if name in given else f"# {key} = {_toml(field.get_default())}"
+        into.append(f"{meaning}\n{line}\n")
     return "\n".join([*plain, *times])
 
 

@@ -1,12 +1,12 @@
 """The server's settings: what there are, what each may be, and what goes with what. Frozen."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from siltlog.infra import names
@@ -36,7 +36,7 @@ REQUESTS_IN_FLIGHT_MIN = 4
 SCHEDULE_PREFIX = "schedule_"
 REDIS_ACCESS = ("redis_user", "redis_password", "redis_ca", "redis_cert", "redis_key")
 OIDC = ("oidc_audience", "oidc_principal_claim", "oidc_groups_claim", "oidc_client_id", "oidc_ca")
-OF_CLUSTERS = ("zone", "lease_ms", "heartbeat_ms")
+OF_CLUSTERS = ("zone", "lease_ms", "heartbeat_ms", "tls_peer_ca")
 HEARTBEATS_A_LEASE_MIN = 3
 OFF = "off"
 """Instead of a cron expression: an empty variable of the environment counts as unset."""
@@ -103,6 +103,9 @@ class ServerSettings(BaseSettings):
     acks: Literal["none", "wal", "object", "table"] = "wal"
     """The meaning of an acknowledgement unless a topic says otherwise: on disk, in the object store, or in the table.
     object holds for topics that are made from then on; in a cluster they are made with it unless this is set."""
+    journal_root: str = ""
+    """Where what topics with acks=object were sent goes first, if not to the root: another bucket, or folder. All nodes
+    of a cluster have the same."""
     object_interval_ms: Millis = Field(-1, ge=-1)
     """How often what topics with acks=object were sent goes to the object store. -1: every 200 ms on S3, at once on a
     local root."""
@@ -113,6 +116,9 @@ class ServerSettings(BaseSettings):
     flush_files_per_hour: int = Field(3_600, ge=-1)
     """How many small files a topic may make; past that partitions with little wait longer, up to five minutes.
     -1: without limit."""
+    requests_budget: int = Field(0, ge=0)
+    """Dollars a month that the requests of flushes may cost, at the list prices of S3: tables are as fresh as that
+    buys, and no record waits for more than five minutes. 0: without limit."""
     removed_files_retention_ms: Millis = Field(REMOVED_FILES_MS_MAX, ge=REMOVED_FILES_MS_MIN, le=REMOVED_FILES_MS_MAX)
     """How long a file that was compacted or expired stays for those who read an older version of a topic's table."""
     wal_bytes_max: Bytes = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
@@ -171,6 +177,9 @@ class ServerSettings(BaseSettings):
     """Whether clients are asked for a certificate, and whether they must have one."""
     tls_crl: str = ""
     """The file of the lists, in PEM, by which those authorities revoke certificates: one list of each."""
+    tls_peer_ca: str = ""
+    """The file of the authorities, in PEM, that sign the certificates of the other nodes of a cluster, and no others
+    then. Unset: those that this system trusts, and what tls_cert has besides its certificate."""
     certificates: str = ""
     """Whom client certificates stand for: rules in JSON, or tables [[certificates]] of the file, each with `from` (uri
     or dns), `match` and `principal`. Unset: nobody."""
@@ -189,12 +198,25 @@ class ServerSettings(BaseSettings):
     trusted_proxies: str = ""
     """Addresses and networks of proxies at which TLS ends and whose X-Forwarded-For and -Proto count, separated by
     commas."""
+    metrics_port: int = Field(0, ge=0, le=65_535)
+    """A port of its own for /metrics, /healthz and /readyz, without TLS or authentication; 0: with the rest alone."""
+    metrics_host: str = "127.0.0.1"
+    """The address of that port. One that other machines reach is taken as it is, whatever SILT_INSECURE says: who can
+    get there is then told the names of topics and groups, and how much is in them, but no record."""
     insecure: str = ""
     """What a server that other machines reach may do without: no-tls, no-auth, or both, separated by a comma."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important log line that is written."""
     log_format: Literal["console", "json"] = "console"
     """Log lines for people or for programs."""
+    debug: Literal["off", "on"] = "off"
+    """Whether administrators may have it profiled (`silt profile`)."""
+    traces: Literal["off", "on"] = "off"
+    """Whether it tells a collector of OpenTelemetry what it does for a request (docs/tracing.md), as the variables
+    OTEL_* say: to http://localhost:4318, one request in a hundred, unless they say otherwise. Needs siltlog[otel]."""
+    access_log: Literal["off", "errors", "slow", "all"] = "errors"
+    """Which requests have a line in the log: none; those that were refused or failed; what took over a second, without
+    the time it was told to wait, as well; or each."""
     s3_endpoint: str = ""
     """The S3 server, where it is not Amazon's."""
     s3_region: str = ""
@@ -203,6 +225,7 @@ class ServerSettings(BaseSettings):
     """How S3 encrypts what is written: as the bucket says, with S3's own keys, or with a key of KMS."""
     s3_kms_key_id: str = ""
     """The key of KMS, by its ARN, for s3_sse = kms. Unset: the account's own key for S3."""
+    _segment_bytes: int = PrivateAttr(0)
 
     @field_validator("data_dir")
     @classmethod
@@ -260,11 +283,16 @@ class ServerSettings(BaseSettings):
             raise ValueError(
                 "SILT_CLUSTER and SILT_AUTH are on, and SILT_SECRET_FILE is not set: all nodes need the same secret"
             )
+        if self.tls_cert and not self.advertise_url.startswith("https:"):
+            raise ValueError(
+                f"SILT_TLS_CERT is set, and SILT_ADVERTISE_URL is {self.advertise_url}: what speaks TLS is called by "
+                "https"
+            )
         if self.node_id.startswith("."):
             raise ValueError(f"SILT_NODE_ID is {self.node_id!r}: in a cluster the name of a node begins with no dot")
         return self
 
-    @field_validator("root")
+    @field_validator("root", "journal_root")
     @classmethod
     def _location(cls, value: str) -> str:
         value = value.rstrip("/")
@@ -297,6 +325,12 @@ class ServerSettings(BaseSettings):
         if given:
             with suppress(ModuleNotFoundError):
                 self.redis_access.checked()
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_fit(self) -> "ServerSettings":
+        if not self.metrics_port and self.metrics_host != type(self).model_fields["metrics_host"].default:
+            raise ValueError("SILT_METRICS_HOST is set, and SILT_METRICS_PORT is not: it is for that")
         return self
 
     @field_validator("s3_endpoint", "advertise_url")
@@ -348,7 +382,7 @@ class ServerSettings(BaseSettings):
             )
         return self
 
-    @field_validator("oidc_ca", "secret_file", "tls_cert", "tls_key", "tls_client_ca", "tls_crl")
+    @field_validator("oidc_ca", "secret_file", "tls_cert", "tls_key", "tls_client_ca", "tls_crl", "tls_peer_ca")
     @classmethod
     def _file(cls, value: str) -> str:
         return str(Path(value).expanduser().absolute()) if value else ""
@@ -405,10 +439,18 @@ class ServerSettings(BaseSettings):
         given = [getattr(self, name).get_secret_value() for name in SECRETS]
         return [value for value in (*given, password_of(self.redis_url)) if value]
 
+    def changed(self, values: Mapping[str, Any], given: Collection[str]) -> "ServerSettings":
+        """The settings of a server that runs with these, and goes on with other `values` of some. All were checked;
+        those `given` are not as they are by default. Segments of the log stay as large as they are."""
+        before = {name: getattr(self, name) for name in type(self).model_fields}
+        made = type(self).model_construct(_fields_set=set(given), **{**before, **values})
+        made._segment_bytes = self.segment_bytes
+        return made
+
     @property
     def segment_bytes(self) -> int:
         """Size of one WAL file: a small budget still has several, so that one can be recycled while others fill."""
-        return min(max(self.wal_bytes_max // SEGMENTS_MIN, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
+        return self._segment_bytes or min(max(self.wal_bytes_max // SEGMENTS_MIN, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
 
     @property
     def request_bytes(self) -> int:
@@ -423,6 +465,11 @@ class ServerSettings(BaseSettings):
     @property
     def root_uri(self) -> str:
         return self.root or (self.data_dir / names.LAKE_FOLDER).as_uri()
+
+    @property
+    def journal_root_uri(self) -> str:
+        """Where journals are; the root unless another place is set."""
+        return self.journal_root or self.root_uri
 
     def crons(self) -> dict[str, Cron]:
         """The jobs of the schedule, without those that are off."""

@@ -30,6 +30,7 @@ _INTEGER = re.compile(r"-?[0-9]+")
 class Setting(NamedTuple):
     default: Value
     kind: Literal["int", "choice"]
+    meaning: str
     minimum: int = 0
     choices: tuple[str, ...] = ()
     maximum: int = _INTEGER_MAX
@@ -38,26 +39,49 @@ class Setting(NamedTuple):
 LEVELS = ("none", "wal", "object", "table")
 """What an acknowledgement can stand for, the weakest first."""
 SETTINGS: dict[str, Setting] = {
-    "acks": Setting("wal", "choice", choices=LEVELS),
-    "compression": Setting("zstd", "choice", choices=("zstd", "lz4", "snappy", "gzip", "none")),
-    "cleanup.policy": Setting("delete", "choice", choices=("delete", "compact", "compact,delete")),
-    "retention.ms": Setting(604_800_000, "int", UNLIMITED),
-    "retention.bytes": Setting(UNLIMITED, "int", UNLIMITED),
-    "retention.records": Setting(UNLIMITED, "int", UNLIMITED),
-    "delete.retention.ms": Setting(86_400_000, "int"),
-    "min.compaction.lag.ms": Setting(0, "int"),
-    "max.record.bytes": Setting(8_388_608, "int", 1),
-    "flush.ms": Setting(1_000, "int", 1),
-    "flush.bytes": Setting(16_777_216, "int", 1),
-    "flush.files.per.hour": Setting(3_600, "int", UNLIMITED),
-    "removed.files.retention.ms": Setting(
-        REMOVED_FILES_MS_MAX, "int", REMOVED_FILES_MS_MIN, maximum=REMOVED_FILES_MS_MAX
+    "acks": Setting("wal", "choice", "What an acknowledgement stands for.", choices=LEVELS),
+    "compression": Setting(
+        "zstd", "choice", "How the table's files are compressed.", choices=("zstd", "lz4", "snappy", "gzip", "none")
     ),
-    "timestamp.type": Setting("create", "choice", choices=("create", "append")),
-    "timestamp.after.max.ms": Setting(3_600_000, "int", UNLIMITED),
-    "timestamp.before.max.ms": Setting(TIMESTAMP_BEFORE_MAX_MS, "int", UNLIMITED),
-    "producer.expiration.ms": Setting(86_400_000, "int", 1),
-    "idempotency.expiration.ms": Setting(600_000, "int", 1),
+    "cleanup.policy": Setting(
+        "delete",
+        "choice",
+        "What expires: old records, all but the last of each key, or both.",
+        choices=("delete", "compact", "compact,delete"),
+    ),
+    "retention.ms": Setting(604_800_000, "int", "How old a record may become.", UNLIMITED),
+    "retention.bytes": Setting(UNLIMITED, "int", "How large a partition may become.", UNLIMITED),
+    "retention.records": Setting(UNLIMITED, "int", "How many records a partition may have.", UNLIMITED),
+    "delete.retention.ms": Setting(
+        86_400_000, "int", "How long a tombstone stays after the compaction that first kept it as the last of its key."
+    ),
+    "min.compaction.lag.ms": Setting(0, "int", "How old a record is before key compaction touches it."),
+    "max.record.bytes": Setting(8_388_608, "int", "The largest record.", 1),
+    "flush.ms": Setting(1_000, "int", "How long a record may wait for the table.", 1),
+    "flush.bytes": Setting(16_777_216, "int", "How many bytes may wait for the table.", 1),
+    "flush.files.per.hour": Setting(
+        3_600, "int", "How many small files it may make; past that partitions with little wait longer.", UNLIMITED
+    ),
+    "removed.files.retention.ms": Setting(
+        REMOVED_FILES_MS_MAX,
+        "int",
+        "How long a file that was compacted or expired stays for those who read an older version.",
+        REMOVED_FILES_MS_MIN,
+        maximum=REMOVED_FILES_MS_MAX,
+    ),
+    "timestamp.type": Setting(
+        "create", "choice", "Whose time a record has: its publisher's, or the server's.", choices=("create", "append")
+    ),
+    "timestamp.after.max.ms": Setting(
+        3_600_000, "int", "How far ahead of the server's clock a timestamp may be.", UNLIMITED
+    ),
+    "timestamp.before.max.ms": Setting(
+        TIMESTAMP_BEFORE_MAX_MS, "int", "How far behind the server's clock a timestamp may be.", UNLIMITED
+    ),
+    "producer.expiration.ms": Setting(
+        86_400_000, "int", "How long a producer that is silent is known, so that its retries are.", 1
+    ),
+    "idempotency.expiration.ms": Setting(600_000, "int", "How long an Idempotency-Key is known.", 1),
 }
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import uuid
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import pyarrow as pa
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
 from siltlog.infra.store import disk_space
+from siltlog.infra.store.observed import Observe, observed, unobserved
 from siltlog.infra.store.private_folder import PrivateFolder
 from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo, Put
 
@@ -26,6 +28,7 @@ _STAGED = re.compile(r"#\d+$")
 _SYNC_THREADS = 8
 _SYNC_THREADS_FROM = 16
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+FOLDERS_HELD_MAX = 16
 
 
 @contextmanager
@@ -42,11 +45,14 @@ def translated(path: str) -> Iterator[None]:
 
 
 class LocalStore:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, observe: Observe = unobserved) -> None:
         """Makes the root folder. Raises ConfigError when it cannot."""
+        self.observe = observe
         self._root = Path(root).absolute()
         self.root_uri = self._root.as_uri()
         self._failed: set[Path] = set()
+        self._held: dict[Path, _Folder] = {}
+        """Folders of late puts, whose own entries are durable in the folders above."""
         self._private: PrivateFolder | None = None
         self._private_lock = threading.Lock()
         try:
@@ -80,15 +86,18 @@ class LocalStore:
     def storage_options(self) -> dict[str, str]:
         return {}
 
+    @observed("get")
     def get(self, path: str) -> bytes:
         with translated(path):
             return self.path(path).read_bytes()
 
+    @observed("put")
     def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
         with translated(path):
             pending = self._write_pending(path, data)
             pending.replace(self.path(path))
 
+    @observed("put")
     def put_from(self, path: str, source: ByteStream) -> None:
         target = self.path(path)
         pending = target.with_name(PENDING_PREFIX + uuid.uuid4().hex)
@@ -103,20 +112,20 @@ class LocalStore:
                 pending.unlink(missing_ok=True)
                 raise
 
+    @observed("put")
     def put_if_absent(self, path: str, data: bytes) -> Put:
+        target = self.path(path)
         with translated(path):
-            pending = self._write_pending(path, data)
-            try:
-                _sync(pending)
-                os.link(pending, self.path(path))
-                put = Put.WRITTEN
-            except FileExistsError:
-                put = Put.EXISTS
-            finally:
-                pending.unlink(missing_ok=True)
+            folder = self._held_folder(target.parent)
+            while (put := folder.put(target.name, data)) is None:
+                self._held.pop(target.parent, None)
+                folder = self._held_folder(target.parent)
         try:
             # Also what another put: whoever is told that it exists builds on it.
-            self.sync([path])
+            if put is Put.EXISTS:
+                self._sync_one(target)
+            self._sync_one(target.parent, folder.descriptor)
+            self._settle(folder, target)
         except FileNotFoundError:
             return put  # deleted since
         except SiltlogError:
@@ -124,6 +133,26 @@ class LocalStore:
                 raise
             return Put.UNKNOWN
         return put
+
+    def _held_folder(self, path: Path) -> "_Folder":
+        folder = self._held.get(path)
+        while folder is None:
+            try:
+                folder = _Folder(path)
+            except FileNotFoundError:
+                path.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _settle(self, folder: "_Folder", file: Path) -> None:
+        """Syncs the folders above, once: whoever made this one may have been killed before it did."""
+        if self._held.get(file.parent) is folder:
+            return
+        for above in list(self._folders_above(file))[1:]:
+            self._sync_one(above)
+        self._held[file.parent] = folder
+        while len(self._held) > FOLDERS_HELD_MAX:
+            with suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
+                del self._held[next(iter(self._held))]
 
     def _write_pending(self, path: str, data: bytes | memoryview | pa.Buffer) -> Path:
         target = self.path(path)
@@ -139,6 +168,7 @@ class LocalStore:
             raise
         return pending
 
+    @observed("head")
     def info(self, path: str) -> ObjectInfo | None:
         with translated(path):
             try:
@@ -154,6 +184,7 @@ class LocalStore:
     def sizes(self, paths: Sequence[str]) -> list[int | None]:
         return [self.size(path) for path in paths]
 
+    @observed("list")
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         found: list[ObjectInfo] = []
         with translated(prefix):
@@ -182,6 +213,7 @@ class LocalStore:
             os.utime(self._root)
             return self._root.stat().st_mtime_ns // 1_000_000
 
+    @observed("list")
     def folders(self, prefix: str) -> builtins.list[str]:
         with translated(prefix):
             try:
@@ -190,6 +222,7 @@ class LocalStore:
             except FileNotFoundError:
                 return []
 
+    @observed("delete")
     def delete(self, path: str) -> None:
         with translated(path):
             self.path(path).unlink(missing_ok=True)
@@ -229,13 +262,16 @@ class LocalStore:
                 with ThreadPoolExecutor(_SYNC_THREADS) as pool:
                     list(pool.map(self._sync_one, group))
 
-    def _sync_one(self, path: Path) -> None:
+    def _sync_one(self, path: Path, descriptor: int | None = None) -> None:
         with translated(str(path)):
             # The kernel reports a failed write once: a second fsync of the same file would say that all is well.
             if path in self._failed:
                 raise OSError(errno.EIO, "it failed to be synced before")
             try:
-                _sync(path)
+                if descriptor is None:
+                    _sync(path)
+                else:
+                    os.fsync(descriptor)
             except FileNotFoundError:
                 raise
             except OSError:
@@ -249,9 +285,45 @@ class LocalStore:
             folder = folder.parent
         yield self._root
 
+    @observed("get")
     def open(self, path: str) -> pa.NativeFile:
         with translated(path):
             return pa.OSFile(str(self.path(path)), mode="rb")
+
+
+class _Folder:
+    """A folder that is open: what is put by it lands in this very folder, or nowhere once it was removed, though
+    another may have its name since."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises FileNotFoundError when it is absent."""
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        weakref.finalize(self, os.close, self.descriptor)
+
+    def put(self, name: str, data: bytes) -> Put | None:
+        """Writes and syncs `data`, and links it where there is nothing; None once the folder was removed."""
+        pending = PENDING_PREFIX + uuid.uuid4().hex
+        try:
+            self._write(pending, data)
+            os.link(pending, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return None
+        except FileExistsError:
+            return Put.EXISTS
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(pending, dir_fd=self.descriptor)
+        return Put.WRITTEN
+
+    def _write(self, name: str, data: bytes) -> None:
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self.descriptor)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(file, left) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 def _sync(path: Path) -> None:

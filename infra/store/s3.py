@@ -27,6 +27,7 @@ from botocore.parsers import ResponseParserError
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.store import s3_denied
+from siltlog.infra.store.observed import Observe, observed, unobserved
 from siltlog.infra.store.store import COPY_BYTES, ByteStream, ObjectInfo, Put
 
 CONNECT_TIMEOUT_MS = 5_000
@@ -46,7 +47,8 @@ _CONFLICTS_MAX = 6
 _CONFLICT_S = 0.05
 _NOT_SENT = (ConnectTimeoutError, EndpointConnectionError)
 SSE = {"bucket": "", "s3": "AES256", "kms": "aws:kms"}
-"""By setting, the encryption that S3 is asked for with each object; nothing asks for none, and the bucket decides."""
+"""The encryption that S3 is asked for with each object, by the value of the setting. Empty asks for none: the bucket
+decides."""
 
 
 @contextmanager
@@ -92,6 +94,7 @@ class S3Store:
         sse: str = "bucket",
         kms_key_id: str = "",
         patience_ms: int | None = None,
+        observe: Observe = unobserved,
     ) -> None:
         """`sse` is one of SSE; `kms_key_id` goes with `kms`, and without it the account's own key for S3 is used.
         `patience_ms` is as of `open_store`."""
@@ -101,6 +104,7 @@ class S3Store:
                 if sse not in SSE
                 else "SILT_S3_KMS_KEY_ID is for SILT_S3_SSE=kms"
             )
+        self.observe = observe
         self._encryption: dict[str, Any] = {"ServerSideEncryption": SSE[sse]} if SSE[sse] else {}
         if kms_key_id:
             self._encryption["SSEKMSKeyId"] = kms_key_id
@@ -160,15 +164,18 @@ class S3Store:
                 options["AWS_SESSION_TOKEN"] = frozen.token
         return options
 
+    @observed("get")
     def get(self, path: str) -> bytes:
         with translated(path, self.uri(path)):
             content: bytes = self._client.get_object(Bucket=self._bucket, Key=self._key(path))["Body"].read()
             return content
 
+    @observed("put")
     def put(self, path: str, data: bytes | memoryview | pa.Buffer) -> None:
         with translated(path, self.uri(path)):
             self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=bytes(data), **self._encryption)
 
+    @observed("put")
     def put_from(self, path: str, source: ByteStream) -> None:
         with translated(path, self.uri(path)):
             stream: Any = source
@@ -176,6 +183,7 @@ class S3Store:
                 stream, self._bucket, self._key(path), ExtraArgs=self._encryption, Config=_TRANSFER
             )
 
+    @observed("put")
     def put_if_absent(self, path: str, data: bytes) -> Put:
         with translated(path, self.uri(path)):
             for conflicts in range(1, _CONFLICTS_MAX + 1):
@@ -200,6 +208,7 @@ class S3Store:
                     return Put.UNKNOWN
         raise AssertionError("the last conflict is raised")
 
+    @observed("head")
     def info(self, path: str) -> ObjectInfo | None:
         try:
             with translated(path, self.uri(path)):
@@ -218,6 +227,7 @@ class S3Store:
         with ThreadPoolExecutor(min(_THREADS, len(paths))) as pool:
             return list(pool.map(self.size, paths))
 
+    @observed("list")
     def list(self, prefix: str) -> builtins.list[ObjectInfo]:
         found: list[ObjectInfo] = []
         with translated(prefix, self.uri(prefix)):
@@ -257,6 +267,7 @@ class S3Store:
             reply = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
         return int(parsedate_to_datetime(reply["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp() * 1000)
 
+    @observed("list")
     def folders(self, prefix: str) -> builtins.list[str]:
         with translated(prefix, self.uri(prefix)):
             return sorted(
@@ -274,6 +285,7 @@ class S3Store:
         folder = self._key(prefix.strip("/"))
         return f"{folder.rstrip('/')}/" if folder else ""
 
+    @observed("delete")
     def delete(self, path: str) -> None:
         path, _, upload = path.partition(_UPLOAD)
         with translated(path, self.uri(path)):
@@ -298,6 +310,7 @@ class S3Store:
             raise FileNotFoundError(path)
         return pa.PythonFile(_Ranges(self, path, size), mode="r")
 
+    @observed("get")
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Bytes [start, end), at least one."""
         with translated(path, self.uri(path)):

@@ -22,7 +22,7 @@ _ACTIONS = {
     "ListObjectsV2": "s3:ListBucket",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
 }
-"""By operations of the API; the others write an object."""
+"""The permission that each operation of the API needs; the others write an object."""
 
 
 def says_denied(text: str) -> bool:

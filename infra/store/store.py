@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import root_parts
+from siltlog.infra.store.observed import Observe, unobserved
 
 COPY_BYTES = 8 * 1024 * 1024
 """The bytes of a copied object that are in memory at once."""
@@ -151,10 +152,12 @@ def open_store(
     s3_sse: str = "bucket",
     s3_kms_key_id: str = "",
     patience_ms: int | None = None,
+    observe: Observe = unobserved,
 ) -> ObjectStore:
     """The store at `file:///path` or `s3://bucket/prefix`. Keys for S3 come by boto3's own chain.
 
     With `patience_ms` a request to S3 is made once, and given up after so long: for who soon asks again anyway.
+    `observe` hears of each request.
     Raises ConfigError when `root_uri` is no such location or a local root cannot be made.
     """
     try:
@@ -164,7 +167,7 @@ def open_store(
     if not bucket:
         from siltlog.infra.store.local import LocalStore
 
-        return LocalStore(path)
+        return LocalStore(path, observe)
     from siltlog.infra.store.s3 import S3Store
 
     return S3Store(
@@ -175,4 +178,5 @@ def open_store(
         sse=s3_sse or "bucket",
         kms_key_id=s3_kms_key_id,
         patience_ms=patience_ms,
+        observe=observe,
     )

@@ -293,7 +293,7 @@ class State(NamedTuple):
 
     transactions: dict[str, int]
     files: dict[str, DataFile]
-    """By path."""
+    """Files of the table by their paths."""
     checkpoint_version: int
     """-1 when there is no checkpoint."""
     checkpoint_bytes: int

@@ -18,9 +18,9 @@ from siltlog.infra.table.snapshot import FALSE, TRUE, TableSnapshot, interval, r
 _LOG_PROPERTIES = {"delta.logRetentionDuration": interval(RETENTION_MS)}
 _OF_RECORDS = (
     names.txn_shipped,
-    names.txn_abandoned,
     names.txn_state,
     names.txn_compacted,
+    names.txn_erased,
     names.txn_tombstones,
     names.txn_tombstones_since,
 )
@@ -165,11 +165,7 @@ def released_transactions(transactions: Mapping[str, int]) -> dict[str, int]:
     released = dict(transactions)
     for name, epoch in transactions.items():
         if name.startswith(epoch_prefix):
-            partition = int(name.removeprefix(epoch_prefix))
-            released[names.txn_released(partition)] = epoch
-            if names.txn_abandoned(partition) in transactions:
-                # What was to be jumped is not there.
-                released[names.txn_abandoned(partition)] = 0
+            released[names.txn_released(int(name.removeprefix(epoch_prefix)))] = epoch
     return released
 
 

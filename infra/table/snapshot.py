@@ -37,7 +37,7 @@ class TableSnapshot:
     transactions: Mapping[str, int]
     """App id -> number, of every app transaction, those of partitions that are no more included."""
     files: Mapping[str, DataFile]
-    """By path, relative to the topic's path."""
+    """Files of the table by their paths, which are relative to the topic's."""
     offsets: Mapping[int, int]
     """The table offset of each partition; 0 in an empty one."""
     starts: Mapping[int, int]
@@ -100,10 +100,6 @@ class TableSnapshot:
         """The epoch under which nothing is acknowledged that is in neither a journal nor the table; 0 without one."""
         return self.transactions.get(names.txn_shipped(partition), 0)
 
-    def abandoned(self, partition: int) -> int:
-        """The epoch that was claimed over records of another, and has still to jump their offsets; 0 without one."""
-        return self.transactions.get(names.txn_abandoned(partition), 0)
-
     @property
     def journals(self) -> list[tuple[int, str]]:
         """The epochs whose journals may have records that the table has not, with those journals; the newest last."""
@@ -113,6 +109,10 @@ class TableSnapshot:
     def compacted(self, partition: int) -> int:
         """Below this offset key compaction may have removed records."""
         return self.transactions.get(names.txn_compacted(partition), 0)
+
+    def erased(self, partition: int) -> int:
+        """Below this offset records of keys may have been erased."""
+        return self.transactions.get(names.txn_erased(partition), 0)
 
     def files_of(self, partition: int) -> Sequence[DataFile]:
         """Ascending by first offset."""

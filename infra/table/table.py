@@ -303,10 +303,15 @@ class TopicTable(TableLog):
 
         return confirmed(self.topic, self.commit(commit_id, checked), dict.fromkeys(range(partitions), epoch), {})
 
-    def delete(self, commit_id: str) -> TableSnapshot:
-        """Empties the table and marks its topic deleted; the log stays, so that a stale handle commits nowhere."""
+    def delete(self, commit_id: str, *, unclaimed: bool = False) -> TableSnapshot:
+        """Empties the table and marks its topic deleted; the log stays, so that a stale handle commits nowhere.
+
+        With `unclaimed` only one that nobody has ever taken; else it raises TopicExists.
+        """
 
         def checked(snapshot: TableSnapshot) -> Make:
+            if unclaimed and any(snapshot.epochs.values()):
+                raise _topic_exists(self.topic)
             properties = deleted_properties(snapshot)
             transactions = reset_transactions(snapshot, snapshot.partitions_ever)
             return lambda delta: commit_table(

@@ -4,19 +4,23 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siltlog.infra import names
 from siltlog.infra.errors import OutcomeUnknown
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.data_file import DataFile, write_data_file
 from siltlog.infra.table.snapshot import TableSnapshot
-from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.infra.telemetry import Logger
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.head import Chunk, load
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.records.batch import file_columns, joined
+
+if TYPE_CHECKING:
+    from siltlog.infra.tracing.serving import FlushTrace, Serving
 
 FLUSH_FILE_BYTES_MAX = 64 * 1024 * 1024
 """One flush takes at most so much of a partition; the rest goes with the next."""
@@ -30,12 +34,15 @@ InThread = Callable[..., Awaitable[Any]]
 class Flush:
     """Used on the log's event loop, by whoever holds the table lock of the topic."""
 
-    def __init__(self, log: Log, in_thread: InThread, logger: Logger, metrics: Metrics) -> None:
+    def __init__(
+        self, log: Log, in_thread: InThread, logger: Logger, metrics: Metrics, serving: "Serving | None" = None
+    ) -> None:
         """`in_thread(function, *args)` runs what waits for the store."""
         self._log = log
         self._in_thread = in_thread
         self._logger = logger
         self._metrics = metrics
+        self._serving = serving
         self._clock = log.clock
         self._pool = ThreadPoolExecutor(FILE_WRITERS, "silt-file-writer")
 
@@ -82,9 +89,17 @@ class Flush:
         await self._log.group_commit.commit()
         started = self._clock.monotonic()
         chunks = [chunk for _, _, _, part in work for chunk in part]
+        trace = None if self._serving is None else self._serving.flush(topic.name)
         with work[0][0].held(chunks):
             states = _states_to_note([log for log, _, _, _ in work], topic.table.snapshot)
-            snapshot = await self._in_thread(self._write_and_commit, topic, work, commit_id, states, released)
+            try:
+                snapshot = await self._in_thread(
+                    self._write_and_commit, topic, work, commit_id, states, released, trace
+                )
+            except Exception as error:
+                if trace is not None:
+                    trace.failed(error)
+                raise
         if released is None:
             # Where another has claimed since, the commit stays open: the next start finds that it landed.
             self._log.see_table(topic, snapshot)
@@ -92,7 +107,9 @@ class Flush:
         records = sum(end - first for _, first, end, _ in work)
         seconds = self._clock.monotonic() - started
         topic.flushed(records, len(work))
-        self._metrics.flush(seconds)
+        self._metrics.flushed(seconds)
+        if trace is not None:
+            trace.done(records, len(work), snapshot.version)
         self._logger.debug(
             "flushed", topic=topic.name, records=records, files=len(work), version=snapshot.version, seconds=seconds
         )
@@ -104,18 +121,21 @@ class Flush:
         commit_id: str,
         states: dict[int, int],
         released: Mapping[int, int] | None,
+        trace: "FlushTrace | None",
     ) -> TableSnapshot:
-        files = list(self._pool.map(lambda item: self._write(topic, item), work))
+        files = list(self._pool.map(lambda item: self._write(topic, item, trace), work))
         bounds = {log.partition: (first, end) for log, first, end, _ in work}
         epochs = {log.partition: log.epoch for log, _, _, _ in work}
         return topic.table.append(files, bounds, epochs, commit_id, states=states, released=released)
 
-    def _write(self, topic: TopicLog, work: Work) -> DataFile:
+    def _write(self, topic: TopicLog, work: Work, trace: "FlushTrace | None") -> DataFile:
         log, first, end, chunks = work
         batches = []
         for chunk in chunks:
             batch = load(chunk, self._log.wal)
             batches.append(batch.slice(max(first, batch.first_offset), min(end, batch.next_offset)))
+            if trace is not None:
+                trace.see(batches[-1].columns)
         return write_data_file(
             self._log.store,
             topic.name,

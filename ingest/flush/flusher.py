@@ -7,10 +7,11 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from siltlog.infra.errors import Fenced, SiltlogError, UnknownTopic
-from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.infra.metrics.metrics import Metrics
+from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.carry import carry_forward
 from siltlog.ingest.flush.due import Load, active_partitions, due, due_at
 from siltlog.ingest.flush.file_budget import patience_of
@@ -19,10 +20,15 @@ from siltlog.ingest.flush.loads import Loads
 from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.flush.refresh import Refresh
 from siltlog.ingest.flush.release import Release
+from siltlog.ingest.flush.request_budget import RequestBudget
 from siltlog.ingest.flush.retries import RETRY_SECONDS_MAX, Failures, Retries
+from siltlog.ingest.flush.settling import Settling
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.partition import PartitionLog
 from siltlog.ingest.log.topic import TopicLog
+
+if TYPE_CHECKING:
+    from siltlog.infra.tracing.serving import Serving
 
 FLUSHES_AT_ONCE = 2
 IDLE_SECONDS = 0.25
@@ -35,18 +41,29 @@ T = TypeVar("T")
 
 
 class Flusher:
-    def __init__(self, log: Log, retries: Retries, logger: Logger, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        log: Log,
+        retries: Retries,
+        logger: Logger,
+        metrics: Metrics,
+        serving: "Serving | None" = None,
+        requests: RequestBudget | None = None,
+    ) -> None:
+        """Without `requests` flushes may cost what they like."""
         self._log = log
         self._logger = logger
         self._retries = retries
         self._carry_retries = Retries(log.clock)
-        self._loads = Loads(log, logger)
+        self._requests = requests or RequestBudget(0)
+        self._loads = Loads(log, logger, self._requests)
         self._clock = log.clock
         self._running: dict[TopicLog, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(FLUSHES_AT_ONCE, "silt-flush")
-        self._one = Flush(log, self._in_thread, logger, metrics)
+        self._one = Flush(log, self._in_thread, logger, metrics, serving)
         self.states = StateWriter(log.store, log.clock, logger, self._in_thread)
         self.releases = Release(log, self._one, self.states, self.flush, self._in_thread, logger)
+        self.settling = Settling(log, self.states, self._recycle, self._in_thread, logger)
         refresh = Refresh(log, self._in_thread, self._refresh, logger)
         self._tasks = [asyncio.create_task(self._decide()), asyncio.create_task(refresh.run())]
 
@@ -122,6 +139,7 @@ class Flusher:
 
     def _start(self, topic: TopicLog, partitions: Sequence[PartitionLog]) -> None:
         if topic not in self._running:
+            self._requests.spend(len(partitions), self._clock.monotonic())
             self._run(topic, self._flush(topic, partitions))
 
     def _run(self, topic: TopicLog, work: Coroutine[Any, Any, None]) -> None:

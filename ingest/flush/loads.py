@@ -1,19 +1,21 @@
 """Finds what every partition has that is not in its table, and how long the files of its topic let it wait."""
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Collection, MutableMapping, Sequence
 from weakref import WeakKeyDictionary
 
-from siltlog.infra.settings.topic_config import UNLIMITED
+from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX, UNLIMITED
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.due import EARLY_BYTES, UNHURRIED, Load, held_until
 from siltlog.ingest.flush.file_budget import FileBudget
+from siltlog.ingest.flush.request_budget import RequestBudget, Want
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 
 
 class Loads:
-    def __init__(self, log: Log, logger: Logger) -> None:
+    def __init__(self, log: Log, logger: Logger, requests: RequestBudget) -> None:
         self._log = log
+        self._requests = requests
         self._logger = logger
         # Weak, so that a topic that is deleted goes with all its records in memory.
         self._budgets: MutableMapping[TopicLog, FileBudget] = WeakKeyDictionary()
@@ -25,6 +27,7 @@ class Loads:
         tight = log.admission.wal_is_tight()
         pinning = frozenset(log.wal.oldest_pinning() if log.admission.wal_holds_much() else ())
         loads = []
+        pinned = set()
         for topic in topics:
             if not topic.may_flush:
                 continue
@@ -43,6 +46,8 @@ class Loads:
             for each, oldest in waiting:
                 nbytes, awaited = each.head.unflushed_bytes, each.awaited
                 pins = (topic.id_bytes, each.partition) in pinning
+                if pins:
+                    pinned.add((topic.name, each.partition))
                 held = 0.0 if at_once or pins or awaited else held_until(pace, nbytes, oldest, flush_ms)
                 loads.append(
                     Load(
@@ -61,7 +66,30 @@ class Loads:
                 )
         if log.head_is_tight(sum(load.bytes for load in loads)):
             return [load._replace(pace=UNHURRIED, held_seconds=0.0) for load in loads]
-        return loads
+        return self._priced(loads, pinned, now) if self._requests.on else loads
+
+    def _priced(self, loads: Sequence[Load], pinned: Collection[tuple[str, int]], now: float) -> list[Load]:
+        """Keeps back what the budget of requests has no room for, but for what does not wait for it (F8)."""
+        files: dict[str, int] = {}
+        due: dict[str, float] = {}
+        for load in loads:
+            files[load.topic] = files.get(load.topic, 0) + 1
+            due_at = max(load.oldest_seconds + load.flush_ms / 1000, load.held_seconds)
+            due[load.topic] = min(due.get(load.topic, due_at), due_at)
+        wants = [Want(due[topic], count) for topic, count in files.items()]
+        ready = dict(zip(files, self._requests.ready(wants, now), strict=True))
+        return [
+            load
+            if ready[load.topic] <= now or load.hidden or load.awaited or (load.topic, load.partition) in pinned
+            else load._replace(
+                pace=load.pace._replace(early_bytes=load.flush_bytes),
+                held_seconds=max(
+                    load.held_seconds,
+                    min(ready[load.topic], load.oldest_seconds + max(load.flush_ms, FLUSH_WAIT_MS_MAX) / 1000),
+                ),
+            )
+            for load in loads
+        ]
 
     def flushed(self, topic: TopicLog, loads: Sequence[Load]) -> None:
         """Takes note of a flush that begins."""

@@ -70,7 +70,8 @@ class Journal:
         `on_sealed()` hears that another took over: nothing more may be acknowledged of what is shipped.
         `on_fatal(error)` ends the process: another writes this journal, too. `on_landed(seconds)` hears of each object.
         """
-        self._store = store
+        self.store = store
+        """Where this and all journals are."""
         self._clock = clock
         self._logger = logger
         self.cluster_id = cluster_id
@@ -164,9 +165,14 @@ class Journal:
         self._waiting.append((self._shipped, future))
         return future
 
+    @property
+    def is_full(self) -> bool:
+        """Whether too much has not landed."""
+        return self.backlog_bytes > BACKLOG_BYTES_MAX
+
     def check_room(self) -> None:
-        """Raises Unavailable while too much has not landed."""
-        if self.backlog_bytes > BACKLOG_BYTES_MAX:
+        """Raises Unavailable while it is full."""
+        if self.is_full:
             raise problem(
                 "overloaded",
                 f"{self.backlog_bytes} bytes wait to reach the object store, the oldest for "
@@ -216,9 +222,9 @@ class Journal:
         path = path_of(name, number)
         found: Header | None = None
         try:
-            put = self._store.put_if_absent(path, made.data)
+            put = self.store.put_if_absent(path, made.data)
             if put is not Put.WRITTEN:
-                found = decode_header(self._store.get(path), cluster_id=self.cluster_id, journal=name, number=number)
+                found = decode_header(self.store.get(path), cluster_id=self.cluster_id, journal=name, number=number)
         except FileNotFoundError:
             found = None
         except CorruptData:
@@ -285,13 +291,25 @@ class Journal:
                     problem("ack_timeout", "another node took over before this was in the object store; it may be lost")
                 )
 
-    def trim(self, table_offset: TableOffsets, claims_stored: ClaimsStored) -> None:
-        """Lets objects go whose records are in tables and whose claims are beside them."""
+    @property
+    def next_number(self) -> int:
+        """The number of the object that comes next; 0 where no journal is open."""
+        return 0 if self._writer is None else self._writer.next_number
+
+    def has_below(self, number: int) -> bool:
+        """Whether the journal that is open still has an object below `number`."""
+        return self._writer is not None and self._writer.has_below(number)
+
+    def trim(self, table_offset: TableOffsets, claims_stored: ClaimsStored, *, objects_min: int = TRIM_OBJECTS) -> None:
+        """Lets objects go whose records are in tables and whose claims are beside them.
+
+        Where nothing is shipped an object without records says so, once `objects_min` may go.
+        """
         writer = self._writer
         if writer is None:
             return
         writer.flushed_below(self._pins.flushed_below(writer.next_number, table_offset, claims_stored))
-        if writer.idle and writer.first - writer.first_told >= TRIM_OBJECTS:
+        if writer.idle and writer.first - writer.first_told >= objects_min:
             self.ship(Shipped((), 0, _nothing))
         if writer.deletable() and not self._trimming:
             self._trimming = True
@@ -304,7 +322,7 @@ class Journal:
             if self._stopping.is_set():
                 return done
             try:
-                self._store.delete(path_of(name, number))
+                self.store.delete(path_of(name, number))
             except SiltlogError:
                 return done
         return len(numbers)

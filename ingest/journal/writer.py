@@ -52,7 +52,7 @@ class Writer(Generic[T]):
     """Groups are taken in the order in which they come, whole, and land in that order."""
 
     def __init__(self, interval_seconds: float) -> None:
-        """Of a journal whose object 0 has landed."""
+        """Expects a journal whose object 0 has landed."""
         self._interval_seconds = interval_seconds
         self._waiting: deque[tuple[T, int]] = deque()
         self._waiting_bytes = 0
@@ -142,6 +142,10 @@ class Writer(Generic[T]):
     def first(self) -> int:
         """What the next object would say."""
         return min(self._first, self._landed - 1)
+
+    def has_below(self, number: int) -> bool:
+        """Whether an object below `number` may be there, beside the first, which has no records."""
+        return number > 1 and self._deleted < number
 
     def deletable(self) -> Sequence[int]:
         """The numbers that may go, to be deleted one after the other in this order."""

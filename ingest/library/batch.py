@@ -4,7 +4,7 @@ import logging
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ from siltlog.infra.errors import SiltlogError
 _log = logging.getLogger("siltlog.producer")
 ROW_BYTES = 64
 """A record is reckoned to cost so much beside its own bytes."""
+NO_TRACE: Mapping[str, str] = {}
 assert RECORD_BYTES_MAX <= BINARY_BYTES_MAX
 
 
@@ -90,9 +91,11 @@ class Batch:
         """Microseconds."""
         self.headers: dict[int, Headers] = {}
         self.partitions: dict[int, int] = {}
-        """By row, for rows that have headers or name a partition."""
+        """Both have only the rows that have headers or name a partition."""
         self.size_bytes = 0 if table is None else table.nbytes + ROW_BYTES
         self.count = 0 if table is None else table.num_rows
+        self.trace: Mapping[str, str] = NO_TRACE
+        """The header fields by which a request with these records goes on in a trace."""
         self.keyed = table is not None and "key" in table.column_names
         self.placed = self.keyed or (table is not None and "partition" in table.column_names)
         """Whether rows say where they belong, by a key or a partition."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response, Send, failure_of
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import OutcomeUnknown
+from siltlog.infra.tracing.opening import open_sending
 from siltlog.ingest.library.accumulator import Accumulator
 from siltlog.ingest.library.batch import Batch, Failed, Owner
 from siltlog.ingest.library.delivery import FailureLedger
@@ -18,6 +19,7 @@ from siltlog.ingest.library.metrics import ProducerCounts, ProducerMetrics
 from siltlog.ingest.library.options import PublishOptions
 from siltlog.ingest.library.request import Step
 from siltlog.ingest.library.topic_lane import TopicLane
+from siltlog.ingest.library.traced import TracedAccumulator
 
 _log = logging.getLogger("siltlog.producer")
 
@@ -41,7 +43,13 @@ class Outbox:
         owner: Owner,
         batch_type: type[Batch] = Batch,
     ) -> None:
-        self.accumulator = Accumulator(options, owner, random.Random().random, batch_type)  # noqa: S311
+        jitter = random.Random().random  # noqa: S311
+        sending = open_sending()
+        self.accumulator = (
+            Accumulator(options, owner, jitter, batch_type)
+            if sending is None
+            else TracedAccumulator(options, owner, jitter, batch_type, sending)
+        )
         self.ledger = FailureLedger(options.buffer_bytes)
         self._counts = ProducerCounts()
         self._endpoints = endpoints

@@ -20,6 +20,11 @@ from siltlog.ingest.library.placer import Placed
 GRACE_MS = 5_000
 """How much longer the client waits for a reply than the server was told to take."""
 READ_TIMEOUT_MS_MIN = 1_000
+OWNER_TIMEOUT_MS = 5_000
+"""How long the owner of a topic may say nothing: who was stopped or cut off closes no connection, and another node
+knows who has the topic by then. The same records land once, whichever way they come."""
+OWNER_TIMEOUT_BYTES_MAX = 1024 * 1024
+"""What is larger may be long on its way."""
 _PUBLISHED = msgspec.json.Decoder(Published)
 Lookup = Literal["topic", "limits", "claim"]
 
@@ -75,12 +80,15 @@ class PublishRequest:
             names.HEADER_PRODUCER_ID: self.identity.producer_id,
             names.HEADER_PRODUCER_EPOCH: str(self.epoch),
             names.HEADER_PARTITION_COUNT: str(self.partitions),
+            **self.batch.trace,
         }
         if self.placement.partition is None:
             path += f"&partition={self.placement.single}"
             headers[names.HEADER_SEQUENCE] = str(self.sequences[self.placement.single])
         timeout_ms = int(min(options.request_timeout_ms + GRACE_MS, max(remaining_ms, READ_TIMEOUT_MS_MIN)))
-        return Request("POST", path, headers, self.body, timeout_ms, True)
+        is_small = sum(memoryview(part).nbytes for part in self.body) <= OWNER_TIMEOUT_BYTES_MAX
+        owner_timeout_ms = OWNER_TIMEOUT_MS if is_small else None
+        return Request("POST", path, headers, self.body, timeout_ms, True, owner_timeout_ms=owner_timeout_ms)
 
     def landed(self, reply: bytes | bytearray) -> Landed:
         """Reads a good answer. Raises OutcomeUnknown, or msgspec's errors, where it does not fit the request."""

@@ -90,12 +90,16 @@ class Admission:
         self._topic_logs = topic_logs
         self._wal = wal
         self._clock = clock
-        self._record_bytes_max = record_bytes_max
+        self.reconfigure(record_bytes_max)
         self._producers_bytes_max = wal.state_bytes_max * PRODUCERS_STATE_PART
         self._keys_bytes_max = wal.state_bytes_max * KEYS_STATE_PART
         self._wal_drained = DrainRate(clock.monotonic())
         """The rate at which bytes of the WAL are recycled."""
         self._flush_retry_ms = flush_retry_ms
+
+    def reconfigure(self, record_bytes_max: int) -> None:
+        """Records that come from now on may be so large."""
+        self._record_bytes_max = record_bytes_max
 
     def rehearse(
         self,
@@ -118,8 +122,9 @@ class Admission:
         now_us: int,
     ) -> Checked:
         """Raises what there is against the request; afterwards the WAL may still be full."""
-        if self.draining.begun and self.draining.refuses(topic.name):
-            raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
+        if self.draining.stops and self.draining.refuses(topic.name):
+            doing = "is shutting down" if self.draining.begun else "is drained by an operator (see `silt drain`)"
+            raise problem("shutting_down", f"the server {doing}; publish to another, or again in a moment")
         recounted = partition_count is not None and partition_count != len(topic.partitions)
         if publisher is None:
             if recounted:
@@ -202,7 +207,7 @@ class Admission:
 
     def not_ready(self) -> list[str]:
         """Why publishes cannot be acknowledged now; empty when they can."""
-        reasons = ["draining"] if self.draining.begun else []
+        reasons = ["draining"] if self.draining.stops else []
         if self._wal.free_bytes < FRAME_OVERHEAD_BYTES:
             reasons.append("disk_full" if self._wal.disk_full else "wal_full")
         fenced = (topic for topic in self._topic_logs.all() if topic.state == "fenced")

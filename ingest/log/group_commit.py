@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
@@ -20,9 +20,21 @@ from siltlog.ingest.records.batch import LogBatch
 from siltlog.ingest.wal import Frame, FrameKind, Location, Wal
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
+    from siltlog.infra.tracing.serving import Serving
     from siltlog.ingest.log.topic import TopicLog
 
 CONTROL_TOPIC = bytes(16)
+
+
+class Times(NamedTuple):
+    """How long a group commit took, in seconds."""
+
+    waited: float
+    """Since its oldest request came."""
+    committed: float
+    """Since it went to the WAL."""
 
 
 @dataclass(slots=True)
@@ -35,8 +47,12 @@ class Group:
     done: list[asyncio.Future[None]] = field(default_factory=list)
     nbytes: int = 0
     reserved: int = 0
+    since_seconds: float = 0.0
+    """When the oldest request came that waits for it."""
     batches: list[tuple[PartitionLog, LogBatch]] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)
+    spans: "list[SpanContext]" = field(default_factory=list)
+    """Some of the requests that are traced."""
 
 
 class GroupCommit:
@@ -45,18 +61,21 @@ class GroupCommit:
         wal: Wal,
         clock: Clock,
         group_bytes_max: int,
-        on_group: Callable[[Sequence[PartitionLog], int, float], None],
+        on_group: Callable[[Sequence[PartitionLog], int, Times], None],
         in_flight: InFlight,
         journal: Journal,
+        serving: "Serving | None" = None,
     ) -> None:
-        """A group that has `group_bytes_max` goes as it is; `on_group(partitions, bytes, seconds)` hears
-        of every one that became durable. What it has of topics that are journaled is shipped then."""
+        """A group that has `group_bytes_max` goes as it is; `on_group(partitions, bytes, times)` hears
+        of every one that became durable. What it has of topics that are journaled is shipped then. Each is a span,
+        linked to those of its requests, where `serving` traces them."""
         self._wal = wal
         self._group_bytes_max = group_bytes_max
         self._clock = clock
         self._on_group = on_group
         self._in_flight = in_flight
         self._journal = journal
+        self._serving = serving
         self._loop = asyncio.get_running_loop()
         self._open = Group(in_flight.hold())
         self._sealed: deque[Group] = deque()
@@ -88,6 +107,10 @@ class GroupCommit:
         """
         group = self._open
         group.reserved += reserved
+        if not group.done:
+            group.since_seconds = self._clock.monotonic()
+        if self._serving is not None:
+            self._serving.join(group.spans)
         future = self._loop.create_future()
         group.done.append(future)
         if group.nbytes >= self._group_bytes_max:
@@ -157,7 +180,10 @@ class GroupCommit:
         for future in group.done:
             if not future.done():
                 future.set_result(None)
-        self._on_group([partition for partition, _ in group.batches], group.nbytes, now - self._started_seconds)
+        times = Times(now - group.since_seconds, now - self._started_seconds)
+        self._on_group([partition for partition, _ in group.batches], group.nbytes, times)
+        if group.spans and self._serving is not None:
+            self._serving.committed(group.spans, times.committed, group.nbytes)
         self._submit()
 
     def _ship(self, group: Group) -> None:

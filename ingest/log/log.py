@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.admission import FRAME_OVERHEAD_BYTES, Admission
-from siltlog.ingest.log.group_commit import GroupCommit
+from siltlog.ingest.log.group_commit import GroupCommit, Times
 from siltlog.ingest.log.head import CHUNK_OVERHEAD_BYTES
 from siltlog.ingest.log.partition import PartitionLog, Piece
 from siltlog.ingest.log.topic import TopicLog
@@ -31,6 +32,9 @@ from siltlog.ingest.producers.sequencer import Places, Sequencer
 from siltlog.ingest.records.body import Body
 from siltlog.ingest.records.split import Split
 from siltlog.ingest.wal import Wal
+
+if TYPE_CHECKING:
+    from siltlog.infra.tracing.serving import Serving
 
 LANDED_SECONDS_MAX = 30.0
 """How long it may take until something has landed that no request's own time bounds."""
@@ -95,11 +99,12 @@ class Log:
         server_config: dict[str, Value],
         group_bytes_max: int,
         head_bytes_max: int,
-        on_group: Callable[[float], None],
+        on_group: Callable[[Times], None],
         in_flight: InFlight,
         journal: Journal,
+        serving: "Serving | None" = None,
     ) -> None:
-        """A group commit takes `group_bytes_max`, or one request that is larger; `on_group(seconds)` hears of each.
+        """A group commit takes `group_bytes_max`, or one request that is larger; `on_group(times)` hears of each.
 
         `head_bytes_max` is what the newest records of all partitions may take in memory.
         """
@@ -119,7 +124,17 @@ class Log:
         self._head_bytes_max = head_bytes_max
         self._observe_group = on_group
         self._head_bytes_since_check = 0
-        self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight, journal)
+        self.group_commit = GroupCommit(wal, clock, group_bytes_max, self._on_group, in_flight, journal, serving)
+
+    def reconfigure(self, server_config: dict[str, Value], *, head_bytes_max: int) -> None:
+        """Takes other settings that stand in for topics' own; what is due by them is looked for at once."""
+        self._head_bytes_max = head_bytes_max
+        if server_config != self.server_config:
+            self.server_config = server_config
+            for topic in self.topic_logs.all():
+                topic.reconfigure(server_config)
+        self._evict()
+        self.flush_due.set()
 
     @property
     def draining(self) -> bool:
@@ -268,8 +283,8 @@ class Log:
         """So much that is not in a table takes more than half of the head's memory, which is there for readers."""
         return unflushed_bytes > self._head_bytes_max / 2
 
-    def _on_group(self, partitions: Sequence[PartitionLog], nbytes: int, seconds: float) -> None:
-        self._observe_group(seconds)
+    def _on_group(self, partitions: Sequence[PartitionLog], nbytes: int, times: Times) -> None:
+        self._observe_group(times)
         self._head_bytes_since_check += nbytes + CHUNK_OVERHEAD_BYTES * len(partitions)
         if self._head_bytes_since_check > self._head_bytes_max // HEAD_CHECKS_PER_BUDGET:
             self._head_bytes_since_check = 0

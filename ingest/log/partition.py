@@ -96,9 +96,17 @@ class PartitionLog:
         self.offsets = Offsets(table_offset, table_offset, table_offset, next_offset, next_offset)
 
     def settled(self, table_offset: int) -> None:
-        """Notes before it begins that all of another owner's records below are in the table, or were set aside."""
+        """Notes before it begins that all of another owner's records below are in the table, or were set aside: also
+        those that it flushed while it was claimed from."""
         known = self.offsets
-        self.offsets = Offsets(table_offset, table_offset, table_offset, known.synced, known.submitted)
+        self.sequencer.next_offset = max(self.sequencer.next_offset, table_offset)
+        self.offsets = Offsets(
+            table_offset,
+            table_offset,
+            table_offset,
+            max(known.synced, table_offset),
+            max(known.submitted, table_offset),
+        )
 
     def restored(self, head: Head) -> None:
         """Takes as its head what the WAL still had of the partition, before it begins."""
@@ -173,6 +181,10 @@ class PartitionLog:
         self._shown_waiters.reached(shown)
         self.notify()
 
+    def leave_memory(self) -> None:
+        """Records are read from the table, or from the WAL where they are not in it yet."""
+        self.head.evict(self.head.resident_bytes)
+
     def reconfigured(self) -> None:
         """Another `acks` of the topic may show more of what is synced; what was shown stays so."""
         before = self.offsets
@@ -207,6 +219,11 @@ class PartitionLog:
         self._synced_waiters.fail(error)
         self._shown_waiters.fail(error)
 
+    @property
+    def far(self) -> bool:
+        """Its head is here."""
+        return False
+
     def bounds(self) -> Bounds:
         """Gives what everybody is told of the offsets."""
         now = self.offsets
@@ -215,6 +232,10 @@ class PartitionLog:
     async def decided(self) -> Bounds:
         """Gives `bounds`: they are decided here."""
         return self.bounds()
+
+    async def reaches(self, offset: int) -> bool:
+        """Nobody reads the table before this log knows that it landed."""
+        return False
 
     async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
         """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; None when the head begins above `offset`."""

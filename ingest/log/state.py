@@ -4,6 +4,7 @@ from typing import Union
 
 import msgspec
 
+from siltlog.infra.errors import ConfigError
 from siltlog.ingest.producers.epochs import EpochState, KnownEpoch
 from siltlog.ingest.producers.sequencer import ProducerState
 
@@ -111,10 +112,15 @@ decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
 def recovered(content: bytes | None) -> WalState:
-    """The state as it was written, an empty one where none was."""
+    """The state as it was written, an empty one where none was. Raises ConfigError for a newer version's."""
     if content is None:
         return WalState(version=VERSION)
     state = decode_state(content)
+    if state.version > VERSION:
+        raise ConfigError(
+            f"the state in the write-ahead log is of version {state.version}, and this version of siltlog reads up to "
+            f"{VERSION}: start the newer version again"
+        )
     if state.version < VERSION:
         for topic in state.topics.values():
             for partition in topic.partitions.values():

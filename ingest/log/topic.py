@@ -11,7 +11,7 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, Fenced, SiltlogError, problem
-from siltlog.infra.settings.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.ingest.log.partition import PartitionLog
@@ -147,8 +147,8 @@ class TopicLog:
         self.hidden = self.ships or acks == "table"
         """Readers do not see what is not in the table."""
         self.shows_synced = not self.journaled and not self.hidden
-        self.plain = acks == "wal" and not self.system and not self.ships
-        """Whoever publishes to it without saying how is answered once it is synced."""
+        self.plain = acks in ("wal", "object") and not self.system and not self.ships
+        """Whoever publishes to it without saying how is answered once it is synced, or has landed in the journal."""
 
     @property
     def state(self) -> State:
@@ -225,6 +225,16 @@ class TopicLog:
         if changed:
             self._reconfigure(snapshot)
 
+    def reconfigure(self, server: Mapping[str, Value]) -> None:
+        """What it does not say itself is as the server says, which are other settings now."""
+        self._take_config(TopicConfig(self.config.own, server))
+
+    def _take_config(self, config: TopicConfig) -> None:
+        self.config = config
+        self._find_level()
+        for log in self.partitions:
+            log.reconfigured()
+
     def _reconfigure(self, snapshot: TableSnapshot) -> None:
         try:
             config = self.config.with_own(snapshot.config.own)
@@ -232,10 +242,7 @@ class TopicLog:
             # Not ours, and what was flushed must be seen all the same; the next start names it.
             config = self.config
         if config.own != self.config.own:
-            self.config = config
-            self._find_level()
-            for log in self.partitions:
-                log.reconfigured()
+            self._take_config(config)
         for partition in range(len(self.partitions), snapshot.partitions):
             epoch = snapshot.epochs[partition]
             if epoch not in self.epochs:

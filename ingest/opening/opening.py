@@ -8,7 +8,6 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, SiltlogError, UnknownTopic
@@ -19,6 +18,7 @@ from siltlog.ingest.log.log import Log
 from siltlog.ingest.ownership.former import Former
 from siltlog.ingest.ownership.found import read_wal
 from siltlog.ingest.ownership.plan import TABLES_AT_ONCE, Leave, missing_tables, plans, standings
+from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.ownership.take import Taking
 from siltlog.ingest.wal import LastEntry, Recovery
 
@@ -26,7 +26,7 @@ NAMED_MAX = 10
 
 
 async def start_log(
-    log: Log, recovery: Recovery, *, take_over: bool, accept_loss: bool, stranded_dir: Path, logger: Logger
+    log: Log, recovery: Recovery, *, take_over: bool, accept_loss: bool, stranded: Stranded, logger: Logger
 ) -> Taking:
     """Opens every topic, decides where it goes on, starts the WAL and claims. ConfigError for what does not fit.
 
@@ -34,7 +34,7 @@ async def start_log(
     """
     found = read_wal(recovery, log.clock.now_us())
     former = Former(log.topic_logs, log.wal, found)
-    taking = Taking(log, former, stranded_dir, logger)
+    taking = Taking(log, former, stranded, logger)
     tables = await asyncio.to_thread(_open_tables, log)
     found_standings = await asyncio.to_thread(standings, log, former, tables)
     planned = await asyncio.to_thread(plans, log.store, found_standings, former, Leave(take_over, accept_loss))
@@ -65,7 +65,7 @@ async def start_log(
     return taking
 
 
-async def start_member(log: Log, recovery: Recovery, stranded_dir: Path, logger: Logger) -> Taking:
+async def start_member(log: Log, recovery: Recovery, stranded: Stranded, logger: Logger) -> Taking:
     """Starts the WAL of a node that shares its root with others: no topic is taken before a view says so."""
     found = read_wal(recovery, log.clock.now_us())
     former = Former(log.topic_logs, log.wal, found)
@@ -75,7 +75,7 @@ async def start_member(log: Log, recovery: Recovery, stranded_dir: Path, logger:
         logger.info("write-ahead log", note=note)
     await asyncio.to_thread(log.wal.start)
     former.started()
-    return Taking(log, former, stranded_dir, logger)
+    return Taking(log, former, stranded, logger)
 
 
 async def _tell_others(log: Log, logger: Logger) -> None:

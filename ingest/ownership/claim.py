@@ -85,7 +85,6 @@ def _decided_on(snapshot: TableSnapshot) -> Iterator[str]:
     for partition in range(snapshot.partitions):
         yield names.txn_released(partition)
         yield names.txn_shipped(partition)
-        yield names.txn_abandoned(partition)
 
 
 def next_epoch(former: int, term: int | None = None) -> int:

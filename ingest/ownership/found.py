@@ -51,10 +51,30 @@ def read_wal(recovery: Recovery, now_us: int) -> Found:
             wal_state.apply(state, wal_state.decode_event(frame.payload_whole.to_pybytes()))
     for known in state.topics.values():
         _skip_downtime(known, now_us)
-    for (topic_id, partition), later in replays.items():
-        if (topic := state.topics.get(topic_id)) is not None:
-            _replay(topic.partitions.setdefault(partition, wal_state.PartitionState()), later, now_us)
-    return Found(state, frames)
+    for (topic_id, partition), later in _of_this_life(replays, state).items():
+        known_partitions = state.topics[topic_id].partitions
+        _replay(known_partitions.setdefault(partition, wal_state.PartitionState()), later, now_us)
+    return Found(state, _of_this_life(frames, state))
+
+
+def _of_this_life(
+    frames: dict[FrameKey, list[FoundFrame]], state: wal_state.WalState
+) -> dict[FrameKey, list[FoundFrame]]:
+    """Leaves out what is no concern of this node any more: of topics that were deleted or given up, and what it had of
+    a topic before it gave that up and claimed it anew. Their segments may go at any time.
+
+    A claim is in the WAL before the frames of its epoch. Where so many were taken since that the first are forgotten,
+    all frames are kept.
+    """
+    found = {}
+    for (topic_id, partition), all_frames in frames.items():
+        known = state.topics.get(topic_id)
+        if known is not None:
+            tells = len(known.epochs) < wal_state.EPOCHS_REMEMBERED
+            of_life = [one for one in all_frames if not tells or one.epoch == 0 or one.epoch in known.epochs]
+            if of_life:
+                found[topic_id, partition] = of_life
+    return found
 
 
 def _mapped(payload: pa.Buffer) -> Callable[[], pa.Buffer]:

@@ -40,6 +40,9 @@ LOOKS_PER_FORMER = 10
 SETTLE_SECONDS = 0.5
 """How often it is asked whether a release without an answer landed."""
 
+WEIGHT = (Rule.RELEASED, Rule.OWN, Rule.SHIPPED, Rule.ABANDONED)
+"""The rules by which a topic is claimed, by how much they say of what befell it."""
+
 Step = Literal["take", "ship", "hand_over", "settle", "let_go"]
 
 
@@ -71,7 +74,7 @@ class Ownership:
         self._work: dict[str, asyncio.Task[None]] = {}
         self._woken: dict[str, asyncio.Event] = {}
         self._tables: dict[str, TopicTable] = {}
-        """Of topics that wait."""
+        """The tables of topics that wait."""
         self._waits: dict[str, Waits] = {}
         self._waiting_since: MutableMapping[str, float] = {}
         self._terms: dict[str, int] = {}
@@ -80,6 +83,10 @@ class Ownership:
         """Terms to which a topic was to be handed over, and was not."""
         self._gone: set[str] = set()
         """Topics that were handed over, until a view names their next owner."""
+        self.taken = {rule.value: 0 for rule in WEIGHT}
+        """How many topics were claimed, by the weightiest rule of their partitions."""
+        self.let_go = {"released": 0, "lost": 0}
+        """How many topics others have, by how they came to have them."""
         self._news = asyncio.Event()
         """Set, and replaced, when a view came or a step was taken."""
         self._stopping = False
@@ -106,6 +113,11 @@ class Ownership:
         """The topics that this node owns, by name."""
         return {topic.name: topic for topic in self._log.topics() if topic.may_flush}
 
+    @property
+    def waiting(self) -> int:
+        """How many topics the view gives this node that it may not claim yet."""
+        return len(self._waits)
+
     def report(self) -> Mapping[str, TopicReport]:
         """What the beat says of topics that the view gives this node, or that it still owns."""
         found: dict[str, TopicReport] = {}
@@ -125,6 +137,7 @@ class Ownership:
                     awaited=waits.awaited,
                     unexplained=waits.unexplained,
                     floor=waits.floor,
+                    held=waits.held,
                 )
         return found
 
@@ -244,8 +257,9 @@ class Ownership:
         if entry is None or entry.topic_id != topic.topic_id or not topic.may_flush:
             return None
         right = entry.entitled(self._journal)
-        # Under another term, as its journal is another: it is released, and claimed anew.
-        if right is None or (right is entry.owner and right.term != self._terms.get(name)):
+        # Under another term, as its journal is another, or a hand-over to it was given up after it had seen of it, and
+        # begun again: it is released, and claimed anew.
+        if right is None or right.term != self._terms.get(name):
             return "hand_over"
         if entry.to is not None and entry.to.journal != self._journal and self._kept.get(name) != entry.to.term:
             return "hand_over"
@@ -307,6 +321,7 @@ class Ownership:
         self._forget_wait(name)
         self._gone.discard(name)
         rules = sorted({rule.value for rule in decision.rules.values()})
+        self.taken[max(decision.rules.values(), key=WEIGHT.index).value] += 1
         self._logger.info("topic taken", topic=name, term=decision.term, rules=rules, ships=topic.ships)
         return 0.0
 
@@ -332,7 +347,7 @@ class Ownership:
         if self._waits.get(name) != waits:
             self._waits[name] = waits
             self._waiting_since[name] = now
-            self._logger.info("topic not claimed yet", topic=name, reason=waits.reason, node=waits.node)
+            self._logger.info("topic not claimed yet", topic=name, reason=waits.reason, peer=waits.node)
         waited = now - self._waiting_since[name]
         entry = self._entry(name)
         # A hand-over is a matter of a second; the owner may take days to come back.
@@ -372,6 +387,7 @@ class Ownership:
         if topic.state == "deleted":
             self._log.topic_logs.remove(topic)
         else:
+            self.let_go["released" if released else "lost"] += 1
             # What it noted of itself is there before anything of it is forgotten.
             await self._log.group_commit.commit()
             self._taking.former.let_go(topic)

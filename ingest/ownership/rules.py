@@ -32,7 +32,6 @@ class Facts:
     epochs: Mapping[int, int]
     released: Mapping[int, int]
     shipped: Mapping[int, int]
-    abandoned: Mapping[int, int]
 
     @classmethod
     def of(cls, snapshot: TableSnapshot) -> "Facts":
@@ -41,7 +40,6 @@ class Facts:
             snapshot.epochs,
             snapshot.released,
             {partition: snapshot.shipped(partition) for partition in partitions},
-            {partition: snapshot.abandoned(partition) for partition in partitions},
         )
 
 
@@ -51,7 +49,7 @@ class MayClaim:
 
     term: int
     rules: Mapping[int, Rule]
-    """By partition."""
+    """The rule of each partition."""
     seal: tuple[str, ...] = ()
     """Journals, oldest term first. All of them are lost."""
 
@@ -69,6 +67,8 @@ class Waits:
     """The term that this node's must be above; 0 where it is."""
     node: str = ""
     """Who is waited for, as far as that is known."""
+    held: int = 0
+    """The term of who has claimed it, and is not lost; 0 where it waits for something else."""
 
 
 Decision = MayClaim | Waits
@@ -89,8 +89,6 @@ def decide(facts: Facts, entry: TopicEntry, journal: str, own_epochs: Collection
     rules: dict[int, Rule] = {}
     seal: dict[int, str] = {}
     for partition, epoch in facts.epochs.items():
-        if facts.abandoned[partition]:
-            return Waits(f"partition {partition} was abandoned, and its gap is not recorded yet")
         rule = _rule(facts, partition, epoch, own_epochs)
         if isinstance(rule, Waits):
             waits = _named(rule, entry, epoch)
@@ -123,7 +121,7 @@ def _named(waits: Waits, entry: TopicEntry, epoch: int) -> Waits:
     if owner is None:
         return _unexplained(epoch)
     if not owner.lost:
-        return Waits(_HELD, node=owner.node)
+        return Waits(_HELD, node=owner.node, held=owner.term)
     return Waits(waits.reason, awaited=owner.term, node=owner.node)
 
 
@@ -159,5 +157,5 @@ def _former_journals(
     # lost has never claimed, and cannot any more.
     holding = next((one for one in others if one.term == last and not one.lost), None)
     if holding is not None:
-        return Waits(_HELD, node=holding.node)
+        return Waits(_HELD, node=holding.node, held=holding.term)
     return {one.term: one.journal for one in others if one.lost}

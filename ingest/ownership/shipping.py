@@ -37,7 +37,7 @@ class Ended(NamedTuple):
     epoch: int
     journal: str
     frames: Mapping[bytes, Sequence[Frame]]
-    """By topic id, all that the journal has."""
+    """All frames that the journal has, by topic id."""
 
 
 @dataclass(slots=True)
@@ -107,11 +107,11 @@ class Shipping:
             del self._readings[journal]
 
     def _end(self, journal: str) -> Mapping[bytes, Sequence[Frame]]:
-        return self._read(seal(self._log.store, self._log.cluster_id, journal, uuid.uuid4().bytes))
+        return self._read(seal(self._log.journal.store, self._log.cluster_id, journal, uuid.uuid4().bytes))
 
     def _read(self, sealed: Sealed) -> Mapping[bytes, Sequence[Frame]]:
         found: dict[bytes, list[Frame]] = {}
-        for frame in frames_of(read(self._log.store, self._log.cluster_id, sealed)):
+        for frame in frames_of(read(self._log.journal.store, self._log.cluster_id, sealed)):
             found.setdefault(frame.topic_id, []).append(frame)
         return found
 

@@ -7,7 +7,6 @@ the table because another went on with it is set aside, and only then it is open
 import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, problem
@@ -18,12 +17,12 @@ from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.head import Head
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.ownership import stranded
 from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.ownership.former import Former
 from siltlog.ingest.ownership.landed import Landed, landed
 from siltlog.ingest.ownership.plan import TABLES_AT_ONCE, Leave, Plan, plan_of, standing_of
 from siltlog.ingest.ownership.shipping import Shipping
+from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.producers import objects
 from siltlog.ingest.producers.sequencer import ProducerState
 
@@ -31,12 +30,12 @@ from siltlog.ingest.producers.sequencer import ProducerState
 class Taking:
     """Takes topics, any number at a time. Used on the log's event loop."""
 
-    def __init__(self, log: Log, former: Former, stranded_dir: Path, logger: Logger) -> None:
-        """`former` is what the WAL has of topics that are not held. What never came into a table is set aside in
-        `stranded_dir`."""
+    def __init__(self, log: Log, former: Former, stranded: Stranded, logger: Logger) -> None:
+        """`former` is what the WAL has of topics that are not held. What never came into a table is set aside as
+        `stranded`."""
         self.former = former
         self._log = log
-        self._stranded_dir = stranded_dir
+        self._stranded = stranded
         self._logger = logger
         self._shipping = Shipping(log, logger)
         self._limit = asyncio.Semaphore(TABLES_AT_ONCE)
@@ -151,7 +150,7 @@ class Taking:
 
     async def _set_aside(self, plan: Plan) -> None:
         for partition, records in plan.stranded.items():
-            paths = await asyncio.to_thread(stranded.write, self._stranded_dir, plan.topic, partition, records)
+            files = await asyncio.to_thread(self._stranded.write, plan.topic, partition, records)
             self._logger.warning(
                 "acknowledged records never came into the table, because another went on with it: they are set aside, "
                 "and `silt stranded publish` publishes them anew",
@@ -160,7 +159,7 @@ class Taking:
                 first_offset=records[0].batch.first_offset,
                 last_offset=records[-1].batch.next_offset - 1,
                 records=sum(absent.batch.rows for absent in records),
-                files=[str(path) for path in paths],
+                files=files,
             )
 
     async def _inherit_late(self, plan: Plan) -> None:
@@ -212,7 +211,8 @@ def _check_claimed(store: ObjectStore, plan: Plan, goes_on_at: Sequence[int]) ->
     came: Landed | None = None
     for partition, offset in enumerate(goes_on_at):
         now = topic.snapshot.offsets[partition]
-        if now != offset:
+        # Another's may have gone on until the claim: its owner is slow, and not gone.
+        if now != offset and partition not in plan.foreign:
             # A commit of this WAL's own that was still under way is one that it noted.
             came = came or landed(store, topic.snapshot, topic.name, standing.known)
             if came.offset(partition) != now:

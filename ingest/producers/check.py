@@ -133,7 +133,7 @@ def _increasing_batch(producer: Producer, sequences: Sequences, seen: int) -> Pr
 
 
 def _to_append(slice_: Slice, batch: ProducerBatch, seen: int) -> Slice:
-    """Without the first `seen` records; with its sequences in a column where they have gaps."""
+    """Returns the slice without its first `seen` records, and with its sequences in a column where they have gaps."""
     if not seen and not batch.skipped:
         return slice_
     records = slice_.records

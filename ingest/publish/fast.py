@@ -7,9 +7,8 @@ which answers the same.
 """
 
 import asyncio
-import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,18 +16,18 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from siltlog.infra import names
-from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.door import Door
 from siltlog.infra.http.draining import Draining
+from siltlog.infra.http.log.access_log import LOCAL_ADDRESS, AccessLog
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
+from siltlog.infra.http.operations import operations_of
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
 from siltlog.infra.limits import PARTITION_MAX
-from siltlog.infra.security.grant import Caller, Identity
-from siltlog.infra.security.quotas import Limits
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.headers import NAMES as PRODUCER_HEADERS
 from siltlog.ingest.producers.headers import header_integer, publisher
-from siltlog.ingest.publish.http import TIMEOUT_MS, TIMEOUT_MS_MAX
+from siltlog.ingest.publish.callers import Callers, Remembered
+from siltlog.ingest.publish.http import TIMEOUT_MS, TIMEOUT_MS_MAX, Publish
 from siltlog.ingest.publish.publishing import ANYBODY, Published, Publisher, Publishing
 from siltlog.ingest.publish.reply import publish_reply
 from siltlog.ingest.records.arrow import parse_arrow
@@ -44,15 +43,17 @@ INFLATED_BYTES_MAX = 256 * 1024
 LOOK_SECONDS = 0.25
 TIMEOUT_MS_MIN = 1_000
 """A request with less time goes the long way, which counts it more exactly."""
-TOPICS_REMEMBERED_MAX = 1_000
 QUERIES_KEPT = 64
 """So many queries are known again without being read: clients send the same few."""
-_QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=wal)?(?:(?:\A|&)partition=(\d{1,9}))?")
+_QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=(wal|object))?(?:(?:\A|&)partition=(\d{1,9}))?")
 """The parameters that the client library sends, in its order."""
 _MEDIA = {media.encode(): media for media in MEDIA}
 _PRODUCER_HEADERS = {name.encode(): name for name in PRODUCER_HEADERS}
 """The headers of producers that it acts on, in lower case."""
-_PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding"))
+_TRACE = (names.HEADER_TRACEPARENT.encode(), names.HEADER_TRACESTATE.encode())
+_PLAIN_HEADERS = frozenset((b"user-agent", b"accept", b"accept-encoding", *_TRACE))
+_REQUEST_IDS = (names.HEADER_REQUEST_ID.lower().encode(), names.HEADER_GIVEN_REQUEST_ID.lower().encode())
+"""Headers by which a request has an id already, the first before the second."""
 
 
 class Asked(NamedTuple):
@@ -60,32 +61,13 @@ class Asked(NamedTuple):
 
     timeout_ms: int
     partition: str
+    journaled: bool = False
+    """Only topics with a journal can meet it."""
 
 
+_PUBLISH = operations_of(Publish)[0].operation_id
+_ANSWERED = (_PUBLISH, 200)
 _NOTHING_ASKED = Asked(TIMEOUT_MS, "")
-
-
-class Remembered:
-    """The identity that a connection's last publish had, and the topics that it may write under one version of access.
-
-    A proxy sends many callers' requests over one connection, so it counts for the same credential only.
-    """
-
-    __slots__ = ("authorization", "identity", "limits", "quotas_version", "topics", "version")
-
-    def __init__(self, authorization: bytes | None, identity: Identity, version: int) -> None:
-        self.authorization = authorization
-        self.identity = identity
-        self.version = version
-        self.topics: dict[str, bool] = {}
-        self.limits: dict[str, tuple[Limits, ...]] = {}
-        """What bounds it in each topic, under one version of the quotas."""
-        self.quotas_version = -1
-
-    def is_of(self, authorization: bytes | None) -> bool:
-        if authorization is None or self.authorization is None:
-            return authorization is self.authorization
-        return hmac.compare_digest(authorization, self.authorization)
 
 
 class FastPublishes:
@@ -95,17 +77,36 @@ class FastPublishes:
     """
 
     def __init__(
-        self, publishing: Publishing, door: Door, in_flight: InFlight, draining: Draining, request_bytes_max: int
+        self,
+        publishing: Publishing,
+        door: Door,
+        in_flight: InFlight,
+        draining: Draining,
+        request_bytes_max: int,
+        exchange: "Callable[..., Exchange] | None" = None,
     ) -> None:
+        """`exchange` makes what is not the plain Exchange."""
         self.publishing = publishing
         self.door = door
         self.in_flight = in_flight
         self.draining = draining
-        self._bytes_max = request_bytes_max
+        self.callers = Callers(door)
+        self.reconfigure(request_bytes_max)
+        self._exchange = exchange or Exchange
         self._pending: dict[Exchange, None] = {}
+        self._refusing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._defaults: list[tuple[bytes, bytes]] = []
         self._head = b""
+
+    def reconfigure(self, request_bytes_max: int) -> None:
+        """A body may become so large from now on, once it is inflated; one that is sent so goes the long way. What the
+        door's access log is to have is asked anew."""
+        log = self.door.access_log
+        self.slow_log = log if log is not None and log.slow else None
+        """Where also what went well may have a line."""
+        self._bytes_max = request_bytes_max
+        self._whole_bytes_max = min(request_bytes_max, WHOLE_BYTES_MAX)
 
     def taken(self, connection: Any) -> "Exchange | None":
         """The request whose head `connection` has just read; None when it has to go the long way."""
@@ -119,20 +120,28 @@ class FastPublishes:
         host: bytes | None = None
         producer: dict[str, str] = {}
         authorization: bytes | None = None
+        request_id = ""
         for name, value in connection.headers:
             if name == b"host" and host is None:
                 host = value
             elif name == b"content-type" and media is None and value in _MEDIA:
                 media = _MEDIA[value]
             elif name == b"content-length":
-                if len(value) > 6 or int(value) > WHOLE_BYTES_MAX:
+                if len(value) > 6 or int(value) > self._whole_bytes_max:
                     return None
             elif name in _PRODUCER_HEADERS and _PRODUCER_HEADERS[name] not in producer:
                 producer[_PRODUCER_HEADERS[name]] = value.decode("latin-1")
             elif name == b"authorization" and authorization is None:
                 # Where nobody is asked who he is, it says nothing.
                 authorization = value
-            elif name not in _PLAIN_HEADERS and (name != b"connection" or value.lower() != b"keep-alive"):
+            elif name in _PLAIN_HEADERS:
+                continue
+            elif name in _REQUEST_IDS and not request_id:
+                request_id = self.door.given_request_id(value)
+                if not request_id:
+                    return None
+            elif name != b"connection" or value.lower() != b"keep-alive":
+                # Of two ids the long way knows which counts.
                 return None
         parser = connection.parser
         if (
@@ -147,56 +156,13 @@ class FastPublishes:
         ):
             return None
         topic = self.publishing.open_topic(path[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
-        if topic is None or not (self.door.identification is None or self._may(connection, authorization, topic.name)):
-            return None
-        return Exchange(self, connection, topic, media, producer, asked)
-
-    def _may(self, connection: Any, authorization: bytes | None, topic: str) -> bool:
-        """Whether it is known at once that the caller may write the topic; who may not is told so the long way."""
-        identification = self.door.identification
-        assert identification is not None
-        access = identification.access
-        remembered: Remembered | None = connection.remembered
         if (
-            remembered is None
-            or remembered.version != access.version
-            or not remembered.is_of(authorization)
-            or (remembered.identity.until_us is not None and access.clock.now_us() >= remembered.identity.until_us)
+            topic is None
+            or (asked.journaled and not topic.journaled)
+            or not (self.door.identification is None or self.callers.may_write(connection, authorization, topic.name))
         ):
-            peer = connection.peer
-            identity = identification.known(
-                Caller(
-                    b"",
-                    address=peer.address,
-                    authorization=authorization,
-                    local=peer.local,
-                    certificate=peer.certificate,
-                )
-            )
-            if identity is None:
-                return False
-            remembered = connection.remembered = Remembered(authorization, identity, access.version)
-            connection.known()
-        allowed = remembered.topics.get(topic)
-        if allowed is None:
-            if len(remembered.topics) >= TOPICS_REMEMBERED_MAX:
-                remembered.topics.clear()
-            allowed = remembered.topics[topic] = access.allows(remembered.identity.subject, "write", "topic", topic)
-        return allowed
-
-    def refusal(self, remembered: Remembered, topic: str, nbytes: int) -> SiltlogError | None:
-        """Takes a publish of its caller's quotas; or nothing, and gives what it is told. There are quotas."""
-        guard = self.door.guard
-        assert guard is not None
-        if remembered.quotas_version != guard.quotas.version or len(remembered.limits) >= TOPICS_REMEMBERED_MAX:
-            remembered.limits.clear()
-            remembered.quotas_version = guard.quotas.version
-        all_limits = remembered.limits.get(topic)
-        if all_limits is None:
-            found = guard.quotas.both(remembered.identity.subject.principal, topic, guard.now())
-            all_limits = remembered.limits[topic] = found
-        exceeded = guard.exceeded(all_limits, nbytes) if all_limits else None
-        return None if exceeded is None else guard.limited(exceeded)
+            return None
+        return self._exchange(self, connection, topic, media, producer, asked, request_id)
 
     def suits(self, media: str, content: bytes) -> bool:
         """Whether so few bytes stay few once they are inflated."""
@@ -239,6 +205,12 @@ class FastPublishes:
     def ended(self, exchange: "Exchange") -> None:
         self._pending.pop(exchange, None)
 
+    def during(self, refusal: Coroutine[Any, Any, None]) -> None:
+        """Sees that a refusal comes about, which has to wait."""
+        task = asyncio.get_running_loop().create_task(refusal)
+        self._refusing.add(task)
+        task.add_done_callback(self._refusing.discard)
+
     @property
     def requests(self) -> int:
         """How many it has taken and not answered yet."""
@@ -265,11 +237,12 @@ class Exchange:
 
     __slots__ = (
         "_all",
+        "_asked",
         "_connection",
         "_headers",
         "_held",
         "_media",
-        "_partition",
+        "_nbytes",
         "_path",
         "_published",
         "_request_id",
@@ -292,6 +265,7 @@ class Exchange:
         media: str,
         headers: Mapping[str, str],
         asked: "Asked",
+        request_id: str = "",
     ) -> None:
         self.topic = topic
         self.scope = connection.scope
@@ -302,7 +276,8 @@ class Exchange:
         self.body = b""
         self.message_event = _NO_EVENT
         self.deadline = connection.loop.time() + asked.timeout_ms / 1000
-        self._partition = asked.partition
+        self._asked = asked
+        self._nbytes = 0
         self._all = publishes
         self._connection = connection
         self._media = media
@@ -310,7 +285,7 @@ class Exchange:
         self._path = connection.url
         self._held: Held
         self._published: Published
-        self._request_id = ""
+        self._request_id = request_id
 
     def suits(self, content: bytes) -> bool:
         return self._all.suits(self._media, content)
@@ -318,12 +293,14 @@ class Exchange:
     def begin(self, content: bytes) -> None:
         """The whole request is here: appends it. Never raises."""
         publishes = self._all
-        self._request_id = publishes.door.next_request_id()
+        self._nbytes = len(content)
+        if not self._request_id:
+            self._request_id = publishes.door.next_request_id()
         self._held = publishes.in_flight.hold()
         publishes.begun(self)
         guard = publishes.door.guard
         if guard is not None and guard.quotas.any:
-            refusal = publishes.refusal(self._connection.remembered, self.topic.name, len(content))
+            refusal = publishes.callers.refusal(self._connection.remembered, self.topic.name, len(content))
             if refusal is not None:
                 self.refuse(refusal)
                 return
@@ -335,7 +312,7 @@ class Exchange:
         try:
             remembered = self._connection.remembered
             self._published = publishes.append(
-                self.topic, self._media, content, self._headers, self._partition, remembered
+                self.topic, self._media, content, self._headers, self._asked.partition, remembered
             )
         except Exception as error:
             self._refuse_once_told(error)
@@ -362,17 +339,28 @@ class Exchange:
             self.refuse(error)
             return
         replies = publishes.door.replies
-        replies[200] = replies.get(200, 0) + 1
+        replies[_ANSWERED] = replies.get(_ANSWERED, 0) + 1
         end = b"\r\n" if self.keep_alive else b"\r\nconnection: close\r\n"
         id_line = b"\r\nsilt-request-id: " + self._request_id.encode()
         self._end(b"".join((publishes.head(self._connection), b"%d" % len(document), id_line, end, b"\r\n", document)))
+        if publishes.slow_log is not None:
+            self._log(publishes.slow_log, 200, len(document))
 
     def _refuse_once_told(self, error: Exception) -> None:
-        durable = self._all.publishing.told_once(error)
+        publishing = self._all.publishing
+        durable = publishing.told_once(error)
         if durable is None:
             self.refuse(error)
+            return
+        self._all.during(self._refuse_once_kept(durable, error))
+
+    async def _refuse_once_kept(self, durable: asyncio.Future[None], error: Exception) -> None:
+        try:
+            await self._all.publishing.kept(self.topic, durable, self._asked.timeout_ms)
+        except Exception as failed:
+            self._told(failed)
         else:
-            durable.add_done_callback(lambda _: self._told(error))
+            self._told(error)
 
     def _told(self, error: Exception) -> None:
         if self.response_complete:
@@ -386,12 +374,35 @@ class Exchange:
         door = self._all.door
         refusal = door.refusal(error, "POST", self._path.decode("latin-1"), self._request_id)
         reply: Response = problem_reply(refusal, self._request_id)
-        door.replies[reply.status_code] = door.replies.get(reply.status_code, 0) + 1
+        door.count_reply(_PUBLISH, reply.status_code)
         headers = [*self._connection.server_state.default_headers, *reply.raw_headers]
         headers.append((b"silt-request-id", self._request_id.encode()))
         if not self.keep_alive:
             headers.append((b"connection", b"close"))
         self._end(STATUS_LINE[reply.status_code] + _lines(headers) + b"\r\n" + bytes(reply.body))
+        if door.access_log is not None:
+            self._log(door.access_log, reply.status_code, len(reply.body), error_code=refusal.error_code)
+
+    def _log(self, log: AccessLog, status: int, bytes_out: int, **told: str) -> None:
+        seconds = self._connection.loop.time() - self.deadline + self._asked.timeout_ms / 1000
+        if not log.wants(status, seconds):
+            return
+        remembered: Remembered | None = self._connection.remembered
+        if remembered is not None:
+            told["principal"] = remembered.identity.subject.principal
+        log.tell(
+            status,
+            self._path.partition(b"?")[0],
+            seconds,
+            request_id=self._request_id,
+            operation=_PUBLISH,
+            topic=self.topic.name,
+            method="POST",
+            bytes_in=self._nbytes,
+            bytes_out=bytes_out,
+            address=self._connection.peer.address or LOCAL_ADDRESS,
+            **told,
+        )
 
     def _end(self, reply: bytes) -> None:
         connection = self._connection
@@ -425,7 +436,7 @@ def _asked(query: bytes) -> Asked | None:
     timeout_ms = TIMEOUT_MS if found[1] is None else int(found[1])
     if not TIMEOUT_MS_MIN <= timeout_ms <= TIMEOUT_MS_MAX:
         return None
-    return Asked(timeout_ms, (found[2] or b"").decode())
+    return Asked(timeout_ms, (found[3] or b"").decode(), found[2] == b"object")
 
 
 def _lines(headers: list[tuple[bytes, bytes]]) -> bytes:

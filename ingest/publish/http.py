@@ -1,7 +1,7 @@
 """`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
 
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
+from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
     ANYTHING,
@@ -35,6 +36,9 @@ from siltlog.ingest.publish.publishing import ACKS, Absent, Acks, Publisher, Pub
 from siltlog.ingest.publish.reply import publish_reply
 from siltlog.ingest.records.body import fix_partition
 from siltlog.ingest.records.formats import PARAMETERS, BodyParser, checked_coding, checked_media
+
+if TYPE_CHECKING:
+    from siltlog.infra.tracing.serving import Serving
 
 TIMEOUT_MS = 10_000
 TIMEOUT_MS_MAX = 60_000
@@ -116,14 +120,45 @@ class Publish:
     Not a route like others: what Starlette wraps around a function costs as much as a small publish itself.
     """
 
-    def __init__(self, publishing: Publishing, bodies: BodyReader, request_bytes_max: int) -> None:
+    def __init__(
+        self,
+        publishing: Publishing,
+        bodies: BodyReader,
+        request_bytes_max: int,
+        serving: "Serving | None" = None,
+    ) -> None:
         self._publishing = publishing
         self._parser = BodyParser(request_bytes_max)
         self._bodies = bodies
+        self._serving = serving
+
+    def reconfigure(self, request_bytes_max: int, timeout_ms: int) -> None:
+        """The next body may be so large, and take so long to arrive."""
+        self._parser.reconfigure(request_bytes_max)
+        self._bodies.reconfigure(request_bytes_max, timeout_ms)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._serving is not None:
+            await self._traced(self._serving, scope, receive, send)
+            return
         reply = await self._publish(Request(scope, receive))
         await reply(scope, receive, send)
+
+    async def _traced(self, serving: "Serving", scope: Scope, receive: Receive, send: Send) -> None:
+        span = serving.begin_publish(scope["path_params"]["topic"], scope["headers"])
+        status = 500
+        try:
+            with serving.during(span):
+                reply = await self._publish(Request(scope, receive))
+            status = reply.status
+            await reply(scope, receive, send)
+        except Exception as error:
+            if isinstance(error, SiltlogError):
+                status = error.status or status
+            serving.refused(span, error)
+            raise
+        finally:
+            serving.end_publish(span, scope["state"]["request_id"], status)
 
     @operation(
         "POST",

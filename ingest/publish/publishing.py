@@ -19,7 +19,6 @@ from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.idempotency import IdempotencyKey
 from siltlog.ingest.publish.acknowledgement import acknowledged, late
 from siltlog.ingest.records.body import Body
-from siltlog.ingest.topics.room import room_of
 from siltlog.ingest.topics.topics import AutoCreate
 
 Acks = Literal["none", "wal", "object", "table"]
@@ -59,13 +58,23 @@ class Published:
     appended: Appended
 
     def waits_for(self) -> "asyncio.Future[None] | None":
-        """A sync of another request that had these records first; None once all are durable."""
-        if self.by.who is None:
-            return None
-        for log, end in self.appended.ends:
-            wait = log.when_synced(end)
-            if wait is not None:
-                return wait
+        """What it still waits for once it is synced, one after the other: the sync of another request that had these
+        records first, and the journal. None once its `acks` is met; it is no more than `object`.
+
+        Raises when the topic has ended, or is another node's.
+        """
+        if self.by.who is not None:
+            for log, end in self.appended.ends:
+                wait = log.when_synced(end)
+                if wait is not None:
+                    return wait
+        if self.acks == "object":
+            for log, end in self.appended.ends:
+                wait = log.when_shown(end)
+                if wait is not None:
+                    if self.topic.availability.lasting:
+                        raise self.topic.gone()
+                    return wait
         return None
 
 
@@ -92,7 +101,8 @@ class Publishing:
         return Absent(name) if topic.state == "creating" and self._auto_create is not None else topic
 
     def open_topic(self, name: str) -> TopicLog | None:
-        """The topic, when a publish to it needs no more than a sync: `append_now`, and `durable` once that is done."""
+        """The topic, when a publish to it needs no more than a sync, and to land where it is journaled: `append_now`,
+        and `durable` once it waits for nothing."""
         if self._draining.begun:
             return None
         try:
@@ -100,7 +110,9 @@ class Publishing:
         except SiltlogError:
             # There is none, or it is another node's.
             return None
-        return topic if topic.plain and topic.takes_records else None
+        if not topic.plain or not topic.takes_records or (topic.journaled and self._log.journal.is_full):
+            return None
+        return topic
 
     async def publish(
         self, topic: TopicLog | Absent, body: Body, by: Publisher, acks: Acks | None, timeout_ms: int
@@ -131,11 +143,7 @@ class Publishing:
         except SiltlogError as error:
             wait = self.told_once(error)
             if wait is not None:
-                await wait
-                await self._log.landed(topic)
-                if topic.ships:
-                    # Who goes on from there must not go on behind records that a next owner does not know.
-                    await self._log.in_table(topic, timeout_ms / 1000)
+                await self.kept(topic, wait, timeout_ms)
             raise
 
     def append_now(self, topic: TopicLog, body: Body, by: Publisher, acks: Acks | None) -> Published:
@@ -157,22 +165,34 @@ class Publishing:
         return published
 
     def durable(self, published: Published) -> Published:
-        """The second half of what `append_now` began, once all of it is synced.
+        """The second half of what `append_now` began, once it waits for nothing more.
 
-        Raises when the topic has ended, or is another node's.
+        Raises when the topic has ended, or is another node's; not where all of it has landed, which its next owner has.
         """
-        if published.topic.availability.lasting:
+        if published.acks != "object" and published.topic.availability.lasting:
             raise published.topic.gone()
         _count(published)
         return published
 
     def late(self, topic: TopicLog) -> SiltlogError:
-        """The error for a publish that waited for its sync until its time was over."""
-        return late(topic, "wal", "none")
+        """The error for a publish that waited until its time was over, for its sync or for the journal."""
+        return late(topic, "object" if topic.journaled else "wal", "none")
 
     def told_once(self, error: Exception) -> "asyncio.Future[None] | None":
         """The future that a refusal waits for before it is answered; None when it need not wait."""
         return self._log.told_once(error)
+
+    async def kept(self, topic: TopicLog, wait: "asyncio.Future[None]", timeout_ms: int) -> None:
+        """Returns once what the topic has would outlast what its acks promise to; `wait` is of `told_once`. Raises
+        SiltlogError.
+
+        Who goes on from there must not go on behind records that a crash takes away, or that a next owner does not
+        know.
+        """
+        await wait
+        await self._log.landed(topic)
+        if topic.ships:
+            await self._log.in_table(topic, timeout_ms / 1000)
 
     async def _made(self, absent: Absent, body: Body, by: Publisher, acks: Acks | None) -> TopicLog:
         assert self._auto_create is not None
@@ -182,7 +202,7 @@ class Publishing:
             answered_at(str(unmade.config["acks"]), acks)
         self._log.admission.rehearse(unmade, body, by.who, by.partition_count)
         async with absent.making():
-            return await self._auto_create.make(absent.name, room_of(lambda: self._log, absent.grant))
+            return await self._auto_create.make(absent.name, absent.grant)
 
 
 def _own_acks(topic: TopicLog, by: Publisher) -> Acks:

@@ -70,8 +70,11 @@ class BodyParser:
 
     def __init__(self, bytes_max: int) -> None:
         """`bytes_max` is what an Arrow body may become once its buffers are inflated."""
-        self._bytes_max = bytes_max
+        self.reconfigure(bytes_max)
         self._threads = ThreadPoolExecutor(THREADS, "parse")
+
+    def reconfigure(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
 
     async def parsed(self, media: str, content: bytes, fields: Iterable[tuple[bytes, bytes]], query: Query) -> Body:
         """The body as columns; `fields` are the request's headers, whose order counts for a body of one record.

@@ -28,7 +28,7 @@ from siltlog.ingest.records.json_columns import JsonHeader, JsonRecord, PlainRec
 from siltlog.ingest.records.pointer import JsonPointer
 
 Refuse = Callable[[int, str], SiltlogError]
-"""From a record's index and what is wrong with it to the refusal that says where it is."""
+"""Makes the refusal that says where a record is, of its index and of what is wrong with it."""
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True, gc=False):

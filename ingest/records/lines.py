@@ -126,7 +126,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _in_words(error: msgspec.ValidationError) -> str:
-    """Without the path's `$`, which of a line stands for nothing."""
+    """Returns the text without the path's `$`, which stands for nothing in a line."""
     return _PATH.sub(lambda match: f" - at `{match[1]}`" if match[1] else "", str(error))
 
 

@@ -1,6 +1,6 @@
 """`/v1/topics`: create, list, describe, change, delete."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -126,6 +126,9 @@ class SeenTopics(Protocol):
 
     def topics(self) -> Sequence[SeenTopic]:
         """Sorted by name."""
+
+    def opening(self) -> Collection[str]:
+        """Those that there are besides, and cannot be read here yet."""
 
 
 class TopicsHttp:

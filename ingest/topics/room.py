@@ -1,6 +1,6 @@
 """How many topics and partitions there may be under the names that somebody may make."""
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Collection, Sequence, Sized
 from typing import Protocol
 
 from siltlog.infra import names
@@ -19,6 +19,7 @@ class There(Protocol):
 
 class AllThere(Protocol):
     def topics(self) -> Sequence[There]: ...
+    def opening(self) -> Collection[str]: ...
 
 
 def room_of(seen: Callable[[], AllThere], grant: Grant) -> Room | None:
@@ -27,7 +28,10 @@ def room_of(seen: Callable[[], AllThere], grant: Grant) -> Room | None:
         return None
 
     def check(partitions: int) -> None:
-        grant.check_room("topics", len(_makeable(seen(), grant)))
+        there = seen()
+        # What is not open here yet is there all the same; how many partitions it has is seen once it is.
+        unopened = sum(_may_make(name, grant) for name in there.opening())
+        grant.check_room("topics", len(_makeable(there, grant)) + unopened)
         check_partitions(seen, grant, partitions)
 
     return check
@@ -41,8 +45,8 @@ def check_partitions(seen: Callable[[], AllThere], grant: Grant, more: int) -> N
 
 def _makeable(there: AllThere, grant: Grant) -> list[There]:
     """Lists the topics whose names a caller may make: nobody keeps who made which."""
-    return [
-        topic
-        for topic in there.topics()
-        if not names.is_system_topic(topic.name) and grant.may("create", "topic", topic.name)
-    ]
+    return [topic for topic in there.topics() if _may_make(topic.name, grant)]
+
+
+def _may_make(name: str, grant: Grant) -> bool:
+    return not names.is_system_topic(name) and grant.may("create", "topic", name)

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from siltlog.infra import names
-from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, UnknownTopic, problem
+from siltlog.infra.errors import OutcomeUnknown, Refused, SiltlogError, TopicExists, UnknownTopic, problem
+from siltlog.infra.security.grant import Grant
 from siltlog.infra.settings.topic_config import TopicConfig, Value, validated_partitions
 from siltlog.infra.table.lifecycle import check_growth
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -19,7 +20,7 @@ from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.producers import objects
-from siltlog.ingest.topics.room import Room
+from siltlog.ingest.topics.room import AllThere, Room, room_of
 
 PARTITIONS_DEFAULT = 1
 SETTLE_SECONDS = 0.5
@@ -116,11 +117,27 @@ class Topics:
             if room is not None:
                 room(partitions)
             table = await asyncio.to_thread(self._make_table, name, partitions, own)
-        await placing.adopt(name, table.topic_id)
+        try:
+            await placing.adopt(name, table.topic_id)
+        except Refused:
+            await self._take_back(name, table)
+            raise
         self._logger.info("topic created", topic=name, partitions=partitions, topic_id=table.topic_id)
         return self._log.topic_logs.get(name) or TopicLog(
             name, table, TopicConfig(own.own, self._log.server_config), self._log.wal
         )
+
+    async def _take_back(self, name: str, table: TopicTable) -> None:
+        """Nobody is to own it: where another was made meanwhile whose name differs only by case, this one never was.
+
+        Raises TopicExists then.
+        """
+        try:
+            self._check_free(name)  # the view that refused it names the other
+        except TopicExists:
+            with contextlib.suppress(SiltlogError):  # it stays unowned
+                await asyncio.to_thread(table.delete, str(uuid.uuid4()), unclaimed=True)
+            raise
 
     def _is_deleted(self, name: str) -> bool:
         """A topic that a view still names."""
@@ -358,16 +375,18 @@ class Topics:
 class AutoCreate:
     """Makes the topics that are published to and are not there."""
 
-    def __init__(self, topics: Topics, partitions: int) -> None:
+    def __init__(self, topics: Topics, partitions: int, seen: Callable[[], AllThere]) -> None:
+        """`seen()` has all topics there are, those of other nodes too."""
         self._topics = topics
         self._partitions = partitions
+        self._seen = seen
 
     def unmade(self, name: str) -> Unmade:
         """The topic as it would be made."""
         return self._topics.unmade(name, self._partitions)
 
-    async def make(self, name: str, room: Room | None = None) -> TopicLog:
-        return await self._topics.ensure(name, self._partitions, room)
+    async def make(self, name: str, grant: Grant) -> TopicLog:
+        return await self._topics.ensure(name, self._partitions, room_of(self._seen, grant))
 
 
 def _differs_by_case(known: str, name: str) -> SiltlogError:

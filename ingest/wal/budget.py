@@ -15,7 +15,7 @@ class Budget:
     def __init__(self, *, segment_bytes: int, bytes_max: int, submit_bytes_max: int) -> None:
         self.segment_bytes = segment_bytes
         self._submit_bytes_max = submit_bytes_max
-        self._segments_max = max(bytes_max // segment_bytes - 1, 1)
+        self.reconfigure(bytes_max)
         self.segments = 0
         """Live segments, those included that submits not yet written will open."""
         self.room = 0
@@ -23,6 +23,10 @@ class Budget:
         self.state_bytes = 0
         """The bytes of the newest state, with which the next segment will begin."""
         self.reserved_bytes = 0
+
+    def reconfigure(self, bytes_max: int) -> None:
+        """What was granted stays granted: with less than is used, nothing more is until segments were given back."""
+        self._segments_max = max(bytes_max // self.segment_bytes - 1, 1)
 
     @property
     def segments_max(self) -> int:

@@ -107,6 +107,10 @@ class LiveSegments:
             segment = self._by_number[oldest]
             return list(segment.ends) if table_offsets is None else _pins(segment, table_offsets)
 
+    def has_below(self, number: int) -> bool:
+        with self._lock:
+            return any(each < number for each in self._by_number)
+
     def close(self) -> None:
         with self._lock:
             for segment in self._by_number.values():

@@ -29,6 +29,8 @@ class SegmentPool:
         self._returned: deque[Segment] = deque()
         self._closing = False
         self._stopping = False
+        self._discarding = False
+        self._reuses = True
         self._thread = threading.Thread(target=self._run, name="wal-pool", daemon=True)
 
     def start(self, next_number: int) -> None:
@@ -74,14 +76,36 @@ class SegmentPool:
             self._returned.extend(segments)
             self._changed.notify_all()
 
+    def discard(self) -> None:
+        """Deletes every file that was used and is no segment of the log; from now on none becomes another segment,
+        until `reuse`. Returns once that is done, or the log stops."""
+        with self._changed:
+            self._reuses = False
+            self._discarding = True
+            self._changed.notify_all()
+            while self._discarding and not self._stopping:
+                self._changed.wait()
+
+    def reuse(self) -> None:
+        """Has files of segments that are done become others again."""
+        with self._changed:
+            self._reuses = True
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether segments that were given back are still there."""
+        return bool(self._returned)
+
     def _run(self) -> None:
         try:
             while True:
                 with self._changed:
-                    while not (self._stopping or self._returned or self._ready is None):
+                    while not (self._stopping or self._returned or self._ready is None or self._discarding):
                         self._changed.wait()
                     if self._stopping:
                         return
+                if self._discarding:
+                    self._discard()
                 self._take_back()
                 if self._ready is None:
                     self._prepare()
@@ -91,13 +115,26 @@ class SegmentPool:
             with self._changed:
                 self._changed.notify_all()
 
+    def _discard(self) -> None:
+        with self._changed:
+            # Nobody has it yet, and its number is the highest.
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            self._disk.close(ready.fd)
+            self._disk.remove(ready.path)
+            self._next_number = ready.number
+        self._files.discard_spares()
+        with self._changed:
+            self._discarding = False
+            self._changed.notify_all()
+
     def _take_back(self) -> None:
         while self._returned:
             segment = self._returned[0]
             self._disk.close(segment.fd)
             # One by one, each durable before the next: a power cut must not leave a gap among the numbers.
             reusable = not segment.mapped and segment.size_bytes == self._files.segment_bytes
-            if reusable and len(self._files.spares) < SPARES_MAX:
+            if reusable and self._reuses and len(self._files.spares) < SPARES_MAX:
                 self._files.put_aside(segment.path)
             else:
                 self._disk.remove(segment.path)

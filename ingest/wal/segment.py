@@ -89,6 +89,10 @@ class SegmentFiles:
         self.disk.move(path, spare)
         self.spares.append(spare)
 
+    def discard_spares(self) -> None:
+        while self.spares:
+            self.disk.remove(self.spares.pop())
+
     def make(
         self,
         number: int,

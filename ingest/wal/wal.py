@@ -95,6 +95,8 @@ class Wal:
         self._pool = SegmentPool(self._files, self._disk, on_error=self.fail)
         self._lock = threading.Lock()
         self._budget = Budget(segment_bytes=segment_bytes, bytes_max=bytes_max, submit_bytes_max=self.submit_bytes_max)
+        self.bytes_max = bytes_max
+        """What it may take of the disk."""
         self._error: BaseException | None = None
         self._closed = False
         self._scan: Scan | None = None
@@ -197,6 +199,31 @@ class Wal:
                 state = self._begin_segment(size)
             budget.room -= size
             self._queue.put(_Submit(frames, done, size, state))
+
+    def roll(self) -> int:
+        """Begins a segment, so that nothing that is submitted from now on lies in one that is there; its number.
+
+        It may be one above the budget. Raises Unavailable after a failure or close.
+        """
+        size = ENTRY_BYTES + MARKER_BYTES
+        with self._lock:
+            self._check_open()
+            state = self._begin_segment(size)
+            self._budget.room -= size
+            self._queue.put(_Submit((), _nothing, size, state))
+            return self._planned_segment
+
+    def discard_used(self) -> None:
+        """Deletes the files of segments that were given up, and has none used again until `reuse` (blocking)."""
+        self._pool.discard()
+
+    def reuse(self) -> None:
+        """Has the files of segments that are given up become others again."""
+        self._pool.reuse()
+
+    def has_below(self, number: int) -> bool:
+        """Whether the files of segments below `number` are still there; those given up without `reuse` go soon."""
+        return self._segments.has_below(number) or self._pool.has_returned
 
     def _begin_segment(self, size: int) -> bytes:
         state = self._state(self.state_bytes_max)
@@ -337,6 +364,12 @@ class Wal:
         with self._lock:
             self._budget.unreserve(size)
 
+    def reconfigure(self, bytes_max: int) -> None:
+        """It may take so much of the disk from now on; its segments stay as large as they are."""
+        with self._lock:
+            self._budget.reconfigure(bytes_max)
+            self.bytes_max = bytes_max
+
     @property
     def used_bytes(self) -> int:
         with self._lock:
@@ -398,3 +431,7 @@ class Wal:
         Without table offsets: all that have records in it.
         """
         return self._segments.pinning(self._synced.segment, table_offsets)
+
+
+def _nothing(_: list[Location]) -> None:
+    """Hears of what nobody waits for."""

@@ -116,6 +116,7 @@ def marks_of(snapshot: TableSnapshot, partition: int, known: int) -> Iterator[Fi
     for what, number in (
         ("the log start", snapshot.starts[partition]),
         ("the mark of key compaction", snapshot.compacted(partition)),
+        ("the mark of erased keys", snapshot.erased(partition)),
     ):
         if not 0 <= number <= end:
             yield Finding(
@@ -162,7 +163,7 @@ def expected_of(snapshot: TableSnapshot, partition: int) -> Expected:
         start=snapshot.starts[partition],
         end=snapshot.offsets[partition],
         gaps=tuple(snapshot.gaps(partition)),
-        thinned_below=snapshot.compacted(partition),
+        thinned_below=max(snapshot.compacted(partition), snapshot.erased(partition)),
         placements=tuple(_placements(snapshot, partition)),
     )
 

@@ -76,7 +76,7 @@ class _Chunk:
 class _Page(NamedTuple):
     offset: int
     size: int
-    """With its header."""
+    """Bytes, with the header."""
     first_row: int | None
 
 

@@ -19,7 +19,7 @@ _SET = 10
 _STRUCT = 12
 _VARINT_BITS = {_I16: 16, I32: 32, I64: 64}
 _WIDE = 15
-"""In place of a list's length: a number follows."""
+"""A list's length that does not fit into four bits: a number follows."""
 
 
 class ListOf(NamedTuple):

@@ -83,7 +83,12 @@ def manifests(store: ObjectStore) -> list[Manifest]:
             continue
         manifest = _decoded(store, path, content, Manifest)
         if manifest.format > FORMAT:
-            raise problem("corrupt_data", f"{store.uri(path)} was written by a newer version of Siltlog", path=path)
+            raise problem(
+                "corrupt_data",
+                f"{store.uri(path)} was written by a newer version of Siltlog (format {manifest.format}, and this "
+                f"one reads up to {FORMAT}): restore with that version, or a later one",
+                path=path,
+            )
         found.append(manifest)
     return sorted(found, key=lambda manifest: (manifest.taken_us, manifest.backup_id))
 

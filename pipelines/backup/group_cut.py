@@ -17,7 +17,7 @@ from siltlog.infra.table.data_file import DataFile, row_groups, write_data_file
 from siltlog.pipelines.backup.format import TopicBackup
 
 Ends = dict[str, Mapping[int, int]]
-"""By topic id and partition: the table offset."""
+"""The table offset, by topic id and partition."""
 
 
 def cut_offsets(store: ObjectStore, backup: TopicBackup, ends: Ends, *, now_us: int) -> DataFile | None:
@@ -49,7 +49,7 @@ def cut_offsets(store: ObjectStore, backup: TopicBackup, ends: Ends, *, now_us: 
 
 
 def _newest(store: ObjectStore, backup: TopicBackup) -> dict[bytes, StoredOffset]:
-    """By key; in memory is one entry for each partition of each group."""
+    """Returns the newest entry of each key. In memory is one for each partition of each group."""
     newest: dict[bytes, StoredOffset] = {}
     for file in sorted(backup.files, key=lambda file: file.first_offset):
         for group in row_groups(store, backup.topic, file, columns=("key", "value")):

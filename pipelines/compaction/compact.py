@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 ROUNDS_MAX = 5
 """Plans made for a topic in one run: for chunks that others came before, and for output that is small again."""
 BUSY_SECONDS_MAX = 600.0
-"""For so long; then it is another topic's turn."""
+"""Compaction of one topic goes on for so long; then it is another topic's turn."""
 SCHEDULED_FILES_MIN = 20
 """A run of the schedule does not start Spark for fewer files: else the records of its own runs would keep it busy."""
 NEVER_READ = -1

@@ -41,7 +41,7 @@ CHUNK_WORDS_MAX = 4 * 1024 * 1024
 SEARCH_BYTES_MAX = 512 * MIB
 """Memory to find the last of each key of one partition in: of 5,000,000 records with keys of 25 bytes."""
 SEARCH_ROW_BYTES = 48
-"""For each record, beside its key, which is there twice while keys are compared."""
+"""Bytes in memory of each record beside its key, which is there twice while keys are compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ TASK_ROWS = 500_000
 POSITION_MASKS = tuple(
     sum(1 << bit for bit in range(WORD_BITS) if bit >> power & 1) - (1 << WORD_BITS) for power in range(WORD_SHIFT)
 )
-"""For each power of two a mask of the positions in a word that contain it, as a signed number: six counts of bits give
+"""A mask for each power of two has the positions in a word that contain it, as a signed number: six counts of bits give
 the sum of the positions that are set."""
 
 

@@ -50,7 +50,7 @@ class _Found:
     words: Numbers
     """Ascending."""
     kept: Numbers
-    """Of each word, a bit for each record."""
+    """A word of bits beside each of `words`, one for each record."""
     files: dict[str, KeptFile]
     tombstones: int
 

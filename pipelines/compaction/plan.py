@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
 from siltlog.infra.errors import problem
+from siltlog.infra.limits import FILE_BYTES_TARGET
 from siltlog.infra.settings.topic_config import UNLIMITED, TopicConfig
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
@@ -12,10 +13,9 @@ from siltlog.infra.table.snapshot import TableSnapshot
 LIVE_FILES_MAX = 2_500
 """While a table has more, plans go on being made: a server adds up to a hundred files a second."""
 MIB = 1024 * 1024
-FILE_BYTES_TARGET = 128 * MIB
 CHUNK_BYTES_MAX = 1024 * MIB
 CHUNK_FILES_MAX = 1_000
-"""With the bytes: minutes for a chunk on two cores, so that little is lost when it is killed or raced."""
+"""Both bounds make a chunk take minutes on two cores, so that little is lost when it is killed or raced."""
 LEAD_FACTOR = 0.5
 """A file is merged with those after it only when it is at most this many times as large as all of them: so a record is
 in a file three times as large each time that it is written anew, and not once more for each small file that comes."""

@@ -23,7 +23,7 @@ class Survivors:
     """(word, kept) at the offsets of a merge, where any stay: bit `offset % 64` of the row of `offset / 64` says
     whether that record does."""
     files: Mapping[str, KeptFile]
-    """By path."""
+    """The files of the merge by their paths."""
     tombstones: Mapping[int, int]
     """The number of tombstones that stay for now, by partition."""
 

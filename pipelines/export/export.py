@@ -81,7 +81,7 @@ class ExportReport:
     files: int = 0
     """Files of the table that have records of the range."""
     rows: int = 0
-    """In these, before the records are looked at."""
+    """Rows of these files, before the records are looked at."""
     size_bytes: int = 0
     records: int = 0
     """Written by this process."""

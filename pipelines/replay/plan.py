@@ -42,7 +42,7 @@ class Progress(msgspec.Struct):
     """How far a run is."""
 
     next_offsets: dict[int, int] = {}
-    """By partition that was begun: everything below has arrived."""
+    """Everything below these offsets has arrived; a partition that was not begun has none."""
     finished: bool = False
 
 

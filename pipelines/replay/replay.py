@@ -67,7 +67,7 @@ class ReplayReport:
     dry_run: bool
     files: int = 0
     rows: int = 0
-    """In the files that have the range, before the records are looked at."""
+    """Rows of the files that have the range, before the records are looked at."""
     size_bytes: int = 0
     records: int = 0
     """Published by this process."""

@@ -1,5 +1,5 @@
-"""Leftovers of killed writers, finished jobs and lost nodes beside the topics: staged files, plans of replays, races of
-puts, journals, half-written objects.
+"""Leftovers of killed writers and finished jobs beside the topics: staged files, plans of replays, races of puts,
+half-written objects.
 
 Batches that are not published and replays that are not at their end stay, however old: somebody may come back to them.
 """
@@ -9,7 +9,6 @@ import msgspec
 from siltlog.infra import names
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.pipelines.replay.plan import Progress
-from siltlog.pipelines.retention.journals import left_journals
 
 FINISHED_REPLAY_MS = 30 * 86_400_000
 """A replay that is begun again under the name of one that is done does nothing; so long a name is remembered."""
@@ -17,17 +16,17 @@ _PROGRESS = msgspec.json.Decoder(Progress)
 
 
 def leftovers(store: ObjectStore, *, cutoff_ms: int, now_ms: int) -> list[ObjectInfo]:
-    """Lists the leftovers in the order in which they are to be deleted. Raises Unavailable."""
+    """Lists the leftovers in the order in which they are to be deleted, but for journals. Raises Unavailable."""
     staged = [info for info in _staged_for_nobody(store.list(names.STAGING_FOLDER)) if info.modified_ms < cutoff_ms]
     races = [info for info in store.list(names.PROBE_FOLDER) if info.modified_ms < cutoff_ms]
     half_written = [
         info
-        for folder in (names.STAGING_FOLDER, names.CLUSTER_FOLDER, names.JOURNALS_FOLDER)
+        for folder in (names.STAGING_FOLDER, names.CLUSTER_FOLDER)
         for info in store.unfinished(folder)
         if info.modified_ms < cutoff_ms and not info.path.startswith(f"{names.PRIVATE_FOLDER}/")
     ]
     finished = _finished_replays(store, now_ms - FINISHED_REPLAY_MS)
-    return [*staged, *races, *half_written, *finished, *left_journals(store, now_ms)]
+    return [*staged, *races, *half_written, *finished]
 
 
 def _staged_for_nobody(listed: list[ObjectInfo]) -> list[ObjectInfo]:

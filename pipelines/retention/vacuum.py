@@ -31,8 +31,9 @@ from siltlog.infra.table.entries import (
 )
 from siltlog.infra.table.producer_objects import superseded_objects
 from siltlog.infra.table.table import TopicTable
+from siltlog.pipelines.retention.journals import left_journals
 from siltlog.pipelines.retention.leftovers import leftovers
-from siltlog.pipelines.topics import chosen_topics, store_of
+from siltlog.pipelines.topics import chosen_topics, journals_store, store_of
 
 PERIOD_MS_MIN = JOB_MS_MAX + OUTAGE_MS_MAX
 PERIOD_MS_MAX = RETENTION_MS
@@ -186,7 +187,7 @@ def vacuum_topics(
         if topics or not isinstance(report.error, UnknownTopic):
             reports.append(report)
     if not topics:
-        beside = partial(_vacuum_beside, store, now_ms - retention_ms, now_ms, dry_run=dry_run)
+        beside = partial(_vacuum_beside, settings, store, now_ms - retention_ms, now_ms, dry_run=dry_run)
         report = _report(BESIDE_TOPICS, dry_run, clock, beside)
         if report.paths or report.error is not None:
             reports.append(report)
@@ -206,11 +207,16 @@ def _report(topic: str, dry_run: bool, clock: Clock, remove: Callable[[], list[O
     return report
 
 
-def _vacuum_beside(store: ObjectStore, cutoff_ms: int, now_ms: int, *, dry_run: bool) -> list[ObjectInfo]:
+def _vacuum_beside(
+    settings: ServerSettings, store: ObjectStore, cutoff_ms: int, now_ms: int, *, dry_run: bool
+) -> list[ObjectInfo]:
+    journals = journals_store(settings, store)
+    half_written = [info for info in journals.unfinished(names.JOURNALS_FOLDER) if info.modified_ms < cutoff_ms]
+    left = [*half_written, *left_journals(store, journals, now_ms)]
     found = leftovers(store, cutoff_ms=cutoff_ms, now_ms=now_ms)
-    if not dry_run:
-        for info in found:
-            store.delete(info.path)
-        for folder in dict.fromkeys(info.path.rpartition("/")[0] for info in found):
-            store.prune(folder)
-    return found
+    for place, gone in () if dry_run else ((store, found), (journals, left)):
+        for info in gone:
+            place.delete(info.path)
+        for folder in dict.fromkeys(info.path.rpartition("/")[0] for info in gone):
+            place.prune(folder)
+    return [*found, *left]

@@ -13,10 +13,10 @@ GROWN_FILES = 1_000
 CALM_FILES = 500
 """Up to so many, which come between two times of the schedule, compaction gives way to whatever else runs."""
 HURRIED_FILES = 1_500
-"""From so many on to nobody: by then files of a topic come more seldom, and its readers wait."""
+"""With so many it gives way to nobody: by then files of a topic come more seldom, and its readers wait."""
 
 LiveFiles = Mapping[str, int]
-"""By topic, how many files its table names."""
+"""The number of files that each topic's table names."""
 
 
 class CrowdedTables:

@@ -140,6 +140,7 @@ def _starting(
         "S3_REGION": settings.s3_region,
         "S3_SSE": settings.s3_sse,
         "S3_KMS_KEY_ID": settings.s3_kms_key_id,
+        "TRACES": settings.traces,
     }
     common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
     common |= environment_of(credentials)

@@ -7,7 +7,7 @@ import msgspec
 
 from siltlog.infra.clock import parse_us
 
-Job = Literal["compact", "retain", "vacuum", "audit", "replay", "export", "import", "backup", "restore"]
+Job = Literal["compact", "retain", "vacuum", "audit", "replay", "export", "import", "backup", "restore", "erase"]
 JOBS: tuple[str, ...] = get_args(Job)
 Outcome = Literal["succeeded", "failed", "found_wrong", "interrupted"]
 """`found_wrong`: the job did its work, and that is what it found (audit)."""

@@ -78,6 +78,8 @@ class Scheduler:
         again later where it says False; `live_files` counts the files of the tables, for compaction that cannot wait
         for its time."""
         self._crons = dict(crons)
+        self._wanted: Mapping[str, Cron] | None = None
+        """The times that hold from the next step on; None where they are those that hold."""
         self._lease = lease
         self._start = start
         self._clock = clock
@@ -108,23 +110,49 @@ class Scheduler:
 
     def run(self) -> None:
         """Returns after `stop`, when no job runs any more and the right was given back."""
-        if self._crons:
-            self._missed_before_us = self._clock.now_us()
-            self._settled_at = self._clock.monotonic() + self._settle_seconds
-            while not self._stopping.is_set():
-                try:
-                    seconds = self.step()
-                except Exception as error:  # a defect must not end the schedule in silence
-                    self._logger.error("the schedule failed and goes on", reason=f"{type(error).__name__}: {error}")
-                    seconds = LOOK_SECONDS_MAX
-                self._wake.wait(seconds)
-                self._wake.clear()
+        self._begin_anew()
+        while not self._stopping.is_set():
+            try:
+                self._take_wanted()
+                seconds = self.step() if self._crons else None
+            except Exception as error:  # a defect must not end the schedule in silence
+                self._logger.error("the schedule failed and goes on", reason=f"{type(error).__name__}: {error}")
+                seconds = LOOK_SECONDS_MAX
+            self._wake.wait(seconds)
+            self._wake.clear()
+        self._rest()
+
+    def _begin_anew(self) -> None:
+        self._missed_before_us = self._clock.now_us()
+        self._settled_at = self._clock.monotonic() + self._settle_seconds
+
+    def _rest(self) -> None:
+        """Ends the jobs, and gives the right to run the schedule back where it was held."""
         self._end_jobs()
         if self._crons:
             try:
                 self._lease.release(self._states())
             except SiltlogError as error:
                 self._logger.warning("the right to run the schedule could not be given back", reason=error.detail)
+
+    def reconfigure(self, crons: Mapping[str, Cron]) -> None:
+        """Jobs run at these times from now on. One that is not among them is left to end where it runs; where there is
+        none all end, and the right to run them is given back. For any thread."""
+        self._wanted = dict(crons)
+        self._wake.set()
+
+    def _take_wanted(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        if wanted is None:
+            return
+        if not wanted:
+            self._rest()
+        elif not self._crons:
+            self._begin_anew()
+        self._crons = dict(wanted)
+        self._renew_at = self._clock.monotonic()
+        said = {job: cron.expression for job, cron in wanted.items()}
+        self._logger.info("the schedule is another", **said, times="UTC")
 
     def stop(self) -> None:
         """Jobs end at once; `run` returns soon after."""
@@ -231,7 +259,7 @@ class Scheduler:
     def _hurry(self) -> None:
         """Begins a compaction anew that gave way too much: a process may give more away, and take nothing back."""
         run = self._running.get(COMPACT)
-        if run is not None and self._tables.outgrown(self._live_files()):
+        if run is not None and COMPACT in self._crons and self._tables.outgrown(self._live_files()):
             self._logger.info("a table became crowded: compaction begins anew and gives way less", run_id=run.run_id)
             run.process.stop()
             run.process.join()

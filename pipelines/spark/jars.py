@@ -109,7 +109,7 @@ S3A = JarSet(
     ),
     _EXCLUDED,
 )
-"""Without the SDK's bundle, which is 686 MB."""
+"""The SDK's bundle, which is 686 MB, is left out."""
 
 
 def cache_folder() -> Path:

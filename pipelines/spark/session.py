@@ -68,7 +68,7 @@ TWICE_TOLD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of pyspark that print the stack of every error that is raised as well."""
 
 SHORT_JOB_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For seconds of work: the optimising compiler and a parallel collector cost more than they bring."""
+"""A job of seconds pays more for the optimising compiler and a parallel collector than they bring."""
 
 
 @contextmanager

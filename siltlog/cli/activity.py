@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from siltlog.infra import costs
+from siltlog.infra.costs import Asked
+
 Document = Mapping[str, Any]
 
 
@@ -16,6 +19,8 @@ class Look:
     """Topics in the form of `GET /v1/topics`."""
     groups: Sequence[Document]
     """Groups, each in the form of `GET /v1/groups/{group}`."""
+    asked: Asked | None = None
+    """Requests of the server to its object store; None where it does not tell."""
 
 
 def topic_rows(before: Look | None, now: Look) -> list[dict[str, Any]]:
@@ -60,6 +65,22 @@ def group_rows(before: Look | None, now: Look) -> list[dict[str, Any]]:
         for group in now.groups
     ]
     return sorted(rows, key=lambda row: (-row["lag"], row["group"]))
+
+
+def cost_of(before: Look | None, now: Look) -> dict[str, Any]:
+    """Tells what the present rate of requests and the tables' files cost a month on S3, in dollars.
+
+    Requests are None as rates are, and where the server does not tell them or was started since.
+    """
+    rate = None
+    if before is not None and before.asked is not None and now.asked is not None:
+        rate = now.asked.per_second(before.asked, now.seconds - before.seconds)
+    return {
+        "writes_per_second": None if rate is None else round(rate.writes, 2),
+        "reads_per_second": None if rate is None else round(rate.reads, 2),
+        "requests_dollars_per_month": None if rate is None else round(costs.month_of(rate), 2),
+        "storage_dollars_per_month": round(costs.stored_month(sum(topic["bytes"] for topic in now.topics)), 2),
+    }
 
 
 def _end(topic: Document) -> int:

@@ -106,7 +106,7 @@ def _run_of(
 
 
 def _tell(session: Session, settings: "ServerSettings | None", run: dict[str, Any], clock: Clock) -> None:
-    run["cluster_id"] = "" if settings is None else _cluster_id(settings)
+    run["cluster_id"] = "" if settings is None else cluster_id_of(settings)
     if settings is not None and run["cluster_id"] is None:
         _not_kept(f"no server has served {settings.root_uri} yet")
         return
@@ -127,14 +127,18 @@ def _not_kept(why: str) -> None:
     print(f"silt: this run is not kept in {names.JOBS_TOPIC}: {why}", file=sys.stderr)
 
 
-def _cluster_id(settings: "ServerSettings") -> str | None:
+def cluster_id_of(settings: "ServerSettings") -> str | None:
     """Reads the id of the log whose tables these are; None where no server made one yet, empty where it is unknown."""
     from siltlog.pipelines.topics import other_store
 
     try:
         store = other_store(settings, settings.root_uri, make=False)
-        return None if store is None else store.get(names.CLUSTER_ID_OBJECT).decode("utf-8", "replace")
+        return None if store is None else _first_line(store.get(names.CLUSTER_ID_OBJECT))
     except FileNotFoundError:
         return None
     except SiltlogError:
         return ""
+
+
+def _first_line(content: bytes) -> str:
+    return content.decode("utf-8", "replace").partition("\n")[0]

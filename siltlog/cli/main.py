@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": (
+        "commands.node.init:init",
+        "Set up a server here: asks what it needs to know, tries it, and writes its files.",
+    ),
     "serve": ("commands.node.serve:serve", "Run a server until it is told to stop."),
     "demo": (
         "commands.node.demo:demo",
@@ -33,7 +37,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "topic": ("commands.topics.topic:topic", "Create, list, describe, change and delete topics."),
     "node": ("commands.node.node:node", "The nodes that share a root: list them, drain one, take one out of the list."),
-    "cluster": ("commands.node.cluster:cluster", "Nodes that share a root, as a whole: how it is, and balance."),
+    "drain": (
+        "commands.node.drain:drain",
+        "Have the server that is asked take no publishes and flush, as before an upgrade; its next start takes them "
+        "again.",
+    ),
+    "cluster": (
+        "commands.node.cluster:cluster",
+        "Nodes that share a root, as a whole: how it is, balance, and its end.",
+    ),
     "publish": (
         "commands.records.publish:publish",
         "Publish records to TOPIC: VALUES one each, the lines of standard input with `-`, or a --file.",
@@ -82,6 +94,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.jobs.backup:restore",
         "Make the topics of a backup anew where they never were, and audit them.",
     ),
+    "erase": (
+        "commands.jobs.erase:erase",
+        "Erase every record of a key for good, from all topics and their dead letters: the right to be forgotten.",
+    ),
+    "catalog": (
+        "commands.jobs.catalog:catalog",
+        "The topics' tables in catalogs, where Athena, Trino, Spark and others find them by name.",
+    ),
     "schedule": (
         "commands.jobs.schedule:schedule",
         "Run the jobs at their times, until it is told to stop, for servers that have SILT_SCHEDULE=off.",
@@ -98,7 +118,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "context": ("commands.contexts.context:context", "The servers that were logged in to, and which of them is meant."),
     "config": (
         "commands.node.config:config",
-        "The settings of a server started here: show them, check them, begin a file of them.",
+        "The settings of a server: show them, change them while it runs, check them, begin a file of them.",
     ),
     "doctor": (
         "commands.node.doctor:doctor",
@@ -108,13 +128,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.node.top:top",
         "Watch what is published and consumed: rates, files, what tables do not have yet, how far groups are behind.",
     ),
+    "profile": (
+        "commands.node.profile:profile",
+        "Ask a server what it is at: where its threads are, what its memory grows by, or what its tasks wait for.",
+    ),
     "bench": (
         "commands.node.bench:bench",
         "Measure the server from here: how fast it is published to and read from, and how soon records arrive.",
     ),
     "completion": ("completion:completion", "Print what makes a shell complete commands, options and their values."),
 }
-"""By command: module and attribute in this package, and the first sentence of its help.
+"""Each command has its module and attribute in this package, and the first sentence of its help.
 
 A module is imported when its command is asked for: `silt --help` and a shell that completes a name import none.
 """
@@ -124,6 +148,7 @@ LOGGING = ("serve", "schedule")
 UNREACHABLE = "unreachable"
 EPILOG = """\b
 First steps:
+  silt init                                     answer a few questions (or begin without, with the defaults)
   silt serve                                    start a server here
   silt topic create events --partitions 4
   silt publish events '{"hello": "world"}'

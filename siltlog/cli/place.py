@@ -12,7 +12,7 @@ from siltlog.infra.errors import ConfigError
 from siltlog.ingest.data_dir import holder_of
 
 DATA_DIR = "silt-data"
-"""As the setting of that name is when it is not set."""
+"""What the setting of that name is when it is not set."""
 
 
 def unsaid_url(*, alone: bool) -> str:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
@@ -83,6 +84,12 @@ class Session:
         from siltlog.infra.client.admin import Admin
 
         return Admin(self.url, retry_timeout_ms=retry_timeout_ms, **self.credentials.keywords)
+
+    def at(self, url: str) -> "Session":
+        """This session with another node of the same cluster."""
+        other = copy(self)
+        other.given_url = url
+        return other
 
     def call(self, call: "Call[T]", retry_timeout_ms: int = RETRY_MS) -> T:
         """Makes one call of the API, on a connection of its own."""

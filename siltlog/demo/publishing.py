@@ -18,15 +18,19 @@ TICK_S = 0.05
 """The steady stream is sent in slices of this long."""
 ABANDON_MS = 1_000
 SINGLE_S = 0.005
-"""Records are published alone at most this often."""
+"""Records are published alone at most this often, unless the programme says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """The order of the flights: `steady` of them at `steady_per_s`, in the stream or alone, then the rest flat out."""
+    """The order of the flights: `steady` of them at `steady_per_s`, in the stream or alone, then the rest flat out.
+
+    Alone they go at most one each `single_s`.
+    """
 
     steady: int
     steady_per_s: float
+    single_s: float = SINGLE_S
 
     @classmethod
     def of(cls, total: int, *, steady_share: float, steady_s: float) -> "Programme":
@@ -52,7 +56,7 @@ class Publisher:
     What goes wrong on a thread is raised by `join`.
     """
 
-    def __init__(self, url: str, topic: str, flights: Flights, programme: Programme, clock: Clock):
+    def __init__(self, url: str | Sequence[str], topic: str, flights: Flights, programme: Programme, clock: Clock):
         self.deliveries: list[Delivery | None] = [None] * len(flights)
         self.singles: list[Single] = []
         self.burst_s = 0.0
@@ -62,6 +66,7 @@ class Publisher:
         self._clock = clock
         self._producers = Producer(url), Producer(url)
         self._taken = 0
+        self._open_to = programme.steady
         self._in_a_row = 0
         self._taking = threading.Lock()
         self._error: BaseException | None = None
@@ -72,6 +77,10 @@ class Publisher:
         self._alone.start()
         self._stream.start()
 
+    def open_to(self, count: int) -> None:
+        """Has the stream wait once so many flights are sent; those that go alone go on."""
+        self._open_to = min(count, self._programme.steady)
+
     @property
     def failed(self) -> bool:
         return self._error is not None
@@ -81,6 +90,7 @@ class Publisher:
         for producer in self._producers:
             with suppress(SiltlogError):
                 producer.close(timeout_ms=ABANDON_MS)
+        self.open_to(self._programme.steady)  # a stream that waits would never see that its producer is closed
         self._stream.join()
         self._alone.join()
 
@@ -108,6 +118,18 @@ class Publisher:
         self._in_a_row = count
         return count
 
+    def answered_since(self, moment: float) -> bool:
+        """Whether a record that was published alone after `moment` is acknowledged, or everything is."""
+        singles = self.singles
+        is_all = self.acknowledged_in_a_row == len(self._flights)
+        return is_all or bool(singles and singles[-1].sent >= moment)
+
+    @property
+    def stream(self) -> list[int]:
+        """The flights that did not go alone."""
+        alone = {single.index for single in self.singles}
+        return [index for index in range(len(self._flights)) if index not in alone]
+
     def acknowledged(self) -> list[int]:
         """The flights that are acknowledged at this moment."""
         return [index for index, delivery in enumerate(self.deliveries) if delivery is not None and delivery.done()]
@@ -127,10 +149,11 @@ class Publisher:
     def _run_stream(self) -> None:
         """The steady stream, then, once everything before is acknowledged, the burst."""
         with self._producers[0] as producer:
-            started = self._clock.monotonic()
+            due, then = 0.0, self._clock.monotonic()
             while self._taken < self._programme.steady:
-                due = int((self._clock.monotonic() - started) * self._programme.steady_per_s)
-                for index in self._take(min(due, self._programme.steady)):
+                now = self._clock.monotonic()
+                due, then = min(due + (now - then) * self._programme.steady_per_s, self._open_to), now
+                for index in self._take(int(due)):
                     self._send(producer, index)
                 self._clock.sleep(TICK_S)
             producer.flush()
@@ -153,7 +176,7 @@ class Publisher:
                 acknowledged = self._clock.monotonic()
                 assert metadata.offset is not None
                 self.singles.append(Single(index, metadata.partition, metadata.offset, sent, acknowledged))
-                self._clock.sleep(max(0.0, sent + SINGLE_S - self._clock.monotonic()))
+                self._clock.sleep(max(0.0, sent + self._programme.single_s - self._clock.monotonic()))
 
     def _take(self, end: int) -> range:
         """The flights below `end` that nobody has taken; they are the caller's."""

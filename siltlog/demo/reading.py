@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,18 @@ WATCH_S = 0.05
 
 
 class Member:
-    """One consumer of a group, on a thread of its own: reads, notes what it read, commits, until it is stopped."""
+    """One consumer of a group, on a thread of its own: reads, notes what it read, commits, until it is stopped.
 
-    def __init__(self, name: str, url: str, group: str, topic: str, clock: Clock) -> None:
+    `topics` says what is added to a topic's numbers of partitions in the ledger.
+    """
+
+    def __init__(
+        self, name: str, url: str | Sequence[str], group: str, topics: Mapping[str, int], clock: Clock
+    ) -> None:
         self.name = name
         self._url = url
         self._group = group
-        self._topic = topic
+        self._topics = dict(topics)
         self.count = 0
         self._clock = clock
         self._parts: list[Ledger] = []
@@ -55,7 +60,7 @@ class Member:
             self.error = error
 
     def _read(self) -> None:
-        with Consumer(self._url, group=self._group, topics=[self._topic], auto_commit=False) as consumer:
+        with Consumer(self._url, group=self._group, topics=list(self._topics), auto_commit=False) as consumer:
             while not self._stopped.is_set():
                 try:
                     records = consumer.poll_arrow(max_records=POLL_RECORDS_MAX, timeout_ms=POLL_MS)
@@ -68,9 +73,10 @@ class Member:
                     self._clock.sleep(RETRY_S)  # the server is away: the group goes on where it was
 
     def _note(self, records: pa.Table) -> None:
+        shifts = np.array([self._topics[topic] for topic in records["topic"].to_pylist()], dtype=np.int64)
         self._parts.append(
             Ledger(
-                records["partition"].to_numpy().astype(np.int64),
+                records["partition"].to_numpy().astype(np.int64) + shifts,
                 records["offset"].to_numpy(),
                 value_hashes(records["value"].to_pylist()),
             )

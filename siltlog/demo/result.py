@@ -76,8 +76,22 @@ class Table:
     carriers: tuple[Carrier, ...]
 
 
+class Checked:
+    """What a result is: the checks that it passed and failed."""
+
+    __slots__ = ()
+    checks: list[Check]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.checks) and all(check.ok for check in self.checks)
+
+    def check(self, name: str, ok: bool, detail: str) -> None:
+        self.checks.append(Check(name, ok, detail))
+
+
 @dataclass(slots=True)
-class Result:
+class Result(Checked):
     records: int
     partitions: int
     url: str
@@ -103,13 +117,6 @@ class Result:
     """why the parts that need Spark were left out; empty when they were not"""
     checks: list[Check] = field(default_factory=list)
     seconds: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        return bool(self.checks) and all(check.ok for check in self.checks)
-
-    def check(self, name: str, ok: bool, detail: str) -> None:
-        self.checks.append(Check(name, ok, detail))
 
     def document(self) -> dict[str, Any]:
         """For JSON; sums of hashes are text, as they do not fit the numbers of most readers."""

@@ -97,11 +97,12 @@ def empty(data_dir: Path) -> None:
         if data_dir.exists() and any(data_dir.iterdir()):
             if not marker.exists():
                 raise ConfigError(f"{data_dir} has other things in it; name an empty or a new folder by --data-dir")
-            holder = holder_of(data_dir)
-            if holder is not None:
-                raise ConfigError(
-                    f"{data_dir} is in use by process {holder.pid}; stop it first, or name another folder by --data-dir"
-                )
+            for used in (data_dir, *(inner for inner in data_dir.iterdir() if inner.is_dir())):
+                holder = holder_of(used)
+                if holder is not None:
+                    raise ConfigError(
+                        f"{used} is in use by process {holder.pid}; stop it first, or name another folder by --data-dir"
+                    )
             shutil.rmtree(data_dir)
         data_dir.mkdir(parents=True, exist_ok=True)
         marker.touch()
@@ -140,7 +141,7 @@ def _publish_and_read(
     programme = Programme.of(len(data), steady_share=STEADY_SHARE, steady_s=plan.steady_s)
     publisher = Publisher(server.url, TOPIC, data, programme, clock)
     watch = TableWatch(server.url, TOPIC, clock)
-    members = [Member(name, server.url, GROUP, TOPIC, clock) for name in MEMBERS]
+    members = [Member(name, server.url, GROUP, {TOPIC: 0}, clock) for name in MEMBERS]
 
     def look() -> Counts:
         return Counts(publisher.published, publisher.acknowledged_in_a_row, sum(member.count for member in members))
@@ -151,11 +152,11 @@ def _publish_and_read(
         member.start()
     publisher.start()
     try:
-        with stage.counting(look, len(data)):
+        with stage.alone(), stage.counting(look, len(data)):
             outage = _kill_in_the_middle(stage, clock, server, publisher, len(data))
             publisher.join()
             stage.say(f"everything is acknowledged; the last {len(data) - programme.steady:,} went flat out")
-            _await_readers(members, len(data), clock)
+            await_readers(members, len(data), clock)
             _await_table(watch, publisher.singles, clock)
     finally:
         publisher.abandon()
@@ -174,7 +175,7 @@ def _kill_in_the_middle(stage: Stage, clock: Clock, server: ServerProcess, publi
         in_the_middle = acknowledged >= total * KILL_SHARE and publisher.published - acknowledged > on_their_way
         return in_the_middle or publisher.failed
 
-    _wait(clock, due, "the moment of the kill", look_s=KILL_LOOK_S)
+    wait(clock, due, "the moment of the kill", look_s=KILL_LOOK_S)
     if publisher.failed:
         publisher.join()
     pid = server.pid
@@ -189,7 +190,7 @@ def _kill_in_the_middle(stage: Stage, clock: Clock, server: ServerProcess, publi
     return Outage(acknowledged, sent, began, ended, ended - restarting)
 
 
-def _await_readers(members: list[Member], total: int, clock: Clock) -> None:
+def await_readers(members: list[Member], total: int, clock: Clock) -> None:
     """Waits until every record was read once; gives up, for the checks to say so, when nothing comes any more."""
     last_total, last_change = -1, clock.monotonic()
     while clock.monotonic() - last_change < WAIT_S_MAX and not all(member.error for member in members):
@@ -259,9 +260,7 @@ def _account(
         not difference.altered and not difference.missing,
         f"{difference.altered:,} read with other bytes, {difference.missing:,} never read",
     )
-    alone = {single.index for single in publisher.singles}
-    stream = [index for index in range(len(data)) if index not in alone]
-    misplaced = out_of_order(publisher.ledger(stream))
+    misplaced = out_of_order(publisher.ledger(publisher.stream))
     result.check("in order", not misplaced, f"{misplaced:,} of the stream stand before an earlier one")
     lost = len(outage.acknowledged) - result.kill.recovered
     result.check(
@@ -278,7 +277,7 @@ def _settle(url: str, stage: Stage, clock: Clock) -> None:
         return all(entry["table_offset"] == entry["high_watermark"] for entry in admin.offsets(TOPIC))
 
     with Admin(url) as admin, stage.waiting("the last records settle into the table"):
-        _wait(clock, settled, "the last records to reach the table")
+        wait(clock, settled, "the last records to reach the table")
 
 
 def _use_spark(server: ServerProcess, stage: Stage, clock: Clock, result: Result) -> None:
@@ -301,7 +300,7 @@ def _use_spark(server: ServerProcess, stage: Stage, clock: Clock, result: Result
     )
 
 
-def _wait(clock: Clock, ready: Callable[[], bool], what: str, look_s: float = LOOK_S) -> None:
+def wait(clock: Clock, ready: Callable[[], bool], what: str, look_s: float = LOOK_S) -> None:
     """Raises SiltlogError when `ready` stays False."""
     deadline = clock.monotonic() + WAIT_S_MAX
     while not ready():

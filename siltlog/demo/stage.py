@@ -1,5 +1,6 @@
 """Shows the audience how the demo runs: live bars on a terminal, plain lines elsewhere. All on standard error."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,17 @@ class Stage:
 
     def say(self, text: str, style: str = "") -> None:
         self._console.print(f"  {text}", style=style if self._live else "", highlight=False)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps the clients' warnings off the stage: that a server is gone is what is played."""
+        log = logging.getLogger("siltlog")
+        level = log.level
+        log.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            log.setLevel(level)
 
     @contextmanager
     def counting(self, look: Callable[[], Counts], total: int) -> Iterator[None]:

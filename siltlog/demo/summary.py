@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from siltlog.demo.result import Result, Table
+from siltlog.demo.result import Check, Result, Table
 from siltlog.infra import names
 
 MIB = 1024 * 1024
@@ -23,19 +23,19 @@ def summary(result: Result) -> Group:
     parts: list[RenderableType] = [
         "",
         Text.from_markup(f"[bold]Siltlog demo[/]  {result.records:,} flights, {result.seconds:.0f} s"),
-        *_section("The log", _log_lines(result)),
-        *_section("The kill", _kill_lines(result)),
+        *section("The log", _log_lines(result)),
+        *section("The kill", _kill_lines(result)),
     ]
     if result.table is not None:
-        parts += _section("The table, by Spark", _table_lines(result.table))
+        parts += section("The table, by Spark", _table_lines(result.table))
         parts += ["", Padding(_carriers(result.table), INDENT, expand=False)]
     else:
-        parts += _section("The table", iter([("left out", result.without_spark)]))
-    parts += [*_section("Checks", _check_lines(result)), *_next_steps(result)]
+        parts += section("The table", iter([("left out", result.without_spark)]))
+    parts += [*section("Checks", check_lines(result.checks)), *_next_steps(result)]
     return Group(*parts)
 
 
-def _section(title: str, lines: Iterator[tuple[str, str]]) -> list[RenderableType]:
+def section(title: str, lines: Iterator[tuple[str, str]]) -> list[RenderableType]:
     grid = Grid.grid(padding=(0, 3, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=22)
     grid.add_column()
@@ -127,21 +127,24 @@ def _carriers(table: Table) -> Grid:
     return grid
 
 
-def _check_lines(result: Result) -> Iterator[tuple[str, str]]:
-    for check in result.checks:
+def check_lines(checks: Sequence[Check]) -> Iterator[tuple[str, str]]:
+    for check in checks:
         mark = "[green]✓[/]" if check.ok else "[bold red]✗[/]"
         yield f"{mark} {check.name}", check.detail if check.ok else f"[red]{check.detail}[/]"
 
 
 def _next_steps(result: Result) -> list[RenderableType]:
-    folder = _shown(result.data_dir)
-    lake = _shown(result.data_dir / names.LAKE_FOLDER)
-    commands = (
+    folder = shown(result.data_dir)
+    lake = shown(result.data_dir / names.LAKE_FOLDER)
+    return next_lines(
         f"silt serve --data-dir {folder}",
         "silt consume flights --max-records 5",
         f'silt query --data-dir {folder} "{QUERY}"',
         f"{lake}/topics/flights   is a Delta table: open it with Spark, DuckDB, Polars or Trino",
     )
+
+
+def next_lines(*commands: str) -> list[RenderableType]:
     return [
         "",
         Text.from_markup("[bold cyan]Next[/]"),
@@ -149,7 +152,7 @@ def _next_steps(result: Result) -> list[RenderableType]:
     ]
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Relative where that is shorter to type, quoted for a shell."""
     relative = os.path.relpath(path)
     return shlex.quote(f"./{relative}" if not relative.startswith("..") else str(path))

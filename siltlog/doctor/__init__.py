@@ -48,6 +48,8 @@ def _own_server(settings: "ServerSettings", clock: Clock) -> Iterator[Finding]:
     yield from check_own_certificate(settings, clock)
     yield _guarded("redis", lambda: coordinator(settings, clock))
     yield _guarded("object store", lambda: object_store(settings, clock))
+    if settings.journal_root_uri != settings.root_uri:
+        yield _guarded("journals", lambda: object_store(settings, clock, journals=True))
     if settings.oidc_issuer:
         yield _guarded("identity provider", lambda: identity_provider(settings))
     yield _guarded("spark", lambda: check_spark(settings))

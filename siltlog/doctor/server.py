@@ -13,6 +13,7 @@ from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, parse_us, stopwatch
+from siltlog.infra.costs import Requests, asked, month_of, stored_month
 from siltlog.infra.errors import Forbidden, SiltlogError, Unauthenticated
 from siltlog.ingest.data_dir import holder_of
 
@@ -42,6 +43,7 @@ def check_server(
             caller = Caller(endpoints, transport, clock, retry_timeout_ms=0)
             schedule = caller.run(calls.schedule())
             latest = _latest(caller)
+            cost = _cost(caller, clock)
     except Unauthenticated as error:
         yield Finding("server", "wrong", f"{url}: {error.detail}", "silt login, or export SILT_TOKEN_FILE=…")
         return
@@ -62,7 +64,17 @@ def check_server(
     if isinstance(latest, SiltlogError):
         yield Finding("jobs", "wrong", f"what they did cannot be told: {latest}", "silt jobs")
         latest = {}
+    yield cost
     yield from _schedule(schedule, latest, clock.now_us())
+
+
+def _cost(caller: Caller, clock: Clock) -> Finding:
+    """What the requests of the server, as often as it made them since its start, and all tables cost a month on S3."""
+    told = asked(caller.run(calls.metrics()))
+    rate = told.per_second(None, clock.now_us() / 1_000_000 - told.started_seconds) or Requests()
+    stored = sum(topic["bytes"] for topic in caller.run(calls.topics(None)))
+    said = f"on S3 a month takes ${month_of(rate):,.2f} for requests, as often as this server made them since its start"
+    return Finding("cost", "ok", f"{said}, and ${stored_month(stored):,.2f} for what the tables have")
 
 
 def _clocks(ahead: float | None, url: str) -> Finding:

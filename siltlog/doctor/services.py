@@ -80,28 +80,31 @@ def identity_provider(settings: ServerSettings) -> Finding:
     return Finding("identity provider", "ok", f"{issuer}; keys that tokens may be signed with: {len(keys.marks)}")
 
 
-def object_store(settings: ServerSettings, clock: Clock) -> Finding:
-    local = urlsplit(settings.root_uri).scheme == "file"
-    place = Path(urlsplit(settings.root_uri).path)
+def object_store(settings: ServerSettings, clock: Clock, *, journals: bool = False) -> Finding:
+    """Looks at the root, or at where journals are."""
+    uri = settings.journal_root_uri if journals else settings.root_uri
+    name, setting = ("journals", "SILT_JOURNAL_ROOT") if journals else ("object store", "SILT_ROOT")
+    local = urlsplit(uri).scheme == "file"
+    place = Path(urlsplit(uri).path)
     if local and not place.exists():
         nearest = nearest_folder(place)
         if not os.access(nearest, os.W_OK | os.X_OK):
-            return Finding("object store", "wrong", f"{place} cannot be made in {nearest}", "export SILT_ROOT=…")
-        return Finding("object store", "ok", f"{settings.root_uri} (made by the first server)")
-    store = open_store(settings.root_uri, **settings.s3_options())
+            return Finding(name, "wrong", f"{place} cannot be made in {nearest}", f"export {setting}=…")
+        return Finding(name, "ok", f"{uri} (made by the first server)")
+    store = open_store(uri, **settings.s3_options())
     refused, seconds = _put_twice(store, clock)
     if not refused:
         return Finding(
-            "object store",
+            name,
             "wrong",
-            f"{settings.root_uri} overwrites what it should refuse (put if absent): of two commits one would be lost",
+            f"{uri} overwrites what it should refuse (put if absent): of two commits one would be lost",
             "use a store that has conditional writes (If-None-Match)",
         )
     apart = abs(clock.now_us() / 1e6 - store.clock_ms() / 1000)
     if apart > CLOCKS_SECONDS_MAX:
-        said = f"the clock of {settings.root_uri} is {apart:.0f} s from ours"
-        return Finding("object store", "warning", said, "timedatectl set-ntp true")
-    return Finding("object store", "ok", f"{settings.root_uri}, {seconds * 1000:.0f} ms a write")
+        said = f"the clock of {uri} is {apart:.0f} s from ours"
+        return Finding(name, "warning", said, "timedatectl set-ntp true")
+    return Finding(name, "ok", f"{uri}, {seconds * 1000:.0f} ms a write")
 
 
 def _put_twice(store: ObjectStore, clock: Clock) -> tuple[bool, float]:

@@ -68,6 +68,7 @@ HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     names.HEADER_TABLE_OFFSET: ("Everything below it is in the Delta table.", {"type": "integer"}),
     names.HEADER_HIGH_WATERMARK: ("Everything below it is visible.", {"type": "integer"}),
     "WWW-Authenticate": ("How to say who one is.", {"type": "string"}),
+    "ETag": ("The version of what was answered, for If-Match.", {"type": "string"}),
     "Location": ("The path of what was created.", {"type": "string"}),
     "Retry-After": ("Whole seconds to wait before trying again.", {"type": "integer"}),
 }

@@ -37,7 +37,8 @@ def page(document: Mapping[str, Any]) -> str:
             ' · <a href="openapi.json">OpenAPI</a></p>',
             _prose(info["description"]),
             *_tags(document),
-            *_schemas(document["components"]["schemas"]),
+            '<h2 id="schemas">Schemas</h2>',
+            *schemas(document),
             "</body></html>\n",
         )
     )
@@ -46,10 +47,15 @@ def page(document: Mapping[str, Any]) -> str:
 def _tags(document: Mapping[str, Any]) -> Iterator[str]:
     for tag in document["tags"]:
         yield f'<h2 id="{escape(tag["name"])}">{escape(tag["name"])}</h2>{_prose(tag["description"])}'
-        for path, item in document["paths"].items():
-            for method, operation in item.items():
-                if tag["name"] in operation.get("tags", ()):
-                    yield from _operation(document, path, method, operation)
+        yield from operations(document, tag["name"])
+
+
+def operations(document: Mapping[str, Any], tag: str) -> Iterator[str]:
+    """Yields one element for each operation that has the tag."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if tag in operation.get("tags", ()):
+                yield "\n".join(_operation(document, path, method, operation))
 
 
 def _operation(document: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str]:
@@ -85,25 +91,28 @@ def _replies(document: Mapping[str, Any], responses: Mapping[str, Any]) -> Itera
         yield status, _prose(response["description"]), shapes
 
 
-def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
-    yield '<h2 id="schemas">Schemas</h2>'
-    for name, schema in schemas.items():
-        yield f'<details id="schema-{escape(name)}"><summary><code>{escape(name)}</code></summary>'
-        yield _prose(schema.get("description", ""))
-        required = schema.get("required", ())
-        yield _table(
-            ("Member", "Type", ""),
+def schemas(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields one element for each schema that has a name."""
+    for name, schema in document["components"]["schemas"].items():
+        yield "\n".join(_schema(name, schema))
+
+
+def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    yield f'<details id="schema-{escape(name)}"><summary><code>{escape(name)}</code></summary>'
+    yield _prose(schema.get("description", ""))
+    required = schema.get("required", ())
+    yield _table(
+        ("Member", "Type", ""),
+        (
             (
-                (
-                    f"<code>{escape(member)}</code>",
-                    _type(one),
-                    _inline(one.get("description", ""))
-                    + ("" if member in required else ' <i class="quiet">optional</i>'),
-                )
-                for member, one in schema.get("properties", {}).items()
-            ),
-        )
-        yield "</details>"
+                f"<code>{escape(member)}</code>",
+                _type(one),
+                _inline(one.get("description", "")) + ("" if member in required else ' <i class="quiet">optional</i>'),
+            )
+            for member, one in schema.get("properties", {}).items()
+        ),
+    )
+    yield "</details>"
 
 
 def _type(schema: Mapping[str, Any]) -> str:

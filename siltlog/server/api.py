@@ -20,9 +20,13 @@ from siltlog.openapi.document import document, encoded
 from siltlog.server.access.http import AccessHttp
 from siltlog.server.audit_http import AuditHttp
 from siltlog.server.cluster.http import NodesHttp
+from siltlog.server.control.drain_http import DrainHttp
+from siltlog.server.control.profile_http import ProfileHttp
+from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
+from siltlog.server.settings.http import ConfigHttp
 
 HANDLERS = (
     Publish,
@@ -39,6 +43,10 @@ HANDLERS = (
     AccessHttp,
     AuditHttp,
     NodeHttp,
+    ConfigHttp,
+    DrainHttp,
+    SettleHttp,
+    ProfileHttp,
     NodesHttp,
     DocumentHttp,
 )

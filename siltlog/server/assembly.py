@@ -1,25 +1,35 @@
 """Builds what answers about the node itself: health, metrics, its jobs, the document of the interface."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import platform
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.view import LogView, SystemLog
+from siltlog.infra.clock import MICROS_PER_SECOND
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http.part import Part
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.store.watch import StoreWatch
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.assembly import Ingest
 from siltlog.server.access.book import Security
 from siltlog.server.access.http import AccessHttp
 from siltlog.server.api import OPERATIONS
 from siltlog.server.cluster.http import NodesHttp
 from siltlog.server.cluster.joining import show
+from siltlog.server.control.drain_http import DrainHttp
+from siltlog.server.control.profile_http import ProfileHttp
+from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
+from siltlog.server.settings.configuration import Configuration
+from siltlog.server.settings.http import ConfigHttp
+from siltlog.server.watching.loop_lag import watch_loop
 
 
 def assemble(
@@ -31,9 +41,12 @@ def assemble(
     system: SystemLog,
     security: Security | None,
     membership: Membership | None,
+    see_others: Callable[[], Awaitable[None]] | None,
     listener_warnings: Callable[[], Sequence[str]],
+    configuration: Configuration,
 ) -> Part:
-    """`url` is where the server is called, unless it is advertised by another."""
+    """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
+    topics that other nodes own."""
     store_watch = StoreWatch(node.store, node.clock)
     jobs = JobLog(log, consumers.fetcher, system, node.cluster_id, node.logger)
 
@@ -41,18 +54,28 @@ def assemble(
         about_nodes = membership.warnings() if membership else ()
         return [*listener_warnings(), *store_watch.warnings(), *about_nodes, *(security.warnings() if security else ())]
 
+    about_node = NodeHttp(node, url, ingest.log, consumers, membership, warnings, lambda: configuration.settings)
+    drains = DrainHttp(node, ingest.log, consumers.groups, membership)
+    started_seconds = node.clock.now_us() / MICROS_PER_SECOND
+    build = (version("siltlog"), platform.python_version())
+
     def gauges(metrics: Metrics) -> None:
+        metrics.gauges(catalogue.BUILD_INFO, lambda: [(build, 1)])
+        metrics.gauge(catalogue.START_TIME, lambda: started_seconds)
+        metrics.gauge(catalogue.READY, lambda: not about_node.reasons())
+        metrics.gauge(catalogue.DRAINING, lambda: drains.draining)
         jobs.show(metrics)
         if membership is not None:
             show(membership, metrics)
 
-    restoring: list[asyncio.Task[None]] = []
+    running: list[asyncio.Task[None]] = []
 
     def start() -> None:
-        restoring.append(asyncio.create_task(jobs.restore()))
+        running.append(asyncio.create_task(jobs.restore()))
+        running.append(asyncio.create_task(watch_loop(node.clock, node.metrics.loop_late)))
 
     def drain() -> None:
-        for task in restoring:
+        for task in running:
             task.cancel()
 
     async def close(patient: bool) -> bool:
@@ -62,7 +85,11 @@ def assemble(
     return Part(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
-            NodeHttp(node, url, ingest.log, consumers, membership, warnings),
+            about_node,
+            ConfigHttp(configuration, node.settings.node_id),
+            drains,
+            SettleHttp(ingest.flusher.settling, see_others),
+            ProfileHttp(node),
             NodesHttp(node, url, membership),
             AccessHttp(security, node.clock),
             DocumentHttp(OPERATIONS),

@@ -14,6 +14,7 @@ from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, UnknownTopic, problem
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.records import NewRecord
 from siltlog.infra.redaction import redacted
 from siltlog.infra.security.audit.chain import Anchor, Audited, Read, opened, read_anchor, sealed, start_of
@@ -21,7 +22,7 @@ from siltlog.infra.security.audit.denials import Denials
 from siltlog.infra.security.audit.owed import Owed, OwedRecords
 from siltlog.infra.security.private_file import replace_private
 from siltlog.infra.settings.topic_config import Value
-from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.infra.telemetry import Logger
 from siltlog.server.topic_reading import stored_in
 
 DAY_MS = 86_400_000

@@ -18,6 +18,8 @@ LINGER_SECONDS = 0.2
 connection to be closed."""
 JOBS_PART = 0.5
 """Share of the time that jobs get: one that does not end must not keep the partitions from being released."""
+HURRIED = "told to hurry; the write-ahead log keeps what is not for the next start"
+UNFINISHED = "not everything is in the tables; the write-ahead log keeps what is not for the next start"
 
 
 class Drain:
@@ -86,8 +88,7 @@ class Drain:
         if finished and not told["unflushed_bytes"]:
             self._logger.info("drained", **told)
         else:
-            why = "told to hurry" if hurry.is_set() else "not everything is in the tables"
-            self._logger.warning(f"{why}; the write-ahead log keeps what is not for the next start", **told)
+            self._logger.warning(HURRIED if hurry.is_set() else UNFINISHED, **told)
         if jobs_end is not None:
             await jobs_end
         return finished

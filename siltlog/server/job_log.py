@@ -12,9 +12,11 @@ from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import Value
-from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.schedule.runs import JobRunRequest, TopicRun, times_of
 from siltlog.server.topic_reading import stored_in
 
@@ -86,21 +88,15 @@ class JobLog:
     def show(self, metrics: Metrics) -> None:
         """Registers what metrics show of the runs."""
         metrics.counts(
-            names.METRIC_JOB_RUNS,
-            "Runs of jobs that were told to this server, but for dry runs",
-            ("job", "outcome"),
+            catalogue.JOB_RUNS,
             lambda: list(self._runs.items()),
         )
         metrics.gauges(
-            names.METRIC_JOB_SUCCESS,
-            "When the last run of a job that succeeded ended, in seconds since 1970",
-            ("job",),
+            catalogue.JOB_SUCCESS,
             lambda: [((job,), micros / MICROS_PER_SECOND) for job, micros in list(self._success_us.items())],
         )
         metrics.gauges(
-            names.METRIC_JOB_SECONDS,
-            "How long the last run of a job took that was not interrupted",
-            ("job",),
+            catalogue.JOB_SECONDS,
             lambda: [((job,), micros / MICROS_PER_SECOND) for job, micros in list(self._took_us.items())],
         )
 

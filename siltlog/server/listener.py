@@ -21,12 +21,14 @@ from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.peer import Peers
 from siltlog.infra.locations import named_hosts, networks, page_origins
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.certificates import load_identity
 from siltlog.infra.security.exposure import NO_TLS, check_exposure, insecure_words, missing
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.socket_path import short_path
-from siltlog.infra.telemetry import Logger, Metrics
+from siltlog.infra.telemetry import Logger
 from siltlog.server.process import connections_within, raise_file_limit
 from siltlog.server.tls import Tls, Withdraw, tls_files
 
@@ -103,11 +105,14 @@ class Listening(uvicorn.Server):
         self.should_exit = True
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(
+    host: str, port: int, *, host_name: str = "SILT_HOST", choose: str = "another --port (0: any)"
+) -> socket.socket:
+    """Takes a port. Raises ConfigError: `host_name` is the setting that says where, `choose` what mends it."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise ConfigError(f"SILT_HOST={host} cannot be resolved: {error.strerror}") from None
+        raise ConfigError(f"{host_name}={host} cannot be resolved: {error.strerror}") from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -116,7 +121,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}. Stop what uses it, or choose another --port (0: any)"
+            f"cannot listen on {host}:{port}: {error.strerror}. Stop what uses it, or choose {choose}"
         ) from None
     listener.setblocking(False)
     return listener
@@ -162,6 +167,8 @@ class Listeners:
     url: str
     tls: Tls | None
     insecure: Sequence[str]
+    metrics: socket.socket | None
+    """The socket of a port for metrics alone."""
 
     def warnings(self) -> Sequence[str]:
         return [*self.insecure, *(self.tls.warnings() if self.tls is not None else ())]
@@ -173,7 +180,7 @@ class Listeners:
             return [] if self.tls is None else [((), self.tls.not_after.timestamp())]
 
         def show(metrics: Metrics) -> None:
-            metrics.gauges(names.METRIC_TLS_NOT_AFTER, "When the certificate in use ends", (), not_after)
+            metrics.gauges(catalogue.TLS_NOT_AFTER, not_after)
 
         def start() -> None:
             if self.tls is not None:
@@ -191,11 +198,23 @@ def listeners(settings: ServerSettings, clock: Clock, logger: Logger) -> Iterato
     """Takes the port. Raises ConfigError where it cannot, or may not with these settings."""
     insecure = check_reach(settings)
     for warning in insecure:
-        logger.warning(warning)
+        logger.warning("other machines reach the server without protection", reason=warning)
     files = tls_files(settings)
     tls = None if files is None else Tls(files, clock, logger)
-    with contextlib.closing(listen(settings.host, settings.port)) as listener:
-        yield Listeners(sockets=[listener], url=url_of(settings, listener), tls=tls, insecure=insecure)
+    with contextlib.closing(listen(settings.host, settings.port)) as listener, _metrics_socket(settings) as metrics:
+        url = url_of(settings, listener)
+        yield Listeners(sockets=[listener], url=url, tls=tls, insecure=insecure, metrics=metrics)
+
+
+@contextlib.contextmanager
+def _metrics_socket(settings: ServerSettings) -> Iterator[socket.socket | None]:
+    if not settings.metrics_port:
+        yield None
+        return
+    choose = "another SILT_METRICS_PORT (0: metrics are with the rest)"
+    listener = listen(settings.metrics_host, settings.metrics_port, host_name="SILT_METRICS_HOST", choose=choose)
+    with contextlib.closing(listener):
+        yield listener
 
 
 def listening_problems(settings: ServerSettings) -> list[str]:

@@ -17,6 +17,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
 from siltlog.infra.node import Node as ThisNode
 from siltlog.infra.security.grant import grant_of
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.ingest.log.log import Log
 from siltlog.server.document_http import DOCS_PATH, OPENAPI_PATH
 
@@ -99,6 +100,11 @@ class Cluster(msgspec.Struct):
     features: list[str]
 
 
+def not_ready(log: Log, membership: Membership | None) -> list[str]:
+    """Lists the reasons why a node cannot acknowledge; empty when it can."""
+    return [*log.admission.not_ready(), *(membership.reasons() if membership else ())]
+
+
 class NodeHttp:
     def __init__(
         self,
@@ -108,14 +114,20 @@ class NodeHttp:
         consumers: Consumers,
         membership: Membership | None,
         warnings: Callable[[], list[str]],
+        settings: Callable[[], ServerSettings],
     ) -> None:
-        """`warnings()` are sentences about what this node does not look at itself."""
+        """`warnings()` are sentences about what this node does not look at itself, `settings()` those that hold."""
         self._node = node
         self._url = node.settings.advertise_url or url
         self._log = log
         self._consumers = consumers
         self._membership = membership
         self._warnings = warnings
+        self._settings = settings
+
+    def reasons(self) -> list[str]:
+        """Says why it cannot acknowledge; empty when it can."""
+        return not_ready(self._log, self._membership)
 
     @operation(
         "GET",
@@ -162,7 +174,7 @@ class NodeHttp:
     )
     async def ready(self, request: Request) -> Response:
         """200 only when publishes can be acknowledged; groups being away is told, but does not stop publishing."""
-        reasons = [*self._log.admission.not_ready(), *(self._membership.reasons() if self._membership else ())]
+        reasons = self.reasons()
         warnings = [*self._warnings(), *self._log.admission.degraded()]
         if not await self._consumers.groups_answer():
             warnings.append("groups: Redis does not answer")
@@ -200,12 +212,11 @@ class NodeHttp:
     async def cluster(self, request: Request) -> Response:
         Query(request, ())
         sees_nodes = grant_of(request).may("describe", "cluster")
-        view = self._membership.view if self._membership else None
-        members = (
-            [Node(self._node.settings.node_id, self._url)]
-            if view is None
-            else [Node(name, entry.url) for name, entry in sorted(view.members())]
-        )
+        view, settings = None, self._settings()
+        members = [Node(self._node.settings.node_id, self._url)]
+        if self._membership is not None:
+            view, addresses = self._membership.view, self._membership.addresses
+            members = [Node(name, entry.url) for name, entry in sorted(view.members()) if addresses.counts(name, entry)]
         return json_reply(
             Cluster(
                 version=version("siltlog"),
@@ -214,8 +225,8 @@ class NodeHttp:
                 controller=view.controller if view is not None and sees_nodes else None,
                 nodes=members if sees_nodes else [],
                 limits=Limits(
-                    request_bytes=self._node.settings.request_bytes,
-                    record_bytes=min(self._node.settings.record_bytes_max, self._node.settings.request_bytes),
+                    request_bytes=settings.request_bytes,
+                    record_bytes=min(settings.record_bytes_max, settings.request_bytes),
                     records=self._consumers.limits.records,
                     wait_ms=self._consumers.limits.wait_ms,
                     fetch_bytes=self._consumers.limits.bytes,

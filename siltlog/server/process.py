@@ -111,7 +111,7 @@ class Signals:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
 
     def on_hangup(self, call: Callable[[], None]) -> None:
-        """SIGHUP calls it from now on, and no longer ends the process."""
+        """SIGHUP calls it, and does not end the process."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, call)
 
     async def stopped(self, serving: "asyncio.Task[None]") -> None:

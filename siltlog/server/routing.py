@@ -11,8 +11,9 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from siltlog.infra.errors import SiltlogError
-from siltlog.infra.http.operations import Operation, ToOwner, operations_of, require
+from siltlog.infra.http.operations import Operation, ToOwner, answered_at_owner, operations_of, require
 from siltlog.infra.http.pace import Pace
+from siltlog.infra.http.requests import OPERATION
 from siltlog.infra.security.audit.trail import MAKES
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.security.guard import Guard
@@ -55,7 +56,7 @@ def routing(
                 receive = guard.charge_publish(grant_of(scope), topic, scope["headers"], receive)
             await publish(scope, receive, send)
 
-        reply = await to_owner.answered(scope, receive, topic, here)
+        reply = await answered_at_owner(to_owner, guard, scope, receive, topic, here)
         if reply is not None:
             await reply(scope, receive, send)
 
@@ -70,6 +71,7 @@ def routing(
                         guard.charge(grant_of(scope), None, reads=False)
                     raise HTTPException(405, headers={"Allow": "POST"})
                 scope["path_params"] = {"topic": topic}
+                scope["state"][OPERATION] = publishing.operation_id
                 grant = grant_of(scope)
                 try:
                     _let_in(publishing, scope, guard)

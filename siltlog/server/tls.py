@@ -1,6 +1,7 @@
 """The certificate by which the server is known: looked at while it runs, and replaced without a connection lost."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -60,6 +61,7 @@ class Tls:
         self._state = files.state()
         self._identity = load_identity(files)
         self._problem = ""
+        self._looking = asyncio.Lock()
         self._asked = asyncio.Event()
 
     @property
@@ -70,27 +72,31 @@ class Tls:
     def not_after(self) -> datetime:
         return self._identity.not_after
 
-    def look_now(self) -> None:
+    async def reload(self) -> str:
+        """Reads the files again, whether or not they seem to be others. Gives why they are not used; empty where they
+        are."""
+        await self._look(True)
         self._asked.set()
+        return self._problem
 
     async def watch(self, withdraw: Withdraw) -> None:
         """Takes what changed in the files; runs until cancelled."""
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), LOOK_SECONDS)
-            except TimeoutError:
-                asked = False
-            else:
-                asked = True
-                self._asked.clear()
+            self._asked.clear()
             try:
-                await self._look(asked)
+                await self._look(False)
                 self._end_certificates(withdraw)
             except Exception:
                 # Whatever it was, the next look must come.
                 self._logger.exception("looking after the certificate failed")
 
     async def _look(self, asked: bool) -> None:
+        async with self._looking:
+            await self._read(asked)
+
+    async def _read(self, asked: bool) -> None:
         # What failed is tried again: files change one by one, and rights without a trace in them.
         state = self._files.state()
         if state == self._state and not asked and not self._problem:

@@ -12,9 +12,9 @@ from siltlog.consumers import assembly as consumers_assembly
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.keeping.calls import ServedKeeper
-from siltlog.consumers.reading.http import ReadLimits
 from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra.clock import Clock, SystemClock
+from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http import assembly as edge_assembly
 from siltlog.infra.http.assembly import Edge
 from siltlog.infra.http.connection.handshakes import Handshakes
@@ -22,17 +22,21 @@ from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.peers.calls import with_calls
-from siltlog.infra.redaction import Redaction, hide_in_others
+from siltlog.infra.redaction import Redaction
 from siltlog.infra.security.guard import Guard
-from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.loading import LoadedSettings
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import open_store
-from siltlog.infra.telemetry import Logger, Metrics, logger
+from siltlog.infra.telemetry import Logger, LogOutput, hear_others
+from siltlog.infra.tracing.opening import current_trace_id, open_serving
 from siltlog.ingest import assembly as ingest_assembly
 from siltlog.ingest.assembly import Ingest
 from siltlog.ingest.data_dir import DataDir
+from siltlog.ingest.log.group_commit import Times
+from siltlog.ingest.log.log import Log
 from siltlog.pipelines import assembly as pipelines_assembly
 from siltlog.server import assembly as server_assembly
 from siltlog.server.access.book import Security, open_security
@@ -40,41 +44,47 @@ from siltlog.server.api import HANDLERS
 from siltlog.server.cluster.joining import LEAVING_PART, Joined, joined, leave, reported, settings_of
 from siltlog.server.cluster.nodes import News, Nodes
 from siltlog.server.drain import Drain
-from siltlog.server.listener import (
-    Listeners,
-    Listening,
-    connections_max,
-    hosts,
-    listeners,
-    local_socket,
-    origins,
-    peers,
-)
+from siltlog.server.listener import Listeners, Listening, listeners, local_socket, peers
+from siltlog.server.node_http import not_ready
 from siltlog.server.oversight import oversee
 from siltlog.server.process import Signals, settle, switch_soon
 from siltlog.server.routing import routing
+from siltlog.server.settings.configuration import Configuration
+from siltlog.server.settings.owners import edge_limits, owners_of, read_limits
+from siltlog.server.settings.reloading import Reloading
+from siltlog.server.watching.metrics_port import MetricsPort
+from siltlog.server.watching.supervisor import supervisor_of
 
 EXIT_FATAL = 70
-FETCH_BODY_BYTES_MAX = 4 * 1024 * 1024
 START_POLL_SECONDS = 0.01
 
 
-def serve(settings: ServerSettings, *, take_over: bool = False, accept_loss: bool = False) -> int:
+def serve(loaded: LoadedSettings, *, take_over: bool = False, accept_loss: bool = False) -> int:
     """Runs until SIGTERM or SIGINT; the exit code. Raises SiltlogError when it cannot start."""
     switch_soon()
-    hide_in_others(Redaction(settings.secret_values()))
-    uvloop.run(_Server(settings, SystemClock(), take_over, accept_loss).run())
+    uvloop.run(_Server(loaded, SystemClock(), take_over, accept_loss).run())
     return 0
 
 
 class _Server:
-    def __init__(self, settings: ServerSettings, clock: Clock, take_over: bool, accept_loss: bool) -> None:
+    def __init__(self, loaded: LoadedSettings, clock: Clock, take_over: bool, accept_loss: bool) -> None:
+        settings = loaded.settings
+        self._loaded = loaded
         self._settings = settings
         self._clock = clock
         self._take_over = take_over
         self._accept_loss = accept_loss
-        self._logger: Logger = logger(settings.log_level, settings.log_format, Redaction(settings.secret_values()))
+        self._output = LogOutput(
+            settings.log_level,
+            settings.log_format,
+            Redaction(settings.secret_values()),
+            node=settings.node_id,
+            trace_id=current_trace_id,
+        )
+        hear_others(self._output)
+        self._logger: Logger = self._output.logger()
         self._pace = Pace()
+        self._supervisor = supervisor_of(clock, self._logger)
 
     async def run(self) -> None:
         """Runs until a signal has ended it; where a thread hangs then, this is the end of the process."""
@@ -87,6 +97,8 @@ class _Server:
             if local is not None:
                 listening = replace(listening, sockets=[*listening.sockets, local])
             self._settings = settings_of(self._settings, data_dir.path)
+            # A node of a cluster that was given no name has that of its data directory.
+            self._output.speaks_for(self._settings.node_id)
             node = await self._node()
             cluster = await joined(
                 node, data_dir.path, take_over=self._take_over, on_fatal=lambda _: os._exit(EXIT_FATAL)
@@ -105,8 +117,8 @@ class _Server:
         self, node: Node, listening: Listeners, data_dir: DataDir, cluster: Joined | None, signals: Signals
     ) -> bool:
         """Opens the log, and serves until a signal; whether all threads have ended."""
-        security = await open_security(node, self._logger.warning)
         news = News()
+        security = await open_security(node, news.changed_access)
         shared = None if cluster is None else news.shared(cluster.membership)
         ingest = await ingest_assembly.assemble(
             node,
@@ -124,12 +136,11 @@ class _Server:
             news.hear(nodes)
             log, system = nodes.log, nodes.system
             await nodes.ready()
-        limits = ReadLimits(request_bytes=min(self._settings.request_bytes, FETCH_BODY_BYTES_MAX))
         consumers = await consumers_assembly.assemble(
             node,
             log,
             system,
-            limits,
+            read_limits(self._settings),
             security.book.access if security else None,
             elsewhere=None if nodes is None else nodes.keepers,
             fresh=(lambda: True) if nodes is None else nodes.fresh,
@@ -148,16 +159,22 @@ class _Server:
 
     async def _node(self) -> Node:
         settings = self._settings
-        store = open_store(settings.root_uri, **settings.s3_options())
+        metrics = Metrics()
+        store = open_store(settings.root_uri, **settings.s3_options(), observe=metrics.asked_store)
+        journals = store
+        if settings.journal_root_uri != settings.root_uri:
+            journals = open_store(settings.journal_root_uri, **settings.s3_options(), observe=metrics.asked_store)
         return Node(
             settings=settings,
             cluster_id=await asyncio.to_thread(cluster_id, store),
             store=store,
+            journals=journals,
             clock=self._clock,
             in_flight=InFlight(settings.in_flight_bytes_max, self._clock),
             draining=Draining(),
-            metrics=Metrics(),
+            metrics=metrics,
             logger=self._logger,
+            serving=open_serving(settings.traces, settings.node_id, self._clock, self._logger),
         )
 
     async def _serve(
@@ -176,13 +193,24 @@ class _Server:
     ) -> bool:
         """Serves until a signal, then drains; whether all threads have ended."""
         url = listening.url
+        configuration = Configuration(self._loaded, node)
         pipelines = pipelines_assembly.assemble(node, url, ingest.log.topic_logs.live_files)
         membership = cluster.membership if cluster else None
         if cluster is not None:
             cluster.reports.add(partial(reported, ingest.log))
             cluster.membership.beat_soon()
         about_node = server_assembly.assemble(
-            node, url, ingest, consumers, log, system, security, membership, listening.warnings
+            node,
+            url,
+            ingest,
+            consumers,
+            log,
+            system,
+            security,
+            membership,
+            nodes.log.see_tables if nodes else None,
+            listening.warnings,
+            configuration,
         )
         watching = oversee(node, log, system, consumers, security)
         rooms = (
@@ -201,7 +229,6 @@ class _Server:
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
         if (tls := listening.tls) is not None:
-            signals.on_hangup(tls.look_now)
             handshakes = Handshakes(lambda: tls.context, edge.crowd, self._logger)
         for part in parts:
             part.gauges(node.metrics)
@@ -209,13 +236,17 @@ class _Server:
         if nodes is not None:
             nodes.told_views(server.tell_view)
         serving = asyncio.create_task(server.serve([*listening.sockets]))
-        announcing = asyncio.create_task(_announce(server, data_dir, url))
+        watched = None if listening.metrics is None else MetricsPort(node, listening.metrics, about_node)
+        configuration.start(owners_of(node, self._output, ingest, consumers, pipelines, edge, watched))
+        signals.on_hangup(Reloading(configuration, listening.tls, watching.audit, node, self._supervisor))
+        announcing = asyncio.create_task(self._announce(server, data_dir, url, ingest.log, membership))
         for part in parts:
             part.start()
         await signals.stopped(serving)
         announcing.cancel()
+        self._supervisor.stopping()
         if membership is not None:
-            await leave(membership, self._settings.drain_ms / 1000 * LEAVING_PART, signals.hurry)
+            await leave(membership, configuration.settings.drain_ms / 1000 * LEAVING_PART, signals.hurry)
         drain = Drain(
             node.draining,
             ingest.log,
@@ -224,11 +255,11 @@ class _Server:
             [part.drain for part in parts],
             requests=edge.requests,
             refused=node.metrics.refused,
-            stop_jobs=pipelines.stop,
+            stop_jobs=pipelines.schedule.stopping(),
             last_words=None if watching.audit is None else watching.audit.finish,
             logger=self._logger,
         )
-        drained = await drain.run(self._settings.drain_ms / 1000, signals.hurry)
+        drained = await drain.run(configuration.settings.drain_ms / 1000, signals.hurry)
         server.stop_listening()
         await edge.part.close(drained)
         server.end()
@@ -239,7 +270,13 @@ class _Server:
             await nodes.part.close(drained)
         if security is not None:
             drained = await security.part.close(drained) and drained
-        return await ingest.part.close(drained) and drained
+        drained = await ingest.part.close(drained) and drained
+        if node.serving is not None:
+            await node.serving.close()
+        if watched is not None:
+            # The last to go: who watches sees the whole of a drain.
+            await watched.close(drained)
+        return drained
 
     def _edge(
         self,
@@ -251,7 +288,6 @@ class _Server:
         nodes: Nodes | None,
         groups: Groups,
     ) -> Edge:
-        settings = self._settings
         to_owner = None if nodes is None else nodes.forwarding
         routes = routes_of(*handlers, guard=guard, to_owner=to_owner)
         app = routing(ingest.publish, routes, self._pace, guard, to_owner)
@@ -261,13 +297,8 @@ class _Server:
         return edge_assembly.assemble(
             app,
             ingest.fast_path,
-            hosts=hosts(settings),
-            origins=origins(settings),
-            peers=peers(settings),
-            connections_max=connections_max(settings, self._logger),
-            connections_per_ip_max=settings.connections_per_ip_max,
-            request_bytes=settings.request_bytes,
-            request_timeout_ms=settings.request_timeout_ms,
+            limits=edge_limits(self._settings, node),
+            peers=peers(self._settings),
             in_flight=node.in_flight,
             draining=node.draining,
             clock=self._clock,
@@ -278,8 +309,9 @@ class _Server:
             hops=None if nodes is None else nodes.hops,
         )
 
-    def _committed(self, metrics: Metrics, seconds: float) -> None:
-        metrics.group(seconds)
+    def _committed(self, metrics: Metrics, times: Times) -> None:
+        metrics.acknowledged(times.waited)
+        metrics.wal_committed(times.committed)
         self._pace.published()
 
     def _fatal(self, error: BaseException) -> None:
@@ -287,10 +319,12 @@ class _Server:
         self._logger.critical("the write-ahead log failed; stopping", reason=str(error))
         os._exit(EXIT_FATAL)
 
-
-async def _announce(server: Listening, data_dir: DataDir, url: str) -> None:
-    while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
-        await asyncio.sleep(START_POLL_SECONDS)
-    settle()
-    data_dir.announce(url)
-    print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
+    async def _announce(
+        self, server: Listening, data_dir: DataDir, url: str, log: Log, membership: Membership | None
+    ) -> None:
+        while not server.started:  # noqa: ASYNC110 (uvicorn has no event for it)
+            await asyncio.sleep(START_POLL_SECONDS)
+        settle()
+        data_dir.announce(url)
+        print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
+        await self._supervisor.watch(partial(not_ready, log, membership))

@@ -43,9 +43,16 @@ class MemoryPartition:
         self._batches: list[pa.RecordBatch] = []
         self._firsts: list[int] = []
 
+    @property
+    def far(self) -> bool:
+        return False
+
     def bounds(self) -> Bounds:
         end = self.sequencer.next_offset
         return Bounds(self.log_start_offset, end, end)
+
+    async def reaches(self, offset: int) -> bool:
+        return False
 
     async def decided(self) -> Bounds:
         return self.bounds()

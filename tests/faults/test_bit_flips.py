@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pytest
 from failure_rig import NEVER_FLUSHED, StartServer, refused
 from publishers import Wire
 
@@ -15,6 +16,7 @@ def flip(path: Path, position: int, rng: random.Random) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_in_the_write_ahead_log(make_server: StartServer, rng: random.Random) -> None:
     server = make_server(**NEVER_FLUSHED)
     server.start()
@@ -37,6 +39,7 @@ def test_in_the_write_ahead_log(make_server: StartServer, rng: random.Random) ->
     assert [record["value"][:9] for record in reply.document["records"]] == [f"needle-{n:02}" for n in range(20)]
 
 
+@pytest.mark.slow
 def test_in_a_data_file(make_server: StartServer, rng: random.Random) -> None:
     server = make_server()
     server.start()

@@ -26,6 +26,7 @@ from siltlog.infra.security.keys import make_key, read_key
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
+pytestmark = pytest.mark.usefixtures("executed")
 REDIS = "canary-of-redis-5a7f/@:x"
 KEY = make_key(lambda count: b"canary-of-the-key-0a1b2c3d4e5f6071"[:count].ljust(count, b"x"))
 JWT = "eyJhbGciOiJSUzI1NiJ9.Y2FuYXJ5LW9mLWEtdG9rZW4tMTIzNDU2.Y2FuYXJ5LXNpZ25hdHVyZQ"
@@ -128,6 +129,7 @@ def asked(server: ServerProcess, ca: Path | None = None, token: str | None = Non
     yield ask("GET", "/v1/topics", Authorization=f"Bearer {JWT}")
     yield ask("GET", f"/v1/topics/{shown}", Authorization=f"Basic {JWT}")
     yield ask("GET", f"/v1/nothing?token={shown}")
+    yield ask("GET", f"/v1/nothing?password={quote(REDIS, '')}")
     yield ask("POST", "/v1/topics", {"name": f"Bearer {JWT}"})
     yield ask("PUT", "/v1/topics/flights/config", {"x": shown}, Cookie=f"silt_session={JWT}")
 
@@ -180,6 +182,7 @@ def test_a_server_and_its_jobs_tell_no_secret(
         "flush_ms": 50,
         "log_level": "debug",
         "log_format": form,
+        "access_log": "all",
         "data_dir": tmp_path / "data",
         "hosts": "silt.example",
     }
@@ -197,6 +200,7 @@ def test_a_server_and_its_jobs_tell_no_secret(
         server.stop()
         log += server.log_path.read_bytes()
     assert b"job" in log, "the log tells of jobs"
+    assert b"/v1/nothing" in log, "and of requests"
     found += canaries.found("the log", log)
     for path in sorted((tmp_path / "data").rglob("*")):
         if path.is_file():

@@ -1,6 +1,8 @@
 """A topic whose acknowledged records are on one disk: it waits for its node, and meanwhile its table is read."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_rig import cluster
@@ -84,11 +86,11 @@ def test_what_only_a_lost_disk_has_is_given_up_by_word(tmp_path: Path, capsys: p
         assert (early.status, "nothing to give up" in early.document["detail"]) == (422, True)
         nodes[owner].kill()
 
-        def told() -> bool:
-            said = others[0].call("POST", f"{records}?timeout_ms=1000", {"records": [{"value": "x"}]})
+        def told(wire: Wire) -> bool:
+            said = wire.call("POST", f"{records}?timeout_ms=1000", {"records": [{"value": "x"}]})
             return said.error_code == "owner_away" and "silt topic abandon t" in said.document["detail"]
 
-        nodes.until(told, "it says what may be done")
+        nodes.until(lambda: all(map(told, others)), "they say what may be done")
         capsys.readouterr()
         assert run(["topic", "abandon", "t", "--url", others[1].url]) != 0, "it asks first"
         assert "--yes" in capsys.readouterr().err
@@ -113,7 +115,20 @@ def test_what_only_a_lost_disk_has_is_given_up_by_word(tmp_path: Path, capsys: p
         wire = nodes[owner].wire
         assert publish(wire, "anew", 2, "table").document["partitions"][0]["first_offset"] == OFFSET_JUMP + 1
         assert nodes.owner("t") not in ("", owner)
-        stranded = tmp_path / owner / "stranded"
-        nodes.until(lambda: list(stranded.rglob("*.arrow")), "what it had is set aside")
+
+        def stranded(command: str, *arguments: str) -> list[dict[str, Any]]:
+            capsys.readouterr()
+            assert run(["stranded", command, *arguments, "--root", nodes.root, "--output", "json"]) == 0
+            (found,) = [said for said in json.loads(capsys.readouterr().out).values() if isinstance(said, list)]
+            return found  # type: ignore[no-any-return]
+
+        nodes.until(lambda: stranded("list"), "what it had is set aside")
+        nodes[owner].kill()
+        (sent,) = stranded("publish", "--all", "--acks", "table", "--url", others[0].url)
+        assert (sent["topic"], sent["count"]) == ("t", 1)
+        (listed,) = stranded("list")
+        assert (listed["first_offset"], listed["records"], listed["published_to"]) == (1, 1, "t")
+        end = others[0].call("GET", f"{read_path}{OFFSET_JUMP + 2}").document
+        assert [record["value"] for record in end["records"]] == ["on the disk"]
         late = others[0].call("POST", "/v1/topics/t/abandon")
         assert (late.status, "nothing to give up" in late.document["detail"]) == (422, True)

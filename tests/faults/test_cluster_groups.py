@@ -56,6 +56,7 @@ def saved(http: Http, group: str) -> dict[int, int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CG2", "CG3", "CG5", "CG6", "CG8")
 def test_groups_go_on_when_the_node_that_keeps_them_is_killed(tmp_path: Path) -> None:
     with cluster(tmp_path / "cluster", 2, offsets_snapshot_ms=SNAPSHOT_MS) as nodes:
@@ -104,6 +105,7 @@ def test_groups_go_on_when_the_node_that_keeps_them_is_killed(tmp_path: Path) ->
         assert here.get("/v1/groups/r").error_code == "unknown_group"
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CG1")
 def test_a_node_with_a_redis_of_its_own_serves_no_groups(tmp_path: Path) -> None:
     elsewhere = embedded(tmp_path / "elsewhere")

@@ -4,8 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from cluster_rig import Nodes, cluster
+from cluster_rig import SETTINGS, Nodes, cluster
 from evidence import read_api
+
+from siltlog.infra.errors import ConfigError
+from siltlog.server_process import ServerProcess
 
 NEVER_FLUSHED_MS = 3_600_000
 RECORDS = 30
@@ -32,6 +35,31 @@ def test_what_is_in_no_table_outlives_two_owners(tmp_path: Path) -> None:
             gone.remove(owner)
         found = {value: (partition, offset) for partition, offset, value in read_api(wire, "logs", 2)}
         assert found == acked
+
+
+@pytest.mark.rule("CM13")
+@pytest.mark.slow
+def test_journals_have_a_place_of_their_own(tmp_path: Path) -> None:
+    journals = tmp_path / "journals"
+    with cluster(tmp_path / "cluster", 2, flush_ms=NEVER_FLUSHED_MS, journal_root=journals.as_uri()) as nodes:
+        reply = nodes["n1"].wire.create("logs", 2, acks="object")
+        acked = _published(nodes, [], 0)
+        owner = nodes.owner("logs")
+        other = nodes["n2" if owner == "n1" else "n1"]
+        nodes[owner].kill()
+        acked |= _published(nodes, [owner], len(acked))
+        found = {value: (partition, offset) for partition, offset, value in read_api(other.wire, "logs", 2)}
+        assert found == acked, reply
+        assert len(list(journals.glob("wal/*/*"))) >= 2
+        assert not Path(nodes.root.removeprefix("file://"), "wal").exists()
+        for place, said in (("", "in the root (its own)"), ((tmp_path / "another").as_uri(), "another (")):
+            settings = {"root": nodes.root, "redis_url": nodes.redis_url, "node_id": "n9", "journal_root": place}
+            settings |= {"advertise_url": "http://127.0.0.1:1", "secret_file": str(tmp_path / "cluster" / "secret")}
+            log = tmp_path / "stray.log"
+            stray = ServerProcess(tmp_path / "stray", {**SETTINGS, **settings}, log=log)
+            with pytest.raises(ConfigError):
+                stray.start()
+            assert "set SILT_JOURNAL_ROOT to the same place" in (text := log.read_text()) and said in text
 
 
 def _published(nodes: Nodes, gone: list[str], first: int) -> dict[str, tuple[int, int]]:

@@ -10,7 +10,6 @@ import pytest
 from chaos import CHAOS, only_with_chaos
 from cluster_rig import LEASE_MS, ClusterNode, Nodes, cluster
 from failure_rig import StartServer, refused
-from s3_server import S3Server
 
 from siltlog.infra import names
 from siltlog.infra.cluster.view import ClusterView, decode_view
@@ -105,32 +104,7 @@ def test_a_cluster_whose_machines_all_were_restarted_comes_up_again(nodes: Nodes
     assert all(after[name].journal != before[name].journal for name in before)
 
 
-@pytest.mark.rule("CM4", "CS7")
-@pytest.mark.s3
-@pytest.mark.slow
-def test_a_store_that_is_away_buries_nobody_but_who_alone_cannot_reach_it(s3_server: S3Server, tmp_path: Path) -> None:
-    with cluster(tmp_path / tmp_path.name, s3=s3_server) as nodes:
-        store = open_store(nodes.root, s3_endpoint=s3_server.endpoint)
-        nodes.until(lambda: all_up(store), "all are in the view")
-        before = newest(store)
-
-        nodes.storm.raging = True
-        time.sleep(60 if CHAOS > 1 else 2 * LEASE_SECONDS)
-        nodes.storm.raging = False
-        deadline = time.monotonic() + 2 * LEASE_SECONDS
-        while time.monotonic() < deadline:
-            assert set(states(store).values()) == {"up"}
-            time.sleep(0.2)
-        assert {name: node.journal for name, node in newest(store).nodes.items()} == {
-            name: node.journal for name, node in before.nodes.items()
-        }
-
-        nodes["n2"].store.cut()
-        nodes.until(lambda: states(store)["n2"] == "away", "who cannot reach the store is away", 2 * SOON_SECONDS)
-        nodes["n2"].store.open()
-        nodes.until(lambda: all_up(store), "who reaches the store again is back")
-
-
+@pytest.mark.chaos
 @only_with_chaos
 def test_nodes_come_and_go_for_minutes(nodes: Nodes) -> None:
     store = open_store(nodes.root)

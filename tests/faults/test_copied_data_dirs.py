@@ -16,22 +16,24 @@ from unittest import mock
 import pytest
 from log_rig import LOGGER, body, running_log
 
-from siltlog.cli.records.stranded import stranded_files
+from siltlog.cli.records.stranded import StrandedFolder, stranded_files
+from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, SiltlogError, problem
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush import refresh
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log import state as wal_state
 from siltlog.ingest.log.group_commit import GroupCommit
 from siltlog.ingest.log.log import Log
-from siltlog.ingest.ownership import landed, stranded, take
+from siltlog.ingest.ownership import landed, take
+from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.wal import Wal
 from siltlog.ingest.wal.disk import Disk
 
@@ -80,7 +82,7 @@ def killed_at(owner: Any, name: str, *, after: bool, calls: int = 1) -> Iterator
 
 
 START_STEPS: list[tuple[Any, str]] = [
-    (stranded, "write"),
+    (Stranded, "write"),
     (Wal, "start"),
     (TopicTable, "claim"),
     (take, "claim"),
@@ -150,14 +152,15 @@ class Place:
 
     def set_aside(self) -> set[Row]:
         rows: set[Row] = set()
-        for file in stranded_files(self.folder / "stranded"):
+        for file in stranded_files(StrandedFolder(open_store(self.folder.as_uri()), names.STRANDED_FOLDER)):
             table = file.read()
             columns = [table.column(name).to_pylist() for name in ("partition", "offset", "value")]
             rows |= {(p, o, v.decode()) for p, o, v in zip(*columns, strict=True)}
         return rows
 
     def copy(self, folder: Path) -> "Place":
-        shutil.copytree(self.folder, folder)
+        # Threads of one that was killed here may still make room for the segment after next.
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.spare"))
         return Place(folder, set(self.acknowledged))
 
 

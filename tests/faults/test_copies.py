@@ -42,6 +42,7 @@ def original(make_server: StartServer, tmp_path: Path) -> ServerProcess:
     return server
 
 
+@pytest.mark.slow
 @pytest.mark.rule("S4")
 @pytest.mark.parametrize("end", ["killed", "running"])
 def test_what_the_original_acknowledged_after_the_copy_is_set_aside(
@@ -69,6 +70,7 @@ def test_what_the_original_acknowledged_after_the_copy_is_set_aside(
     assert [row for row in there if row.value == "shared"] == shared
 
 
+@pytest.mark.slow
 @pytest.mark.rule("S1", "S2")
 def test_a_copy_that_is_behind_what_the_original_flushed_is_refused(
     original: ServerProcess, make_server: StartServer
@@ -97,6 +99,7 @@ def test_a_copy_that_is_behind_what_the_original_flushed_is_refused(
     assert set_aside(original) == set_aside(copy) == []
 
 
+@pytest.mark.slow
 def test_a_data_dir_that_moved_goes_on_whether_its_server_was_stopped_or_killed(
     original: ServerProcess, make_server: StartServer
 ) -> None:

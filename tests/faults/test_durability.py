@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -80,7 +81,8 @@ def test_a_refusal_says_how_far_a_producer_came_once_that_is_synced(tmp_path: Pa
         disk = GatedDisk()
         async with running_log(tmp_path, disk) as (log, topics):
             topic = await topics.create("t", 1, {})
-            long, short = _publish(log), FastPublishes(_publishing(log), None, None, Draining(), MIB)  # type: ignore[arg-type]
+            door = SimpleNamespace(access_log=None)
+            long, short = _publish(log), FastPublishes(_publishing(log), door, None, Draining(), MIB)  # type: ignore[arg-type]
             disk.gate.clear()
             log.append(topic, body("a", "b", first_sequence=0), Producer("p", 0))
             gap = b'{"records":[{"value":"d","partition":0,"sequence":3}]}'

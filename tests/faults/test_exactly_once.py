@@ -15,6 +15,7 @@ from failure_rig import NEVER_FLUSHED, StartServer
 from publishers import FILLER, Reply, Wire
 
 from siltlog.infra import names
+from siltlog.infra.metrics import catalogue
 from siltlog.server_process import ServerProcess
 
 PARTITIONS = 3
@@ -263,5 +264,5 @@ def test_more_producers_than_the_log_has_room_for(make_server: StartServer) -> N
 def _check_bounded(server: ServerProcess) -> None:
     shown = Wire(server.url).raw("GET", "/metrics").data.decode()
     values = dict(line.rsplit(" ", 1) for line in shown.splitlines() if not line.startswith("#"))
-    assert 0 < float(values[names.METRIC_PRODUCER_STATE_BYTES]) < 500_000
-    assert float(values[names.METRIC_PRODUCERS_FORGOTTEN + '{topic="logs"}']) >= 0
+    assert 0 < float(values[catalogue.PRODUCER_STATE_BYTES.name]) < 500_000
+    assert float(values[catalogue.PRODUCERS_FORGOTTEN.name + '{topic="logs"}']) >= 0

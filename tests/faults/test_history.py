@@ -54,6 +54,7 @@ def test_what_was_refused_or_promised_is_looked_for() -> None:
     assert complaints([], [READ, later], TABLE, fresh=False) != []
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("seed", seeds(30))
 def test_histories_of_a_log_are_fine_and_hurt_ones_are_not(seed: int) -> None:
     chance = random.Random(seed)

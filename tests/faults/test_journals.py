@@ -17,6 +17,7 @@ MUTANT_SEEDS = 200
 
 
 @pytest.mark.rule("CJ2", "CJ3", "CJ4", "CJ5", "CJ6")
+@pytest.mark.chaos
 @pytest.mark.parametrize("block", range(4))
 def test_what_was_told_of_is_there_once(block: int) -> None:
     for seed in seeds(40):

@@ -1,10 +1,9 @@
 """SIGKILL at any moment under publishers that do not stop: what was acknowledged is there once, in order."""
 
+import os
 import random
-import signal
-import subprocess
-import sys
 import time
+from pathlib import Path
 
 import pytest
 from evidence import check, read_api, read_table
@@ -12,6 +11,7 @@ from failure_rig import StartServer
 from publishers import IdempotentPublisher, KeyedPublisher, Ledger, Wire, start_publishers
 from watcher import Watcher
 
+from siltlog import server_process
 from siltlog.server_process import ServerProcess
 
 PARTITIONS = 3
@@ -85,16 +85,12 @@ def _seconds_to_start(server: ServerProcess) -> float:
 
 def _start_and_kill(server: ServerProcess, seconds: float) -> None:
     """Publishers wait at its port: what it takes in its first moments counts like anything else."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "siltlog.cli", "serve"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=server.data_dir,
-        env=server._environment(),
-    )
+    with Path(os.devnull).open("wb") as nowhere:
+        child = server_process._run(["serve"], server.data_dir, server._environment(), nowhere)
     try:
         time.sleep(seconds)
     finally:
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         child.wait()
+        assert child.stdout is not None
+        child.stdout.close()

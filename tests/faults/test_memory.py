@@ -11,6 +11,7 @@ from publishers import ARROW, Wire, arrow_body
 
 from siltlog.infra import names
 
+pytestmark = pytest.mark.usefixtures("executed")
 FLOW_BYTES = 240 * MIB
 WARM_BYTES = 60 * MIB
 HEAD_BYTES = 16 * MIB

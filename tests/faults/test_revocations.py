@@ -24,6 +24,7 @@ def audited(admin: As, operation: str) -> list[tuple[str, str]]:
     return [(each["resource"], each["outcome"]) for each in told if each["operation"] == operation]
 
 
+@pytest.mark.slow
 @pytest.mark.s3
 @pytest.mark.rule("A18", "A30")
 def test_a_revocation_and_its_record_survive_a_kill_while_the_store_is_away_and_the_log_is_full(

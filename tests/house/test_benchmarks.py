@@ -5,6 +5,8 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.bench import Bench
 from benchmarks.child import valkey_server
 from benchmarks.disk import BLOCK_BYTES, WrittenFile
+from benchmarks.failover import CLIENTS, KILL, STOP, Tries, Try, _figures
 from benchmarks.figure import Figure, Point, Summary, summaries
 from benchmarks.load import CONNECTION, NUMBER, Plan, _Run, http_is_whole, resp_is_whole, resp_request
 from benchmarks.pictures import CHARTS, draw
@@ -27,6 +30,8 @@ from benchmarks.report import machine, markdown
 from benchmarks.staged_server import READ_STAGES, STAGES, Stage, found, timed
 from benchmarks.stages import REST, stages
 from benchmarks.stream_reader import STREAM, StreamReader
+from benchmarks.streams import Ack, damage, longest_gap
+from benchmarks.warden import ALL_ENDED, working_below
 
 TOP = Path(__file__).parents[2]
 
@@ -96,6 +101,56 @@ def test_gaps_are_between_deliveries_whoever_got_them() -> None:
     second = [(0, 3, 30_000_000)]
     assert _gaps([first, second]) == {0: 20.0, 1: 4.0}
     assert _gaps([first, second], until=20_000_000) == {0: 10.0, 1: 4.0}
+
+
+def test_the_longest_gap_reaches_from_the_beginning_to_the_end() -> None:
+    assert longest_gap([0.5, 4.0, 1.0, 9.0], 1.0, 5.0) == 3.0
+    assert longest_gap([2.0], 0.0, 10.0) == 8.0
+    assert longest_gap([], 1.0, 3.0) == 2.0
+
+
+def test_what_is_not_where_it_was_acknowledged_is_lost() -> None:
+    acks = [Ack(0, "a", 0), Ack(0, "b", 1), Ack(0, "c", None), Ack(0, "d", 7), Ack(0, "e", None)]
+    assert damage(acks, {0: "a", 1: "b", 2: "c", 7: "d", 8: "e", 9: "not acknowledged"}) == (0, 0)
+    assert damage(acks, {0: "b", 1: "a", 2: "a", 3: "a", 7: "d"}) == (4, 2)
+
+
+def test_tries_of_an_earlier_call_count_under_the_same_conditions(tmp_path: Path) -> None:
+    conditions = {"root": "folder", "lease_ms": 5_000, "heartbeat_ms": 1_500}
+    tries = Tries(tmp_path / "tries", conditions)
+    for number in range(10):
+        outages = {client: float(number) for client in CLIENTS}
+        errors = {client: {"503 x": number} for client in CLIENTS}
+        kind = (KILL, STOP)[number % 2].label
+        tries.add(
+            Try(**conditions, kind=kind, controller=False, topics=2, outage_seconds=outages, errors=errors, lost=1)
+        )
+    again = Tries(tmp_path / "tries", conditions)
+    assert again.of(KILL) == tries.of(KILL) and len(again.of(KILL)) == 5
+    assert Tries(tmp_path / "tries", conditions | {"lease_ms": 3_000}).found == []
+    found = {figure.label: figure for figure in _figures(KILL, again.of(KILL))}
+    assert found["SIGKILL: tries"].value == 5
+    assert found["SIGKILL, Producer: p50"].value == 4.0
+    assert found["SIGKILL, Producer: p50"].at_most == 3.0
+    assert found["SIGKILL, Producer: errors (20 503 x)"].value == 20
+    assert found["SIGKILL: of these lost"].value == 5
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_a_killed_benchmark_has_started_is_ended(tmp_path: Path, ended: bool) -> None:
+    folder, beside = tmp_path / "own", tmp_path / "beside"
+    for each in (folder / "node", beside):
+        each.mkdir(parents=True)
+    with (
+        subprocess.Popen(["sleep", "60"], cwd=folder / "node") as own,
+        subprocess.Popen(["sleep", "60"], cwd=beside) as other,
+    ):
+        assert working_below(folder) == [own.pid]
+        arguments = [sys.executable, "-m", "benchmarks.warden", str(folder)]
+        subprocess.run(arguments, input=ALL_ENDED if ended else b"", cwd=TOP, check=True, timeout=30)
+        assert ((own.poll() is None), other.poll(), folder.exists()) == (ended, None, ended)
+        own.kill()
+        other.kill()
 
 
 @given(st.integers(1, 20), st.data())

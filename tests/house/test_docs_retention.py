@@ -15,4 +15,4 @@ def test_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     data_dir = tmp_path / "silt-data"
     with running_server(data_dir=data_dir, flush_ms=100) as server:
         monkeypatch.setenv("SILT_DATA_DIR", str(data_dir))
-        assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path) == 6
+        assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path) == 8

@@ -72,7 +72,7 @@ def hits(pattern: re.Pattern[str], path: str, text: str) -> list[str]:
     return [f"{path}:{text.count(chr(10), 0, hit.start()) + 1}: {hit[0]}" for hit in pattern.finditer(text)]
 
 
-ENVIRONMENT_SEAMS = ("infra/settings/loading.py", "infra/client/address.py")
+ENVIRONMENT_SEAMS = ("infra/settings/loading.py", "infra/client/address.py", "infra/tracing/opening.py")
 CLOCK_SEAM = "infra/clock.py"
 # Handing the whole environment to a child, or setting a variable for one, reads no setting.
 READS = re.compile(r"os\.(?:getenv|environb|environ\.(?:get|setdefault|items|values))")
@@ -139,7 +139,9 @@ def unpinned(requirements: list[str], lock: str) -> list[str]:
 
 BESIDE_THE_TREE = {
     "contracts": "what is shipped for tests and the real thing, by the same assertions",
+    "deploy": "images, units, proxies and charts",
     "faults": "kills, full disks, stores that go away",
+    "golden": "what servers of each release have left, opened by this one",
     "house": "what holds for the whole tree",
     "rigs": "what tests are made of",
 }
@@ -222,6 +224,20 @@ def test_every_requirement_is_pinned_with_its_hash(texts: dict[str, str]) -> Non
     requirements += [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
     ours = re.compile(r"siltlog\b")
     assert unpinned([each for each in requirements if not ours.match(each)], texts["requirements/dev.txt"]) == []
+
+
+@pytest.mark.parametrize(("lock", "extra"), [("server", "server"), ("pipelines", "spark"), ("build", "")])
+def test_images_have_what_tests_ran_with(lock: str, extra: str, texts: dict[str, str]) -> None:
+    project = tomllib.loads(texts["pyproject.toml"])
+    wanted = project["build-system"]["requires"]
+    if extra:
+        extras = project["project"]["optional-dependencies"]
+        wanted = [*project["project"]["dependencies"], *extras["server"], *extras[extra]]
+    text = texts[f"requirements/{lock}.txt"]
+    assert unpinned([each for each in wanted if not each.startswith("siltlog")], text) == []
+    pins = dict(re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE))
+    tested = dict(re.findall(r"^([\w.-]+)==([^\s;\\]+)", texts["requirements/dev.txt"], re.MULTILINE))
+    assert {name: version for name, version in pins.items() if tested.get(name, version) != version} == {}
 
 
 def test_what_breaks_the_rules_is_found() -> None:

@@ -32,8 +32,11 @@ INNER = {
         "store": set(),
         "table": {"arrow", "settings", "store"},
         "redis": set(),
-        "security": {"store"},
-        "http": {"security"},
+        "metrics": {"store"},
+        "deploy": set(),
+        "tracing": set(),
+        "security": {"metrics", "store"},
+        "http": {"metrics", "security"},
         "peers": {"client", "cluster", "http", "security"},
         "settings": {"redis", "security"},
         "client": {"arrow", "settings"},
@@ -69,7 +72,9 @@ INNER = {
         "replay": {"compaction", "spark"},
         "export": {"replay"},
         "retention": {"replay"},
+        "erasure": {"replay", "retention"},
         "audit": set(),
+        "catalog": set(),
         "backup": {"audit"},
         "schedule": {"compaction", "spark"},
     },
@@ -85,13 +90,18 @@ INNER = {
 }
 """Room -> inner room -> the inner rooms beside it that it may import. What lies at the top of a room either imports
 none of them, and all may import it, or joins them, and none of them imports it."""
-EDGE = ("http", "publish.fast", "publish.reply")
+EDGE = ("http", "publish.callers", "publish.fast", "publish.reply", "publish.traced")
 """How the modules end that translate requests into values; no other of `ingest` reaches a web framework."""
 MODULES_MAX = 17
 """Of one folder, its `__init__` not counted: past that it wants inner rooms."""
 
 # pytest loads the plugin, so pytest is there.
 OUTSIDE_EXTRAS = {"siltlog.pytest_plugin": {"pytest"}}
+# Of what `opening` imports where traces are on, once it has seen that OpenTelemetry is there.
+OUTSIDE_EXTRAS |= {
+    f"siltlog.infra.tracing.{name}": {"opentelemetry"}
+    for name in ("context", "draw", "processing", "provider", "sending", "serving")
+}
 # Of the standard library, whichever version this runs on: `compression` came with Python 3.14.
 STANDARD = sys.stdlib_module_names | {"compression"}
 
@@ -441,7 +451,7 @@ def test_the_server_needs_no_spark(tree: Tree) -> None:
 
 
 def test_every_import_is_a_declared_dependency(tree: Tree) -> None:
-    declared = import_names("async", "server", "sql", "spark", "demo", "notebook")
+    declared = import_names("async", "server", "otel", "sql", "spark", "demo", "notebook")
     undeclared = [
         f"{name}:{line} imports {package}"
         for name in sorted(tree.paths)

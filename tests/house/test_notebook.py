@@ -20,7 +20,7 @@ TOUR = NOTEBOOKS / "tour.ipynb"
 EXECUTE = NOTEBOOKS / "execute.py"
 PICTURES = ("progress", "latency", "freshness", "lag", "files", "answer", "stream")
 SIZE_BYTES_MAX = 1_000_000
-FLIGHTS = 24_000
+FLIGHTS = 12_000
 
 
 @pytest.fixture(scope="module")

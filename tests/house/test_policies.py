@@ -20,11 +20,13 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.view import ClusterView, encode_view
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.store.once import put_once
 from siltlog.infra.store.probe import check_shared_root
 from siltlog.infra.store.store import ObjectStore, Put, delete_all, open_store
 from siltlog.infra.table.delta import commit_actions, open_handle
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.audit.audit import audit_topics
+from siltlog.pipelines.retention.journals import left_journals
 from siltlog.pipelines.retention.leftovers import FINISHED_REPLAY_MS, leftovers
 from siltlog.pipelines.retention.retain import retain_topics
 from siltlog.pipelines.retention.vacuum import PERIOD_MS_MAX, vacuum, vacuum_topics
@@ -154,6 +156,7 @@ def test_a_server_lives_by_its_policy(place: Place, server: ServerProcess, serve
 def shared(store: ObjectStore) -> None:
     """What nodes share is put, raced for and let go by its names."""
     check_shared_root(store, "start")
+    put_once(store, f"{names.SHARED_STRANDED_FOLDER}/{names.stranded_file('t', 'id', 0, 1, 2)}", b"x")
     for path in (
         names.access_object(1),
         names.beat_object("n1"),
@@ -250,7 +253,9 @@ def later(place: Place, policy: Policed) -> None:
     lake.put(names.journal_object("gone", "start", 0), b"x" * 2_000)
     cut(lake, store, "logs")
     vacuum(store, "logs", retention_ms=PERIOD_MS_MAX, now_ms=now_ms, dry_run=False, clock=clock)
-    delete_all(store, leftovers(store, cutoff_ms=now_ms, now_ms=now_ms + FINISHED_REPLAY_MS))
+    later_ms = now_ms + FINISHED_REPLAY_MS
+    left = [*leftovers(store, cutoff_ms=now_ms, now_ms=later_ms), *left_journals(store, store, later_ms)]
+    delete_all(store, left)
 
 
 def denied_by(error: SiltlogError | None, action: str, place: Place) -> None:

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,16 +14,13 @@ from chaos import only_with_chaos
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-pytestmark = [pytest.mark.slow, pytest.mark.chaos]
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, only_with_chaos]
 
 TOP = Path(__file__).parents[2]
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = tuple(PROJECT["optional-dependencies"])
 PIPS = ("pip==23.2.1", "pip")
 """What Python 3.11 brings, which gives up where newer ones go on, and the newest there is."""
-DAILY = {*((PIPS[0], extra) for extra in ("server", "notebook")), (PIPS[1], "notebook")}
-"""`notebook` asks for all that `server`, `spark` and `demo` ask for, and `server`, by s3fs, for what `async` does: what
-is found for them fits those too."""
 PATIENCE_SECONDS = 250
 """A pip that goes back over hundreds of versions ends neither well nor soon."""
 
@@ -51,29 +50,29 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pythons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By the pip that it has, the interpreter of an environment with nothing else in it."""
-    made = {}
-    for number, wanted in enumerate(PIPS):
-        folder = tmp_path_factory.mktemp(f"pip{number}")
+def python_with(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The interpreter of an environment that has this pip and nothing else."""
+
+    @cache
+    def make(wanted: str) -> Path:
+        folder = tmp_path_factory.mktemp("pip")
         subprocess.run([sys.executable, "-m", "venv", folder], check=True, capture_output=True)
-        made[wanted] = folder / "bin" / "python"
-        got = pip(made[wanted], "install", "--retries", "1", "--timeout", "20", "--upgrade", wanted, cwd=folder)
+        python = folder / "bin" / "python"
+        got = pip(python, "install", "--retries", "1", "--timeout", "20", "--upgrade", wanted, cwd=folder)
         if got.returncode:
             pytest.skip(f"no index of packages can be reached, or it has no {wanted}: {got.stderr[-300:]}")
-    return made
+        return python
+
+    return make
 
 
-@pytest.mark.parametrize(
-    ("by", "extra"),
-    [pytest.param(by, extra, marks=() if (by, extra) in DAILY else only_with_chaos) for extra in EXTRAS for by in PIPS],
-)
+@pytest.mark.parametrize(("by", "extra"), [(by, extra) for extra in EXTRAS for by in PIPS])
 def test_every_extra_can_be_installed(
-    by: str, extra: str, wheel: Path, pythons: dict[str, Path], tmp_path: Path
+    by: str, extra: str, wheel: Path, python_with: Callable[[str], Path], tmp_path: Path
 ) -> None:
     report = tmp_path / "report.json"
     wanted = f"{wheel}[{extra}]"
-    ran = pip(pythons[by], "install", "--dry-run", "--ignore-installed", "--report", report, wanted, cwd=tmp_path)
+    ran = pip(python_with(by), "install", "--dry-run", "--ignore-installed", "--report", report, wanted, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     found = {
         canonicalize_name(each["metadata"]["name"]): each["metadata"]["version"]

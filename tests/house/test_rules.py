@@ -13,6 +13,13 @@ HELD = re.compile(r"mark\.rule\(([^)]*)\)")
 INDEXED = re.compile(r"([A-Z]{1,2})1 to \1(\d+)")
 
 
+MUTANTS = re.compile(r"^MUTANTS\b[^\n]*= \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
+MUTANT = re.compile(r'^    "([A-Z]{1,2}\d+) [^"]+": ', re.MULTILINE)
+OF_A_CLUSTER = TOP / "docs" / "design" / "cluster.md"
+NO_MUTANT: dict[str, str] = {}
+"""Rules of clusters that no mutant switches off, and why."""
+
+
 def stated() -> list[str]:
     return [rule for page in PAGES for rule in ROW.findall(page.read_text("utf-8"))]
 
@@ -48,3 +55,16 @@ def test_the_map_is_short_and_leads_to_every_page() -> None:
 def test_the_map_lists_the_rules_there_are() -> None:
     counts = Counter(letters_of(rule) for rule in stated())
     assert dict(counts) == {letter: int(last) for letter, last in INDEXED.findall(MAP.read_text("utf-8"))}
+
+
+def test_each_rule_of_a_cluster_has_a_mutant_that_a_test_notices() -> None:
+    mutants = [
+        rule
+        for path in (TOP / "tests").rglob("test_*.py")
+        for table in MUTANTS.findall(path.read_text("utf-8"))
+        for rule in MUTANT.findall(table)
+    ]
+    rules = ROW.findall(OF_A_CLUSTER.read_text("utf-8"))
+    assert set(rules) - set(mutants) == NO_MUTANT.keys()
+    assert all(NO_MUTANT.values())
+    assert set(mutants) <= set(stated())

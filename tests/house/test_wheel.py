@@ -167,7 +167,8 @@ print(*found)
 
 def test_the_command_is_installed(python: Path, data_team: Path) -> None:
     version = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    assert version in run(python.with_name("silt"), "--version", cwd=data_team)
+    for command in ("silt", "siltlog"):
+        assert version in run(python.with_name(command), "--version", cwd=data_team)
     assert "serve" in run(python, "-m", "siltlog.cli", "--help", cwd=data_team)
 
 

@@ -27,7 +27,8 @@ CONTRACT = {
     406: "not_acceptable",
     408: "request_timeout",
     409: "access_changed auth_off cluster_off key_exists last_admin topic_exists fenced_member fenced_producer "
-    "unknown_producer out_of_order_sequence partition_count_changed group_not_empty records_open",
+    "unknown_producer out_of_order_sequence partition_count_changed group_not_empty records_open "
+    "overridden needs_restart config_changed",
     413: "request_too_large record_too_large",
     415: "unsupported_media_type unsupported_encoding",
     416: "offset_out_of_range",

@@ -1,5 +1,6 @@
 """A real server that asks who calls, with a first key that administers everything."""
 
+import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +21,19 @@ from siltlog.testing import running_server
 class As(Http):
     """Calls a server with a token; None: without."""
 
-    def __init__(self, url: str, token: str | None) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, token: str | None, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(url, context)
         self.token = token
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         if self.token is not None:
             headers.setdefault("Authorization", f"Bearer {self.token}")
         return super().call(method, path, body, **headers)
+
+
+def altered(token: str) -> str:
+    """Another token, of the same form."""
+    return token[:-1] + ("y" if token.endswith("x") else "x")
 
 
 class Secured:

@@ -116,6 +116,7 @@ class FailingStore:
         self._salt = chance.random()
         self._clock = clock
         self._cut: set[str] = set()
+        self._mute: set[str] = set()
         self._slow_until = 0.0
         self._coming: builtins.list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
@@ -128,8 +129,13 @@ class FailingStore:
     def cut(self, caller: str) -> None:
         self._cut.add(caller)
 
+    def mute(self, caller: str) -> None:
+        """What it asks for is done, and it hears of none."""
+        self._mute.add(caller)
+
     def mend(self, caller: str) -> None:
         self._cut.discard(caller)
+        self._mute.discard(caller)
 
     def slow_down(self, seconds: float) -> None:
         self._slow_until = self._clock.monotonic() + seconds
@@ -156,6 +162,8 @@ class FailingStore:
 
     def read(self, caller: str, do: Callable[[], _Answer]) -> _Answer:
         self._reach(caller)
+        if caller in self._mute:
+            raise _Lost
         answer = do()
         if self._chance.random() < self.weather.lost:
             raise _Lost
@@ -183,6 +191,8 @@ class FailingStore:
                 again = do()
                 answer = again if self._chance.random() < 0.5 else answer
         self.let_others_act()
+        if caller in self._mute:
+            raise _Lost
         return answer
 
     def _reach(self, caller: str) -> None:

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from evidence import Found
 
-from siltlog.cli.records.stranded import stranded_files
+from siltlog.cli.records.stranded import StrandedFolder, stranded_files
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.store.store import open_store
 from siltlog.server_process import ServerProcess
 
 MIB = 1024 * 1024
@@ -40,7 +41,7 @@ def refused(server: ServerProcess, *arguments: str) -> str:
 def set_aside(server: ServerProcess) -> list[Found]:
     """The records of a data dir that never came into a table."""
     rows: list[Found] = []
-    for file in stranded_files(server.data_dir / names.STRANDED_FOLDER):
+    for file in stranded_files(StrandedFolder(open_store(server.data_dir.as_uri()), names.STRANDED_FOLDER)):
         table = file.read()
         columns = [table.column("partition"), table.column("offset"), table.column("value").cast(pa.string())]
         rows += map(Found, *(column.to_pylist() for column in columns))

@@ -61,9 +61,16 @@ class FakePartition:
         self.high_watermark = 0
         self.callbacks: list[Callable[[], None]] = []
 
+    @property
+    def far(self) -> bool:
+        return False
+
     def bounds(self) -> Bounds:
         snapshot = self.topic.snapshot
         return Bounds(snapshot.starts[self.partition], snapshot.offsets[self.partition], self.high_watermark)
+
+    async def reaches(self, offset: int) -> bool:
+        return False
 
     async def decided(self) -> Bounds:
         return self.bounds()

@@ -33,9 +33,13 @@ class FakePartition:
     start: int = 0
     end: int = 100
     callbacks: list[Callable[[], None]] = field(default_factory=list)
+    far: bool = False
 
     def bounds(self) -> Bounds:
         return Bounds(self.start, self.start, self.end)
+
+    async def reaches(self, offset: int) -> bool:
+        return False
 
     async def decided(self) -> Bounds:
         return self.bounds()

@@ -6,6 +6,7 @@ marks    who asks again is not told of less; who asks after an acknowledgement s
 the end  every acknowledged record is in the table once, and nothing that was refused
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -117,7 +118,8 @@ def _prefixes(reads: Iterable[Read], table: Iterable[Row]) -> Iterator[str]:
     offsets = {partition: sorted(rows) for partition, rows in there.items()}
     for read in reads:
         rows = dict(read.rows)
-        inside = [at for at in offsets.get(read.partition, ()) if read.offset <= at < read.next_offset]
+        its = offsets.get(read.partition, [])
+        inside = its[bisect_left(its, read.offset) : bisect_left(its, read.next_offset)]
         for at, value in read.rows:
             found = there[read.partition].get(at)
             if found != value:

@@ -76,6 +76,13 @@ class Http:
         records: list[dict[str, Any]] = reply.json["records"]
         return records
 
+    def metrics(self) -> dict[str, float]:
+        """What `GET /metrics` shows: the value of each series."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        return {
+            series: float(value) for series, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
+        }
+
     def bounds(self, topic: str, partition: int = 0) -> dict[str, int]:
         offsets: list[dict[str, int]] = self.get(f"/v1/topics/{topic}").json["offsets"]
         return offsets[partition]

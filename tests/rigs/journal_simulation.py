@@ -17,6 +17,7 @@ from siltlog.ingest.journal.pins import Pins
 from siltlog.ingest.journal.writer import Landing, Shipment
 from siltlog.ingest.wal.codec import Frame, FrameKind
 from tests.rigs.failing_store import FailingStore, VirtualClock, Weather
+from tests.rigs.one_thread import one_thread
 
 CLUSTER = "sim"
 TOPIC = uuid.UUID(int=7).bytes
@@ -82,6 +83,10 @@ class World:
             self.chance.choice(self.owners).step()
 
     def run(self) -> None:
+        with one_thread():
+            self._run()
+
+    def _run(self) -> None:
         for number in range(OWNERS):
             owner = self.take_over(number)
             for _ in range(self.chance.randrange(STEPS_MAX)):

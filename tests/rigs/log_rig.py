@@ -18,6 +18,7 @@ from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic_logs import TopicLogs
 from siltlog.ingest.opening.opening import start_log
+from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.records.body import Body, Rows
 from siltlog.ingest.topics.topics import Topics
 from siltlog.ingest.wal import Wal
@@ -64,9 +65,10 @@ async def running_log(
     """Recovers what `folder` holds; leaves it as a clean stop without a flush does."""
     log = stopped_log(folder, disk, clock, lake=lake, server_config=server_config)
     recovery = await asyncio.to_thread(log.wal.recover)
-    stranded = folder / "stranded"
     try:
-        await start_log(log, recovery, take_over=take_over, accept_loss=False, stranded_dir=stranded, logger=LOGGER)
+        await start_log(
+            log, recovery, take_over=take_over, accept_loss=False, stranded=Stranded.beside(folder), logger=LOGGER
+        )
         yield log, Topics(log, LOGGER)
     finally:
         if isinstance(disk, GatedDisk):

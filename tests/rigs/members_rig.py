@@ -1,23 +1,26 @@
 """Nodes over one root in one process, each with a WAL and ownership of its own, and views that a test writes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from log_rig import CLOCK, LOGGER, body, stopped_log
 
 from siltlog.infra.cluster.view import ClusterView, TermEntry, TopicEntry
+from siltlog.infra.metrics.metrics import Metrics
+from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.opening.opening import start_member
 from siltlog.ingest.ownership.ownership import Ownership
+from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.ownership.take import Taking
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.publish.publishing import Acks, Publisher, Publishing
@@ -73,7 +76,7 @@ async def member(folder: Path, journal: str, lake: Path) -> AsyncIterator[Member
     folder.mkdir(exist_ok=True)
     log = stopped_log(folder, Disk(), lake=lake)
     recovery = await asyncio.to_thread(log.wal.recover)
-    running = Member(folder, journal, log, await start_member(log, recovery, folder / "stranded", LOGGER))
+    running = Member(folder, journal, log, await start_member(log, recovery, Stranded.shared(log.store), LOGGER))
     running.ownership.start()
     try:
         yield running
@@ -120,8 +123,8 @@ class Views:
             one.ownership.follow(view, one.journal)
 
 
-async def until(condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -134,3 +137,40 @@ def values(store: ObjectStore, topic: str = "t") -> list[tuple[int, str]]:
         offsets, texts = (found.column(name).to_pylist() for name in ("offset", "value"))
         rows += [(offset, text.decode()) for offset, text in zip(offsets, texts, strict=True)]
     return sorted(rows)
+
+
+class World:
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+        self.folder = folder
+        self.lake = folder / "lake"
+        self.views = Views(self.lake)
+        self._stack = stack
+        self._ends: dict[str, AsyncExitStack] = {}
+
+    async def start(self, journal: str) -> Member:
+        own = await self._stack.enter_async_context(AsyncExitStack())
+        self._ends[journal] = own
+        return await own.enter_async_context(member(self.folder / journal[0], journal, self.lake))
+
+    async def end(self, one: Member) -> None:
+        await self._ends[one.journal].aclose()
+
+    def make(self, config: dict[str, Value]) -> None:
+        own = TopicConfig({"flush.ms": 3_600_000, **config})
+        TopicTable.create(
+            self.views.store,
+            "t",
+            topic_id="0b6ce8e0-9b0e-4b5a-8d3c-2f1f7e1e9f00",
+            partitions=1,
+            config=own,
+            created_us=CLOCK.now_us(),
+            clock=CLOCK,
+        )
+
+
+def in_world(tmp_path: Path, test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            await test(World(tmp_path, stack))
+
+    asyncio.run(run())

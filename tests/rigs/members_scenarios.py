@@ -5,6 +5,7 @@ from members_simulation import TIMING, MembersWorld, SimulatedNode, Table
 
 from siltlog.infra import names
 from siltlog.infra.cluster import steps
+from siltlog.infra.cluster.identity import LIST_SECONDS, OFFERED_SECONDS
 from siltlog.infra.cluster.view import ClusterView, decode_view, encode_view
 
 SETTLED_SECONDS = 12.0
@@ -178,6 +179,54 @@ def most_die_at_once(seed: int) -> None:
     assert away[2] - away[0] > TIMING.lease_s * 0.8, "more than a third was lost within a lease"
 
 
+def one_that_hears_nothing_of_the_store_is_lost(seed: int) -> None:
+    """CM15"""
+    world = settled(seed)
+    node = other(world)
+    world.objects.mute(node.name)
+    world.run(2.5 * TIMING.lease_s)
+    assert world.newest().nodes[node.name].state == "away", "it beats on, and hears of nothing"
+    world.objects.mend(node.name)
+    world.run(20)
+    assert world.newest().nodes[node.name].state == "up", "it does not come back"
+
+
+def who_is_answered_late_beats_on(seed: int) -> None:
+    """CM15"""
+    world = settled(seed)
+    for node in world.nodes.values():
+        node.slow = True
+    world.run(60)
+    assert world.buried_alive() == [], "a store that is slow buries the living"
+
+
+def one_that_refuses_connections_is_lost_sooner(seed: int) -> None:
+    """CM14"""
+    world = settled(seed)
+    node = other(world)
+    node.kill()
+    world.run(4.2)
+    assert world.newest().nodes[node.name].state == "away", "a lease was waited for"
+
+
+def a_controller_that_refuses_connections_is_replaced_sooner(seed: int) -> None:
+    """CM14"""
+    world = settled(seed)
+    dead = controller(world)
+    dead.kill()
+    world.run(5.0)
+    assert controller(world) is not dead, "a lease was waited for"
+
+
+def one_that_refuses_connections_and_beats_stays(seed: int) -> None:
+    """CM14"""
+    world = settled(seed, nodes=4)
+    for node in world.nodes.values():
+        node.shut = True
+    world.run(60)
+    assert world.buried_alive() == [], "a refusal alone buries the living"
+
+
 def who_was_lost_comes_back_with_another_journal(seed: int) -> None:
     """CM5"""
     world = settled(seed)
@@ -192,6 +241,23 @@ def who_was_lost_comes_back_with_another_journal(seed: int) -> None:
     assert entry.journal != lost.journal
 
 
+def a_beat_of_a_lost_journal_comes_late(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    node = other(world)
+    path = names.beat_object(node.name)
+    late, lost = world.objects.objects[path], world.newest().nodes[node.name].journal
+    node.pause(15)
+    world.run(33)
+    assert world.newest().nodes[node.name].journal != lost
+    node.kill()
+    world.run(13)
+    assert world.newest().nodes[node.name].state == "away"
+    world.objects.objects[path] = late
+    world.run(5)
+    assert world.newest().nodes[node.name].journal != lost, "a journal that was lost is a member's again"
+
+
 def a_node_that_cannot_acknowledge_is_drained(seed: int) -> None:
     """CM5"""
     world = settled(seed)
@@ -203,6 +269,23 @@ def a_node_that_cannot_acknowledge_is_drained(seed: int) -> None:
     assert world.newest().nodes[node.name].state == "draining", "it keeps its topics"
     assert all(topic.owner.node != node.name for topic in world.newest().topics.values())
     node.ready = True
+    world.run(10)
+    assert world.newest().nodes[node.name].state == "up"
+
+
+def a_node_whose_journal_stands_still_is_drained(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    for node in world.nodes.values():
+        node.unlanded_ms = 60_000
+    world.run(60)
+    assert all(entry.state == "up" for _, entry in world.newest().members()), "the store is slow for all of them"
+    node = other(world)
+    for each in world.nodes.values():
+        each.unlanded_ms = 60_000 if each is node else 200
+    world.run(45)
+    assert world.newest().nodes[node.name].state == "draining", "it keeps its topics"
+    node.unlanded_ms = 0
     world.run(10)
     assert world.newest().nodes[node.name].state == "up"
 
@@ -224,6 +307,27 @@ def a_node_that_most_cannot_reach_is_drained(seed: int) -> None:
     world.run(45)
     assert world.newest().nodes[node.name].state == "draining", "it keeps its topics"
     assert all(entry.state == "up" for name, entry in world.newest().members() if name != node.name)
+
+
+def a_node_that_nobody_reaches_is_drained_sooner(seed: int) -> None:
+    """CM5"""
+    world = settled(seed, nodes=4)
+    node = other(world)
+    accusers = [each for each in world.nodes.values() if each is not node]
+    for accuser in accusers[1:]:
+        accuser.unreachable = (node.name,)
+    world.run(12)
+    assert world.newest().nodes[node.name].state == "up", "one reaches it: that may be mended"
+    accusers[0].unreachable = (node.name,)
+    world.run(8)
+    assert world.newest().nodes[node.name].state == "up", "a moment without a network moves its topics"
+    world.run(8)
+    assert world.newest().nodes[node.name].state == "draining", "its topics wait half a minute for nobody"
+    assert all(topic.owner.node != node.name for topic in world.newest().topics.values())
+    for accuser in accusers:
+        accuser.unreachable = ()
+    world.run(10)
+    assert all(entry.state == "up" for _, entry in world.newest().members())
 
 
 def one_that_lets_nothing_go_is_taken_for_lost(seed: int) -> None:
@@ -251,6 +355,76 @@ def a_term_that_nobody_claims_is_given_to_another(seed: int) -> None:
     world.run(40)
     assert world.newest().topics["later"].owner.node != first, "it waits for its owner for ever"
     assert world.settled_problems() == []
+
+
+def a_topic_is_made_anew_while_its_owner_is_gone(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    node = other(world)
+    name = next(name for name, topic in world.newest().topics.items() if topic.owner.node == node.name)
+    before = world.newest().topics[name].owner.term
+    node.kill()
+    world.tables[name] = Table(topic_id="another")
+    world.run(4 * LIST_SECONDS)
+    topic = world.newest().topics[name]
+    assert topic.topic_id == "another", "the topic that is gone is still owned"
+    assert topic.chain[0].term > before, "a term of the topic that is gone is one of the new one"
+    assert world.settled_problems() == []
+
+
+def what_was_claimed_and_not_taken_goes_back(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    node = other(world)
+    name = next(name for name, topic in world.newest().topics.items() if topic.owner.node == node.name)
+    node.forgotten = {name}
+    node.silent = {name}
+    world.run(25)
+    assert world.newest().topics[name].owner.node != node.name
+    node.silent.clear()
+    world.run(60)
+    assert world.settled_problems() == []
+
+
+def what_a_target_claimed_and_did_not_take_goes_back(seed: int) -> None:
+    """CM5"""
+    world, target, name = claimed_by_a_target(seed)
+    target.ready = False
+    world.run(45)
+    assert world.newest().topics[name].owner.node != target.name
+    target.silent.clear()
+    world.run(60)
+    assert world.settled_problems() == []
+
+
+def what_a_target_claimed_and_died_with_goes_back(seed: int) -> None:
+    """CM5"""
+    world, target, name = claimed_by_a_target(seed)
+    world.tables[name].shipped = False
+    target.kill()
+    world.run(20)
+    assert world.newest().topics[name].owner.node != target.name
+    target.silent.clear()
+    target.start()
+    world.run(60)
+    assert world.newest().topics[name].owner.node == target.name, "what its data directory has is never served"
+    assert world.settled_problems() == []
+
+
+def claimed_by_a_target(seed: int) -> tuple[MembersWorld, SimulatedNode, str]:
+    """A topic whose next owner's claim has landed; its take of it failed after that, and it says nothing of it."""
+    world = settled(seed)
+    target = other(world)
+    name = next(name for name, topic in world.newest().topics.items() if topic.owner.node != target.name)
+    target.silent = {name}
+    world.wish(controller(world).name, "move", topic=name, node=target.name)
+    world.run(5)
+    given, table = world.newest().topics[name].to, world.tables[name]
+    assert given is not None and given.node == target.name and table.released == table.term
+    table.term, table.data_dir = given.term, target.data_dir
+    table.claimed.append(given.term)
+    target.forgotten = {name}
+    return world, target, name
 
 
 def what_only_its_data_directory_has_goes_back_to_it(seed: int) -> None:
@@ -295,6 +469,37 @@ def a_target_dies_and_its_term_stays(seed: int) -> None:
     assert given.term < world.newest().topics[name].owner.term == world.tables[name].term
 
 
+def releases_go_up_one_node_after_the_other(seed: int) -> None:
+    """CM11"""
+    world = settled(seed)
+
+    def start(node: SimulatedNode, formats: int) -> None:
+        node.kill()
+        node.formats = formats
+        node.start()
+        world.run(2 * SETTLED_SECONDS)
+
+    first, back, last = world.nodes.values()
+    start(first, 2)
+    start(back, 2)
+    start(back, 1)
+    assert not back.refused, "who went back a release was shut out"
+    start(back, 2)
+    world.run(OFFERED_SECONDS)
+    assert world.newest().format == 1, "a member still reads no more than that"
+    start(last, 2)
+    world.run(OFFERED_SECONDS / 2)
+    assert world.newest().format == 1, "nobody could go back"
+    # The controller's clock may be slow.
+    world.run(OFFERED_SECONDS * 0.7 + 2 * TIMING.lease_s)
+    assert world.newest().format == 2, "it was offered by all"
+    assert world.settled_problems() == []
+    start(back, 1)
+    assert "reads formats up to 1: upgrade this node" in back.refused, "it goes by what it cannot read"
+    start(back, 2)
+    assert world.settled_problems() == []
+
+
 def drive(turn, store):  # type: ignore[no-untyped-def]
     """Runs steps to their end, with nothing in between."""
     try:
@@ -328,13 +533,26 @@ SCENARIOS = (
     a_planner_that_raises_is_replaced,
     all_sleep_and_one_wakes_first,
     the_store_is_away_for_a_minute,
+    one_that_hears_nothing_of_the_store_is_lost,
+    who_is_answered_late_beats_on,
+    one_that_refuses_connections_is_lost_sooner,
+    a_controller_that_refuses_connections_is_replaced_sooner,
+    one_that_refuses_connections_and_beats_stays,
     most_die_at_once,
     who_was_lost_comes_back_with_another_journal,
+    a_beat_of_a_lost_journal_comes_late,
     a_node_that_cannot_acknowledge_is_drained,
+    a_node_whose_journal_stands_still_is_drained,
     a_node_that_most_cannot_reach_is_drained,
+    a_node_that_nobody_reaches_is_drained_sooner,
     one_that_lets_nothing_go_is_taken_for_lost,
     a_term_that_nobody_claims_is_given_to_another,
+    a_topic_is_made_anew_while_its_owner_is_gone,
+    what_was_claimed_and_not_taken_goes_back,
+    what_a_target_claimed_and_did_not_take_goes_back,
+    what_a_target_claimed_and_died_with_goes_back,
     what_only_its_data_directory_has_goes_back_to_it,
     a_term_below_that_of_the_table_is_raised,
     a_target_dies_and_its_term_stays,
+    releases_go_up_one_node_after_the_other,
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from failing_store import FailingStore, SeenStore, SkewedClock, VirtualClock, Weather
+from one_thread import one_thread
 
 from siltlog.infra import names
 from siltlog.infra.cluster.beat import Report, TopicReport, Wish
@@ -24,12 +25,17 @@ from siltlog.infra.errors import ConfigError, SiltlogError
 TIMING = Timing(lease_ms=5_000, heartbeat_ms=1_500)
 CALL_SECONDS = (0.005, 0.08)
 SLOW_CALL_SECONDS = 1.2
+FORMATS = 9
+"""Views of any release are looked at here."""
+LOOK_SECONDS = 0.25
+"""How often it is looked whether a process that stands still goes on."""
 
 
 @dataclass
 class Table:
     """What the table of a topic says of its owner."""
 
+    topic_id: str = ""
     shipped: bool = True
     """Whether another may go on from it: without, only the data directory that has the rest."""
     term: int = 0
@@ -54,23 +60,34 @@ class SimulatedNode:
         self.alive = False
         self.refused = ""
         self.ready = True
+        self.unlanded_ms = 0
         self.breaks = False
         """Whether its planner raises."""
         self.slow = False
         self.silent: set[str] = set()
         """Topics that it neither claims nor lets go nor speaks of."""
+        self.forgotten: set[str] = set()
+        """Topics that it has claimed and does not have: its take of them failed afterwards."""
         self.unreachable: tuple[str, ...] = ()
         """Nodes that it cannot reach."""
         self.grips = False
         """Whether it lets no topic go that it has."""
+        self.shut = False
+        """Whether connections to it are refused though it lives, as by a proxy."""
+        self.formats = 1
+        """What its release reads and writes."""
         self.member: Member | None = None
 
     def start(self) -> None:
         self.start_number += 1
         self.alive, self.refused = True, ""
-        identity = Identity("c", self.name, self.data_dir, self.place, f"http://{self.name}", "", "1")
+        identity = Identity(
+            "c", self.name, self.data_dir, self.place, f"http://{self.name}", "", "1", formats=self.formats
+        )
         ids = (f"{self.name}/{self.start_number}/{number}" for number in itertools.count())
-        self.member = Member(identity, TIMING, self.clock, self._report, lambda: next(ids), self._tables)
+        self.member = Member(
+            identity, TIMING, self.clock, self._report, lambda: next(ids), self._tables, refused=self._refused
+        )
         self.world.begin(self, "arrive", 0.0)
 
     def kill(self) -> None:
@@ -79,11 +96,19 @@ class SimulatedNode:
     def pause(self, seconds: float) -> None:
         self.paused_until = self.world.clock.monotonic() + seconds
 
+    def _refused(self) -> list[str]:
+        """Journals of members that would refuse it a connection, also of those at which it would not knock."""
+        assert self.member is not None
+        members = self.member.view.members()
+        return [entry.journal for name, entry in members if name != self.name and self.world.refuses(name)]
+
     def _tables(self, known: Collection[str], again: Collection[str]) -> Call:
         def call(store: object) -> dict[str, str]:
             if self.breaks:
                 raise ZeroDivisionError
-            there = {name: f"id of {name}" for name in self.world.tables if name not in known or name in again}
+            there = {
+                name: self.world.topic_id(name) for name in self.world.tables if name not in known or name in again
+            }
             return {**dict.fromkeys(again, ""), **there}
 
         return call
@@ -94,15 +119,17 @@ class SimulatedNode:
         for name, topic in self.member.view.topics.items():
             if name not in self.silent and (report := self._own(name, topic)) is not None:
                 found[name] = report
-        return Report(ready=self.ready, unreachable=self.unreachable, topics=found)
+        return Report(ready=self.ready, unlanded_ms=self.unlanded_ms, unreachable=self.unreachable, topics=found)
 
     def _own(self, name: str, topic: TopicEntry) -> TopicReport | None:
         """Claims and hands over as far as the rules of ownership let it; what there is to report."""
         assert self.member is not None
         table, journal = self.world.tables[name], self.member.journal
+        if topic.topic_id != self.world.topic_id(name):
+            return None  # one of the same name was made since
         mine = topic.entitled(journal)
         holds = next((term for term in topic.terms if term.term == table.term and term.journal == journal), None)
-        if holds is not None and holds != mine and table.released != table.term:
+        if holds is not None and holds != mine and table.released != table.term and name not in self.forgotten:
             table.released = table.term
             return None
         if mine is None:
@@ -127,7 +154,9 @@ class SimulatedNode:
                 or table.data_dir == self.data_dir
             ):
                 awaited = 0 if table.shipped else table.term
-                return TopicReport(term=mine.term, state="waiting", awaited=awaited)
+                held = sum(term.term for term in between if term.term == table.term and not term.lost)
+                return TopicReport(term=mine.term, state="waiting", awaited=0 if held else awaited, held=held)
+            self.forgotten.discard(name)
             table.term, table.data_dir = mine.term, self.data_dir
             table.claimed.append(mine.term)
         return TopicReport(term=mine.term, state="settled")
@@ -138,20 +167,36 @@ class MembersWorld:
         self.chance = random.Random(seed)
         self.clock = VirtualClock()
         self.objects = FailingStore(self.chance, self.clock, weather)
-        self.tables = {f"t{number}": Table() for number in range(topics)}
+        self.tables = {name: self.new_table(name) for name in (f"t{number}" for number in range(topics))}
         self.views: dict[int, ClusterView] = {}
         """Every view that counted when it was written."""
         self.nodes: dict[str, SimulatedNode] = {}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
-        self._seen: dict[tuple[str, int], int] = {}
+        self._seen: dict[tuple[str, int], ClusterView] = {}
         for number in range(nodes):
             self.add(f"n{number}")
 
     def add(self, name: str, data_dir: str = "") -> SimulatedNode:
-        node = self.nodes[name] = SimulatedNode(self, name, data_dir or f"data of {name}")
+        node = self.nodes[name] = self.new_node(name, data_dir or f"data of {name}")
         node.start()
         return node
+
+    def refuses(self, name: str) -> bool:
+        """Whether nobody listens at a node's address, or something refuses in its place."""
+        return self.nodes[name].shut or not self.nodes[name].alive
+
+    def new_node(self, name: str, data_dir: str) -> SimulatedNode:
+        return SimulatedNode(self, name, data_dir)
+
+    def new_table(self, name: str) -> Table:
+        return Table()
+
+    def topic_id(self, name: str) -> str:
+        return self.tables[name].topic_id or f"id of {name}"
+
+    def later_table(self, name: str) -> Table:
+        return Table(shipped=self.chance.random() < 0.5)
 
     # Time.
 
@@ -160,11 +205,12 @@ class MembersWorld:
 
     def run(self, seconds: float) -> None:
         until = self.clock.monotonic() + seconds
-        while self._events and self._events[0][0] <= until:
-            when, _, do = heapq.heappop(self._events)
-            self.clock.advance(max(0.0, when - self.clock.monotonic()))
-            do()
-            self._look_at_views()
+        with one_thread():
+            while self._events and self._events[0][0] <= until:
+                when, _, do = heapq.heappop(self._events)
+                self.clock.advance(max(0.0, when - self.clock.monotonic()))
+                do()
+                self._look_at_views()
         self.clock.advance(until - self.clock.monotonic())
 
     def begin(self, node: SimulatedNode, kind: str, seconds: float) -> None:
@@ -182,7 +228,7 @@ class MembersWorld:
             return
         left = node.paused_until - self.clock.monotonic()
         if left > 0:
-            self.at(left, lambda: self._awake(node, member, do))
+            self.at(min(left, LOOK_SECONDS), lambda: self._awake(node, member, do))
         else:
             do()
 
@@ -228,23 +274,22 @@ class MembersWorld:
         return self.views[max(self.views)]
 
     def _look_at_views(self) -> None:
-        for path, (content, _) in self.objects.objects.items():
-            if not path.startswith(names.VIEWS_FOLDER):
-                continue
-            number = int(path.rpartition("/")[2])
-            if number > max(self.views, default=0):
-                view = self.views[number] = decode_view(content, number)
-                self._check_view(self.views.get(number - 1), view)
+        number = max(self.views, default=0) + 1
+        while (found := self.objects.objects.get(names.view_object(number))) is not None:
+            view = self.views[number] = decode_view(found[0], number, FORMATS)
+            self._check_view(self.views.get(number - 1), view)
+            number += 1
         for node in self.nodes.values():
             member = node.member
             if member is None or not node.alive:
                 continue
-            number = member.view.number
+            start, number = (node.name, node.start_number), member.view.number
+            if (before := self._seen.get(start)) is member.view:
+                continue
             if number:
                 assert member.view == self.views[number], f"{node.name} has another view {number} than counts"
-            start = (node.name, node.start_number)
-            assert number >= self._seen.get(start, 0), f"{node.name} went back to view {number}"
-            self._seen[start] = number
+            assert before is None or number >= before.number, f"{node.name} went back to view {number}"
+            self._seen[start] = member.view
 
     def _check_view(self, before: ClusterView | None, view: ClusterView) -> None:
         if before is None:
@@ -256,7 +301,7 @@ class MembersWorld:
             assert old is not None or {t.term for t in topic.terms}.isdisjoint(given)
             terms = {term.term: term for term in topic.terms}
             assert len(terms) == len(topic.terms), f"{name} has a term twice"
-            former = {term.term: term for term in old.terms} if old else {}
+            former = {term.term: term for term in old.terms} if old and old.topic_id == topic.topic_id else {}
             assert all(term > before.term for term in terms.keys() - former.keys()), f"{name}: a term was given before"
             for number, term in former.items():
                 if number in terms:
@@ -324,14 +369,14 @@ class MembersWorld:
         self.objects.land(everything=True)
         for node in self.nodes.values():
             self.objects.mend(node.name)
-            node.slow = node.breaks = False
+            node.slow = node.breaks = node.shut = False
             node.ready, node.paused_until = True, 0.0
             if not node.alive and (not node.refused or self.chance.random() < 0.5):
                 node.start()
 
     def _mishap(self) -> None:
         node = self.chance.choice(list(self.nodes.values()))
-        what = self.chance.randrange(10)
+        what = self.chance.randrange(11)
         if what == 0 and node.alive:
             node.kill()
         elif what in (0, 1) and not node.alive:
@@ -339,7 +384,7 @@ class MembersWorld:
         elif what == 2:
             node.pause(self.chance.choice((1, 4, 8, 60)))
         elif what == 3:
-            self.objects.cut(node.name)
+            self.chance.choice((self.objects.cut, self.objects.mute))(node.name)
             self.at(self.chance.uniform(1, 12), lambda: self.objects.mend(node.name))
         elif what == 4:
             self.objects.slow_down(self.chance.uniform(0.5, 20))
@@ -354,4 +399,7 @@ class MembersWorld:
             kind = self.chance.choice(("move", "drain", "balance", "remove"))
             self.wish(node.name, kind, node=other, topic=self.chance.choice(list(self.tables)))
         elif what == 9:
-            self.tables[f"u{len(self.tables)}"] = Table(shipped=self.chance.random() < 0.5)
+            node.shut = not node.shut
+        elif what == 10:
+            name = f"u{len(self.tables)}"
+            self.tables[name] = self.later_table(name)

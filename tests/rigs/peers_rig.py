@@ -16,8 +16,9 @@ from siltlog.infra.http.door import Hops, Identification
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.peer import Peers as Ends
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.proxies import Proxies
-from siltlog.infra.telemetry import Metrics, logger
+from siltlog.infra.telemetry import logger
 from siltlog.server.listener import Listening, listen
 
 MIB = 1024 * 1024
@@ -106,13 +107,8 @@ async def door(
     edge = assembly.assemble(
         app,
         lambda _: NoFastPath(),
-        hosts=(),
-        origins=(),
+        limits=assembly.EdgeLimits(hosts=(), connections_max=100, request_bytes=16 * MIB, request_timeout_ms=2_000),
         peers=Ends(Proxies(()), needs_tls=False),
-        connections_max=100,
-        connections_per_ip_max=0,
-        request_bytes=16 * MIB,
-        request_timeout_ms=2_000,
         in_flight=memory,
         draining=Draining(),
         clock=clock,

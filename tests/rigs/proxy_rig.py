@@ -1,6 +1,6 @@
-"""Real proxies in front of a server, with the configuration that the page of security gives."""
+"""Real proxies in front of a server, with the configurations that the repository has for them."""
 
-import re
+import os
 import shutil
 import socket
 import subprocess
@@ -11,24 +11,25 @@ from pathlib import Path
 
 from tls_rig import Made
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+PROXIES = Path(__file__).parents[2] / "infra" / "deploy" / "proxies"
+FILES = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg", "caddy": "Caddyfile"}
 START_SECONDS_MAX = 20.0
 DENIED = "/v1/topics/denied"
 """What the proxies let nobody through to."""
 
 
 def has_proxy(name: str) -> bool:
-    return shutil.which(name) is not None
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])) is not None
 
 
 @contextmanager
 def proxy(name: str, made: Made, server_url: str) -> Iterator[str]:
-    """Starts `nginx` or `haproxy` with a certificate of `made` before a server; yields its address."""
+    """Starts one of FILES with a certificate of `made` before a server; yields its address."""
     port = _free_port()
     configuration = made.folder / f"{name}.conf"
     pair = made.folder / "pair.pem"
     pair.write_bytes(made.files.certificate.read_bytes() + made.files.key.read_bytes())
-    given = _on_the_page(name).replace("127.0.0.1:7070", server_url.removeprefix("http://"))
+    given = (PROXIES / FILES[name]).read_text("utf-8").replace("127.0.0.1:7070", server_url.removeprefix("http://"))
     for named, path in (("tls.crt", made.files.certificate), ("tls.key", made.files.key), ("tls.pem", pair)):
         given = given.replace(f"/etc/siltlog/{named}", str(path))
     if name == "nginx":
@@ -39,10 +40,15 @@ def proxy(name: str, made: Made, server_url: str) -> Iterator[str]:
             f"error_log stderr;pid {made.folder}/nginx.pid;daemon off;events{{}}http{{access_log off;{places}{given}}}"
         )
         command = [name, "-e", "stderr", "-p", str(made.folder), "-c", str(configuration)]
+    elif name == "caddy":
+        given = f"{{\nadmin off\nauto_https off\n}}\n{given}".replace(
+            "https://log.example:443 {", f"https://:{port} {{\nbind 127.0.0.1\nrespond {DENIED}* 403\n"
+        )
+        command = [name, "run", "--adapter", "caddyfile", "--config", str(configuration)]
     else:
         given = given.replace("bind :443", f"bind 127.0.0.1:{port}")
         given = given.replace(
-            "frontend silt\n", f"frontend silt\n    http-request deny if {{ path_beg {DENIED} }}\n", 1
+            "frontend siltlog\n", f"frontend siltlog\n    http-request deny if {{ path_beg {DENIED} }}\n", 1
         )
         command = [name, "-db", "-f", str(configuration)]
     configuration.write_text(given)
@@ -55,12 +61,6 @@ def proxy(name: str, made: Made, server_url: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _on_the_page(name: str) -> str:
-    found = re.search(rf"^```{name}\n(.+?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert found, f"the page of security has no configuration of {name}"
-    return found[1]
 
 
 def _free_port() -> int:

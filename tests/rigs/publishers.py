@@ -5,6 +5,7 @@ import random
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +75,7 @@ class Ledger:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Publisher(threading.Thread):
+class Publisher(threading.Thread, ABC):
     """Publishes until `finish`, from a seed of its own."""
 
     def __init__(self, url: str, topic: str, partitions: int, ledger: Ledger, seed: int, name: str) -> None:
@@ -103,8 +104,9 @@ class Publisher(threading.Thread):
         except Exception as error:
             self.complain(f"{type(error).__name__}: {error}")
 
+    @abstractmethod
     def publish(self) -> None:
-        raise NotImplementedError
+        """Publishes once, and enters what came of it into the ledger."""
 
     def complain(self, what: str) -> None:
         self.ledger.complaints.append(f"{self.name}: {what}")

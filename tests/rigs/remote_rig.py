@@ -21,11 +21,11 @@ from siltlog.consumers.view import TopicView
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.router import Away, Held, Member, Place
 from siltlog.infra.errors import UnknownTopic
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.peers.accepting import AcceptedHops
 from siltlog.infra.peers.calls import with_calls
 from siltlog.infra.peers.forwarding import not_owner, owner_away
 from siltlog.infra.peers.peers import Peers
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log
@@ -109,7 +109,7 @@ async def node(name: str, folder: Path) -> AsyncIterator[Node]:
         def fresh() -> bool:
             return routes.fresh
 
-        heads = ServedHeads(Owned(lambda: owns().values() if routes.fresh else (), refuse), log.clock)
+        heads = ServedHeads(Owned(lambda: owns() if routes.fresh else {}, refuse), log.clock)
         reads = ClusterLog(log, owns, routes, peers, log.clock, LOGGER, fresh)
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:

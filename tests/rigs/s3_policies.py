@@ -74,6 +74,8 @@ def statements(project: dict[str, Any], policy: str, values: Sequence[Mapping[st
     found = list(document.get("statement", []))
     for dynamic in document.get("dynamic", []):
         content = dynamic["statement"]["content"]
+        if values and str(dynamic["statement"]["for_each"]) in ("var.journals", "${var.journals}"):
+            continue  # there are none elsewhere
         if values and "var.places" in str(dynamic["statement"]["for_each"]):
             found += [
                 plain(statement, {f"statement.value.{name}": text for name, text in value.items()})

@@ -117,7 +117,9 @@ def start_s3_server(directory: Path, *, kms: bool = False) -> S3Server:
 def with_new_bucket(server: S3Server, bucket: str) -> S3Server:
     """The same server with another bucket. A Spark session keeps how it reaches a bucket for as long as it lives."""
     _client(server).create_bucket(Bucket=bucket)
-    return replace(server, bucket=bucket)
+    made = replace(server, bucket=bucket)
+    _wait_until_ready(made)
+    return made
 
 
 def _spawn(arguments: list[str], directory: Path) -> "subprocess.Popen[bytes]":

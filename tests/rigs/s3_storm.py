@@ -1,7 +1,11 @@
-"""What stands before a real S3 server and, when told to, answers everything with 503 SlowDown, keeps a PUT back, or
-loses or changes the answers of single ones."""
+"""What stands before a real S3 server and, when told to, answers everything with 503 SlowDown, keeps a PUT back, loses
+or changes the answers of single ones or of so many by chance, or takes as long as a store far away does."""
 
+import math
+import random
 import threading
+import time
+from collections.abc import Mapping
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -11,6 +15,8 @@ SLOW_DOWN = (
 )
 CONFLICT = b"<?xml version='1.0'?><Error><Code>ConditionalRequestConflict</Code><Message>Try again</Message></Error>"
 XML = [("Content-Type", "application/xml")]
+P99_DEVIATIONS = 2.326
+"""Standard deviations from the middle of a bell curve to what one in a hundred exceeds."""
 HOP = frozenset(("connection", "transfer-encoding", "keep-alive"))
 
 
@@ -27,6 +33,11 @@ class Storm:
         self.fates: list[str] = []
         """Of the next PUTs: "" for nothing, `not_done` and `done` (no answer comes), `slow_down` and `conflict` (not
         done), `twice` (the answer is that of the second)."""
+        self.chances: Mapping[str, float] = {}
+        """Of each of these fates, for every PUT that has none of `fates`."""
+        self.seconds: tuple[float, float] = (0.0, 0.0)
+        """What every request takes longer: the median, and what one in a hundred exceeds."""
+        self.rng = random.Random(0)
         self.puts = 0
         target = urlsplit(endpoint)
         storm = self
@@ -41,10 +52,8 @@ class Storm:
                     storm.refused += 1
                     self._reply(503, XML, SLOW_DOWN)
                     return
-                fate = ""
-                if self.command == "PUT":
-                    storm.puts += 1
-                    fate = storm.fates.pop(0) if storm.fates else ""
+                fate = storm._fate() if self.command == "PUT" else ""
+                time.sleep(storm._delay())
                 if fate in ("slow_down", "conflict"):
                     self._reply(*((503, XML, SLOW_DOWN) if fate == "slow_down" else (409, XML, CONFLICT)))
                     return
@@ -94,6 +103,23 @@ class Storm:
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
+
+    def calm(self) -> None:
+        """From here on it only passes on."""
+        self.raging = False
+        self.chances = {}
+        self.seconds = (0.0, 0.0)
+
+    def _fate(self) -> str:
+        self.puts += 1
+        if self.fates:
+            return self.fates.pop(0)
+        names, chances = [*self.chances, ""], [*self.chances.values()]
+        return self.rng.choices(names, [*chances, 1 - sum(chances)])[0]
+
+    def _delay(self) -> float:
+        median, high = self.seconds
+        return median * math.exp(self.rng.gauss(0, math.log(high / median) / P99_DEVIATIONS)) if median else 0.0
 
     def close(self) -> None:
         self.released.set()

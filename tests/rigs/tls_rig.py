@@ -15,14 +15,14 @@ from siltlog.infra.security.certificates import Clients, TlsFiles
 class Made:
     """An authority, and a server's files of it in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authority: trustme.CA | None = None) -> None:
         self.folder = folder
-        self.authority = trustme.CA()
+        self.authority = authority or trustme.CA()
         self.files = TlsFiles(folder / "server.pem", folder / "server.key")
         self.issue()
 
-    def issue(self, not_after: datetime | None = None) -> None:
-        issued = self.authority.issue_cert("localhost", "127.0.0.1", not_after=not_after)
+    def issue(self, not_after: datetime | None = None, *hosts: str) -> None:
+        issued = self.authority.issue_cert(*(hosts or ("localhost", "127.0.0.1")), not_after=not_after)
         issued.private_key_pem.write_to_path(str(self.files.key))
         self.files.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
 

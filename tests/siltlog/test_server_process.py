@@ -16,6 +16,7 @@ from siltlog.ingest.library.producer import Producer
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
+pytestmark = pytest.mark.usefixtures("executed")
 ProcessesIn = Callable[[Path], list[str]]
 
 

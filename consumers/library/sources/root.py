@@ -39,7 +39,7 @@ class TableRoot:
         """Raises ConfigError, with the reason, unless this is the root of that cluster."""
         try:
             with self.open(names.CLUSTER_ID_OBJECT) as file:
-                found = file.read(_ID_BYTES_MAX).decode(errors="replace")
+                found = file.read(_ID_BYTES_MAX).decode(errors="replace").partition("\n")[0]
         except (OSError, SiltlogError) as error:
             raise ConfigError(f"the tables at {self.uri} cannot be read from here: {error}") from error
         if found != cluster_id:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import numbers_of
-from siltlog.infra.client.core import Request, Response, json_request
+from siltlog.infra.client.core import NODE_TIMEOUT_MS, Request, Response, json_request
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.columns import FETCH_SCHEMA
@@ -113,6 +113,7 @@ def fetch_request(plan: FetchPlan, partition_bytes_max: int | None = None) -> Re
         accept=names.MEDIA_ARROW,
         read_timeout_ms=plan.wait_ms + GRACE_MS,
         repeatable=True,
+        node_timeout_ms=plan.wait_ms + NODE_TIMEOUT_MS,
     )
 
 

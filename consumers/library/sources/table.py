@@ -18,7 +18,7 @@ from siltlog.consumers.library.sources.root import TableRoot
 from siltlog.consumers.library.sources.server import Fetched, FetchPlan, Wanted
 from siltlog.infra.arrow.arrays import repeated_text
 from siltlog.infra.client.address import S3Address
-from siltlog.infra.client.core import json_request
+from siltlog.infra.client.core import NODE_TIMEOUT_MS, json_request
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock
@@ -133,7 +133,14 @@ class TableSource:
             "max_files": LIST_FILES_MAX,
             "wait_ms": wait_ms if waiting else 0,
         }
-        request = json_request("POST", "/v1/files", document, read_timeout_ms=wait_ms + GRACE_MS, repeatable=True)
+        request = json_request(
+            "POST",
+            "/v1/files",
+            document,
+            read_timeout_ms=wait_ms + GRACE_MS,
+            repeatable=True,
+            node_timeout_ms=wait_ms + NODE_TIMEOUT_MS,
+        )
         lists = msgspec.json.decode(self._caller.call(request).body, type=FileLists)
         self._reach(lists)
         for scan, part in zip(asking, lists.partitions, strict=True):

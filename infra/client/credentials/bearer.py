@@ -13,7 +13,7 @@ EARLY_SECONDS = 60.0
 AGAIN_SECONDS = 5.0
 """So long after it could not be renewed it is tried again, while the present one holds."""
 PARTS = 3
-"""Of a JWT: header, claims, signature (RFC 7515 section 7.1)."""
+"""The parts of a JWT: header, claims, signature (RFC 7515 section 7.1)."""
 
 
 class _Claims(msgspec.Struct):

@@ -38,7 +38,7 @@ class Credentials:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """As a client's constructor takes them."""
+        """What a client's constructor takes them by."""
         return {"token": self.token, "ca": self.ca, "cert": self.cert}
 
 

@@ -21,7 +21,7 @@ _WHY_SILENT = {
 }
 _EXPIRED, _NOT_YET, _HOSTNAME, _ADDRESS = 10, 9, 62, 64
 _UNKNOWN = (2, 18, 19, 20, 21)
-"""Of X509_V_ERR: each way in which no authority that is trusted vouches for a certificate."""
+"""Each way in which no trusted authority vouches for a certificate (OpenSSL's X509_V_ERR)."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 _ALERTS = {
     "CERTIFICATE_REQUIRED": "the server asks for a certificate of this client: give one by cert=",

@@ -16,8 +16,9 @@ from siltlog.infra.http.connection.gathering import LingeringTransport
 from siltlog.infra.http.connection.upgrade import Upgrade, wants_web_socket
 from siltlog.infra.http.door import HOP_SESSION, Door
 from siltlog.infra.http.header_fields import check_head
+from siltlog.infra.http.log.access_log import LOCAL_ADDRESS
 from siltlog.infra.http.peer import KNOWN, PEER, Peer, Peers
-from siltlog.infra.http.requests import encode_json, problem_headers
+from siltlog.infra.http.requests import NO_OPERATION, encode_json, problem_headers
 from siltlog.infra.http.streams import STREAM, Stream
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -293,7 +294,7 @@ class Connection(HttpToolsProtocol):
         door = self._served.door
         request_id = door.next_request_id()
         status = door.refusal(error, "", "", request_id).status or 500
-        door.replies[status] = door.replies.get(status, 0) + 1
+        door.count_reply(NO_OPERATION, status)
         body = encode_json(problem_document(error, request_id))
         headers = {**problem_headers(error), "Content-Type": names.MEDIA_PROBLEM, "Connection": "close"}
         headers[names.HEADER_REQUEST_ID] = request_id
@@ -301,6 +302,17 @@ class Connection(HttpToolsProtocol):
         length = b"Content-Length: %d\r\n\r\n" % len(body)
         self.transport.write(b"".join((STATUS_LINE[status], *lines, length, body)))
         self.transport.close()
+        if door.access_log is not None and door.access_log.wants(status, 0.0):
+            # Nothing of what was sent is told: it was no request.
+            door.access_log.tell(
+                status,
+                b"",
+                0.0,
+                request_id=request_id,
+                bytes_out=len(body),
+                address=self.peer.address or LOCAL_ADDRESS,
+                error_code=error.error_code,
+            )
 
     def linger(self) -> None:
         """The reply is out, and no other will be: closing now, with something unread, would reset it away."""

@@ -44,11 +44,15 @@ class Connections:
         """`fast_path` is offered each request before the application behind `door` is."""
         self._served = Served(crowd, door, fast_path, peers)
         self._crowd = crowd
-        self._stall_seconds = stall_seconds
+        self.reconfigure(stall_seconds)
         self._pressed = False
         self._logger = logger
         self._clock = clock
         in_flight.when_full(self._press)
+
+    def reconfigure(self, stall_seconds: float) -> None:
+        """Holds from the next look on."""
+        self._stall_seconds = stall_seconds
 
     def protocol(self, **kwargs: Any) -> Connection:
         """Makes the protocol of one connection; uvicorn calls it for each."""

@@ -27,14 +27,18 @@ class Crowd:
         self.excess = 0
         """How many of them are above the limit."""
         self._soonest_seconds = KEEP_ALIVE_SECONDS
-        self._max = connections_max
-        self._per_address_max = per_address_max
         self._stands_for_many = stands_for_many
-        self._strangers_max = strangers_max
+        self.reconfigure(connections_max, per_address_max, strangers_max)
         self._strangers: set[Any] = set()
         self._of_address: dict[str, int] = {}
         self._clock = clock
         self._closed = DrainRate(clock.monotonic())
+
+    def reconfigure(self, connections_max: int, per_address_max: int, strangers_max: int | None) -> None:
+        """Holds for connections that begin from now on; those that are open stay, however many they are."""
+        self._max = connections_max
+        self._per_address_max = per_address_max
+        self._strangers_max = strangers_max
 
     def joined(self, connection: Any, address: str) -> bool:
         """Counts a connection; True when it is one too many. `address` is empty on a socket of this machine."""
@@ -42,7 +46,7 @@ class Crowd:
         fits = True
         if self._counts(address):
             of_it = self._of_address[address] = self._of_address.get(address, 0) + 1
-            fits = of_it <= self._per_address_max
+            fits = not 0 < self._per_address_max < of_it
         if self._strangers_max is not None and address:
             fits = fits and len(self._strangers) < self._strangers_max
         if fits and len(self.open) - self.excess <= self._max:
@@ -61,13 +65,13 @@ class Crowd:
 
     def has_room_for(self, address: str, begun: Iterable[str]) -> bool:
         """Whether one more may begin at an address, besides those that have `begun`."""
-        if not self._counts(address):
+        if self._per_address_max == 0 or not self._counts(address):
             return True
         under_way = sum(1 for other in begun if other == address)
         return self._of_address.get(address, 0) + under_way < self._per_address_max
 
     def _counts(self, address: str) -> bool:
-        return self._per_address_max > 0 and address != "" and not self._stands_for_many(address)
+        return address != "" and not self._stands_for_many(address)
 
     def looked_at(self, soonest_seconds: float) -> None:
         """The next of them that stays idle is closed in so long."""

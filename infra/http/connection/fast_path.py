@@ -21,6 +21,9 @@ class FastPath(Protocol):
     def taken(self, connection: Any) -> Exchange | None:
         """The request whose head `connection` has just read; None when it has to go the long way."""
 
+    def reconfigure(self, request_bytes_max: int) -> None:
+        """A body may become so large from now on, once it is inflated."""
+
 
 class NoFastPath:
     """Takes nothing."""
@@ -29,3 +32,6 @@ class NoFastPath:
 
     def taken(self, connection: Any) -> Exchange | None:
         return None
+
+    def reconfigure(self, request_bytes_max: int) -> None:
+        return

@@ -16,7 +16,7 @@ import msgspec
 MAC_BYTES = 32
 MAC_CHARS = 2 * MAC_BYTES
 PURPOSE = "audit"
-"""For what the key of the seals is derived from the cluster's secret."""
+"""The purpose with which the key of the seals is derived from the cluster's secret."""
 Outcome = Literal["begun", "done", "refused", "failed"]
 """`begun` is written before a change is made, the others afterwards, or for what was no change."""
 Fault = Literal["unreadable", "edited", "missing", "duplicate", "out_of_order", "forked", "cut"]

@@ -12,7 +12,7 @@ from siltlog.infra.errors import ConfigError
 from siltlog.infra.security.exposure import is_loopback
 
 FETCH_SECONDS = 5.0
-"""For one document, redirects included."""
+"""One document may take so long, redirects included."""
 DOCUMENT_BYTES_MAX = 1024 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 REDIRECTS_MAX = 3

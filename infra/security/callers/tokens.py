@@ -23,7 +23,7 @@ from siltlog.infra.security.grant import Identity
 
 TOKEN_CHARS_MAX = 8 * 1024
 SKEW_SECONDS = 30
-"""By how much the provider's clock may differ from this server's."""
+"""The provider's clock may differ from this server's by so much."""
 GROUPS_MAX = 200
 NAME_CHARS_MAX = 256
 """The most characters of a principal or group."""

@@ -35,7 +35,7 @@ class Input:
     word: str
     """The word for a record in it: a line, a row, a value."""
     total: int | None = None
-    """In bytes, or rows for Parquet, where it is known before reading."""
+    """Bytes, or rows of Parquet, where that is known before reading."""
     position: Callable[[], int] = lambda: 0
     """How much of the total has been read."""
 

@@ -6,7 +6,7 @@ because a key that was revoked elsewhere would count for ever.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -30,9 +30,12 @@ from siltlog.server.access.held import HeldRevocations
 from siltlog.server.access.trust import check_unused, open_trust
 
 T = TypeVar("T")
+Tell = Callable[[int, Collection[str]], None]
+"""Tells the other nodes of a version of the document, and of keys that count no more, whatever it has."""
 
 FOLLOW_SECONDS = 1.5
-"""What another node revokes counts no more here within three seconds: after this, and one answer of the store."""
+"""What another node revokes, and could not tell, counts no more here within three seconds: after this, and one answer
+of the store."""
 PAUSE_SECONDS = 10.0
 """Who has not looked for so long, by any clock, looks through all versions: the next of them may be gone by now."""
 AWAY_SECONDS = 10.0
@@ -58,8 +61,10 @@ class AccessBook:
         clock: Clock,
         logger: Logger,
         stale_ms: int,
+        tell: Tell = lambda version, revoked: None,
     ) -> None:
         """`documents` are open. `verifiers` are all there are, `keys` among them."""
+        self._tell = tell
         self._documents = documents
         self._held = held
         self._keys = keys
@@ -93,6 +98,22 @@ class AccessBook:
             await self._took()
         if self.document.number < version:
             raise _unavailable(f"another node knows version {version} of who may do what")
+
+    async def hear(self, version: int, revoked: Collection[str]) -> None:
+        """Another node tells: the keys count no more here either, whether or not the object store answers.
+
+        Raises Unavailable where the version cannot be read.
+        """
+        await self._hold_known(revoked)
+        await self.read_up(version)
+        # A key that was made and revoked there since is known here just now.
+        await self._hold_known(revoked)
+
+    def check_named(self, identity: Identity) -> None:
+        """Raises Refused `unauthenticated` for who another node says calls, by a key that counts no more here; of
+        tokens that node knows better, which has verified them."""
+        if identity.subject.principal.startswith(self._keys.principals):
+            self._keys.check(identity)
 
     def start(self) -> None:
         self._following.append(asyncio.create_task(self._follow()))
@@ -160,8 +181,9 @@ class AccessBook:
         Raises Unavailable `access_unavailable` where neither the disk nor the store keeps it: it holds here all the
         same, until the process ends, and is tried again.
         """
-        self._held.hold(key_id)
+        self._held.hold([key_id])
         self._take()
+        self._tell(self.document.number, [key_id])
         await self._keep_held()
         writing = asyncio.create_task(self._write_held())
         self._changing.add(writing)
@@ -175,6 +197,13 @@ class AccessBook:
                 "keep that: it holds until the server stops; that is tried again, so make room on the disk",
             )
         return key_id not in self._held.ids
+
+    async def _hold_known(self, revoked: Collection[str]) -> None:
+        known = self.document.keys.keys() & set(revoked)
+        if known:
+            self._held.hold(known)
+            self._take()
+            await self._keep_held()
 
     def _check(self, identity: Identity) -> None:
         if identity.subject.principal == LOCAL:
@@ -209,8 +238,11 @@ class AccessBook:
     async def _write(self, change: Change, expected: int | None) -> None:
         """Has its turn, and ends it."""
         try:
+            before = self._documents.current.document.number
             await asyncio.to_thread(self._documents.write, change, expected)
             await self._took()
+            if self.document.number > before:
+                self._tell(self.document.number, ())
         except SiltlogError as error:
             if error.retryable != "no" or error.error_code == "store_denied":
                 self._told_away(error.detail)
@@ -277,13 +309,16 @@ class Security:
         return [*self.book.warnings(), *(self.provider.warnings() if self.provider else ())]
 
 
-async def open_security(node: Node, warn: Callable[[str], None]) -> Security | None:
-    """Opens the secret and the access document; None where authentication is off. Raises ConfigError, Unavailable."""
+async def open_security(node: Node, tell: Tell) -> Security | None:
+    """Opens the secret and the access document; None where authentication is off. Raises ConfigError, Unavailable.
+
+    `tell` hears of what is changed here.
+    """
     settings = node.settings
     if settings.auth == "off":
         check_unused(settings)
         return None
-    secret = open_secret(settings.data_dir, settings.secret_file, is_remote=bool(settings.root), warn=warn)
+    secret = open_secret(settings.data_dir, settings.secret_file, is_remote=bool(settings.root), logger=node.logger)
     documents = AccessDocuments(
         node.store,
         node.cluster_id,
@@ -305,6 +340,7 @@ async def open_security(node: Node, warn: Callable[[str], None]) -> Security | N
         clock=node.clock,
         logger=node.logger,
         stale_ms=settings.access_stale_ms,
+        tell=tell,
     )
     identification = Identification(
         book.access, verifiers, node.clock, certificates=trust.certificates, stale=book.stale
@@ -333,15 +369,16 @@ def _part(book: AccessBook, provider: Provider | None) -> Part:
     return Part(start=start, drain=book.stop, close=close)
 
 
-def open_secret(data_dir: Path, secret_file: str, *, is_remote: bool, warn: Callable[[str], None]) -> Secret:
+def open_secret(data_dir: Path, secret_file: str, *, is_remote: bool, logger: Logger) -> Secret:
     """Reads the cluster's secret, which is made where no file was named and there is none. Raises ConfigError."""
     if secret_file:
         return read_secret(Path(secret_file))
     path = data_dir / names.SECRET_FILE
     if make_secret(path) and is_remote:
-        warn(
-            f"the secret of this cluster was made: {path}. Keep a copy of it: without it no key and no grant in the "
-            "root counts, and every other node needs it (SILT_SECRET_FILE)"
+        logger.warning(
+            "the secret of this cluster was made: keep a copy of it, for without it no key and no grant in the root "
+            "counts, and every other node needs it (SILT_SECRET_FILE)",
+            path=str(path),
         )
     return read_secret(path)
 

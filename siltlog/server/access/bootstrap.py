@@ -20,17 +20,19 @@ from siltlog.server.access.changes import checked_name, with_key
 def first_key(settings: ServerSettings, store: ObjectStore, name: str, clock: Clock, logger: Logger) -> ApiKey:
     """Writes the first access document, with one key that administers everything.
 
-    Raises ConfigError where there is a document already: who can write the root could make himself administrator.
+    Raises ConfigError `key_exists` where there is a document already: who can write the root could make himself
+    administrator.
     """
     checked_name(name)
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    secret = open_secret(settings.data_dir, settings.secret_file, is_remote=bool(settings.root), warn=logger.warning)
+    secret = open_secret(settings.data_dir, settings.secret_file, is_remote=bool(settings.root), logger=logger)
     seen_file = settings.data_dir / names.ACCESS_SEEN_FILE
     documents = AccessDocuments(store, cluster_id(store), secret.key(PURPOSE_ACCESS), seen_file, clock, logger)
     if documents.open().document.number:
         raise ConfigError(
             f"there is an access document in {store.uri(names.ACCESS_FOLDER)}: who administers it makes keys, and so "
-            "does `silt access key create` as the user of the server, on its machine"
+            "does `silt access key create` as the user of the server, on its machine",
+            error_code="key_exists",
         )
     key, now_us = make_key(secrets.token_bytes), clock.now_us()
     kept = KeptKey(name, hash_of(key, secret.key(PURPOSE_KEYS)), now_us)

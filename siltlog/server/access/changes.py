@@ -16,7 +16,7 @@ from siltlog.infra.security.quotas import Quota
 Part = Literal["bindings", "entries", "quotas"]
 KEYS_MAX = 10_000
 PARTS_MAX = 10_000
-"""Of each part: every node reads the whole document at each change."""
+"""Each part may have so many: every node reads the whole document at each change."""
 KEY_NAME_CHARS_MAX = 64
 
 

@@ -33,8 +33,8 @@ class HeldRevocations:
     def are_kept(self) -> bool:
         return self.ids == self._kept
 
-    def hold(self, key_id: str) -> None:
-        self.ids |= {key_id}
+    def hold(self, key_ids: Iterable[str]) -> None:
+        self.ids = self.ids.union(key_ids)
 
     def release(self, key_ids: Iterable[str]) -> None:
         self.ids = self.ids.difference(key_ids)

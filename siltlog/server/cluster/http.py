@@ -4,11 +4,13 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.infra.clock import format_us
 from siltlog.infra.cluster.beat import Beat
+from siltlog.infra.cluster.draft import awaited_topics
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.cluster.placement import balance, unit_of
 from siltlog.infra.cluster.view import ClusterView, NodeEntry
@@ -40,7 +42,7 @@ _ASKED = ("cluster_off", "invalid_request", "ack_timeout")
 
 class NodeDescription(msgspec.Struct):
     id: str
-    url: str
+    url: Annotated[str, Meta(description="Empty where nothing proves that it said so itself")]
     zone: str
     state: Annotated[str, Meta(extra_json_schema={"x-extensible-enum": ["up", "draining", "away"]})]
     reason: Annotated[
@@ -54,6 +56,7 @@ class NodeDescription(msgspec.Struct):
     controller: Annotated[bool, Meta(description="Whether it writes the views")]
     topics: Annotated[int, Meta(ge=0, description="How many it owns, or is to own")]
     unflushed_records: Annotated[int, Meta(ge=0, description="Acknowledged and in no table at its last beat")]
+    awaited_by: Annotated[list[str], Meta(description="Topics that wait for records which only its disk has")]
     version: Annotated[str | None, Meta(description="Of its software, as its last beat says")]
 
 
@@ -112,14 +115,25 @@ class NodesHttp:
         Query(request, ())
         if self._membership is None:
             alone = NodeDescription(
-                self._node.settings.node_id, self._url, "", "up", "", None, True, 0, 0, None
+                self._node.settings.node_id, self._url, "", "up", "", None, True, 0, 0, [], None
             )  # what it has is told by /metrics
             return json_reply(NodeList(None, [alone]))
         view, beats = self._membership.view, await self._membership.beats()
         counts = dict.fromkeys(view.nodes, 0)
         for topic in view.topics.values():
             counts[(topic.to or topic.owner).node] = counts.get((topic.to or topic.owner).node, 0) + 1
-        found = [_described(view, name, entry, beats.get(name), counts[name]) for name, entry in view.nodes.items()]
+        awaited = awaited_topics(view, beats)
+        found = [
+            _described(
+                view,
+                name,
+                entry if self._membership.addresses.counts(name, entry) else replace(entry, url=""),
+                beats.get(name),
+                counts[name],
+                awaited.get(entry.data_dir, []),
+            )
+            for name, entry in view.nodes.items()
+        ]
         return json_reply(NodeList(view.number, sorted(found, key=lambda one: one.id)))
 
     @operation(
@@ -242,7 +256,9 @@ class NodesHttp:
         return membership
 
 
-def _described(view: ClusterView, name: str, entry: NodeEntry, beat: Beat | None, topics: int) -> NodeDescription:
+def _described(
+    view: ClusterView, name: str, entry: NodeEntry, beat: Beat | None, topics: int, awaited_by: list[str]
+) -> NodeDescription:
     own = beat if beat is not None and beat.journal == entry.journal else None
     here = own is not None and entry.state != "away"
     return NodeDescription(
@@ -255,6 +271,7 @@ def _described(view: ClusterView, name: str, entry: NodeEntry, beat: Beat | None
         controller=name == view.controller,
         topics=topics,
         unflushed_records=own.report.unflushed_records if own is not None and here else entry.unflushed_records,
+        awaited_by=awaited_by,
         version=own.version if own is not None else None,
     )
 

@@ -17,19 +17,26 @@ from msgspec.structs import replace
 
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
+from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Report
 from siltlog.infra.cluster.identity import Identity, Timing
 from siltlog.infra.cluster.member import Member
 from siltlog.infra.cluster.membership import Membership
+from siltlog.infra.cluster.refusals import Refusals
 from siltlog.infra.cluster.reports import Reports
+from siltlog.infra.cluster.steps import newest_view, taken
 from siltlog.infra.cluster.view import NodeState
 from siltlog.infra.errors import ConfigError, SiltlogError
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
+from siltlog.infra.peers.knocking import refuses
+from siltlog.infra.security.secret import PURPOSE_HOPS, read_secret
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.store.cluster_id import journal_root_id, mark_shared
 from siltlog.infra.store.probe import check_shared_root
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.table import TopicTable, topic_names
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.log.log import Log
 
 UNABLE = frozenset(("disk_full", "wal_full"))
@@ -99,16 +106,19 @@ def place_of(folder: Path) -> str:
 
 def check_alone(store: ObjectStore) -> None:
     """Raises ConfigError where nodes share the root: a server that knows of no others would go past what they have."""
-    if store.list(names.VIEWS_FOLDER):
+    view = taken(store, newest_view(0))
+    if view is not None and not view.dissolved:
         raise ConfigError(
             f"nodes of a cluster share {store.root_uri} (it has {names.VIEWS_FOLDER}): set SILT_CLUSTER=on, and "
-            "SILT_ADVERTISE_URL to where the others reach this node"
+            "SILT_ADVERTISE_URL to where the others reach this node; or stop all of them, and `silt cluster dissolve`"
         )
 
 
 class Joined(NamedTuple):
     membership: Membership
     reports: Reports
+    key: bytes
+    """Nodes prove by it to each other who they are; it is empty where none has a secret."""
 
 
 async def joined(
@@ -121,9 +131,13 @@ async def joined(
         return None
     if take_over:
         raise ConfigError(
-            "--take-over is for a server that is alone: in a cluster what a node had goes to the others by itself"
+            "--take-over is for a server that is alone: in a cluster what a node had goes to the others by itself, or "
+            "by `silt topic abandon`"
         )
     await asyncio.to_thread(check_shared_root, node.store, uuid.uuid4().hex)
+    is_apart = node.journals is not node.store
+    if is_apart:
+        await asyncio.to_thread(check_shared_root, node.journals, uuid.uuid4().hex)
     kept = await asyncio.to_thread(kept_identity, folder)
     identity = Identity(
         cluster_id=node.cluster_id,
@@ -133,6 +147,8 @@ async def joined(
         url=settings.advertise_url,
         zone=settings.zone,
         version=version("siltlog"),
+        journal_root=settings.journal_root_uri if is_apart else "",
+        journal_root_id=await asyncio.to_thread(journal_root_id, node.journals) if is_apart else "",
     )
     timing = Timing(settings.lease_ms, settings.heartbeat_ms)
     reports = Reports()
@@ -140,11 +156,24 @@ async def joined(
     def ids() -> str:
         return str(uuid.uuid4())
 
-    member = Member(identity, timing, node.clock, reports, ids, partial(_tables, node.clock))
-    prompt = open_store(settings.root_uri, **settings.s3_options(), patience_ms=settings.lease_ms // PATIENCES_A_LEASE)
-    membership = Membership(member, prompt, timing, node.clock, ids, node.logger, on_fatal)
+    # Without authentication and without a secret nothing is proven: then everybody may do everything.
+    key = read_secret(Path(settings.secret_file)).key(PURPOSE_HOPS) if settings.secret_file else b""
+    addresses = Addresses(key, node.cluster_id)
+    refusals = Refusals(refuses)
+    tables = partial(_tables, node.clock)
+    member = Member(identity, timing, node.clock, reports, ids, tables, addresses, refusals.journals)
+    prompt = open_store(
+        settings.root_uri,
+        **settings.s3_options(),
+        patience_ms=settings.lease_ms // PATIENCES_A_LEASE,
+        observe=node.metrics.asked_store,
+    )
+    membership = Membership(member, prompt, timing, node.clock, ids, node.logger, on_fatal, refusals)
+    await asyncio.to_thread(mark_shared, node.store, True)
     await membership.join()
-    return Joined(membership, reports)
+    # Once more: who dissolved the cluster before this node came may have said the contrary meanwhile.
+    await asyncio.to_thread(mark_shared, node.store, True)
+    return Joined(membership, reports, key)
 
 
 def _tables(clock: Clock, known: Collection[str], again: Collection[str]) -> Callable[[ObjectStore], dict[str, str]]:
@@ -197,4 +226,7 @@ def show(membership: Membership, metrics: Metrics) -> None:
         states = Counter(entry.state for entry in membership.view.nodes.values())
         return [((state,), states[state]) for state in get_args(NodeState)]
 
-    metrics.gauges(names.METRIC_CLUSTER_NODES, "Nodes in the newest view, by state", ("state",), nodes)
+    metrics.gauges(catalogue.CLUSTER_NODES, nodes)
+    metrics.gauge(catalogue.CLUSTER_VIEW, lambda: membership.view.number)
+    metrics.gauge(catalogue.CLUSTER_CONTROLLER, lambda: membership.view.controller == membership.node)
+    metrics.gauge(catalogue.CLUSTER_SILENT_SECONDS, lambda: membership.silent_s)

@@ -1,9 +1,9 @@
 """This node among the others: what it owns and takes, where requests go, what it reads of others and tells them."""
 
 import asyncio
-import ssl
-from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ from siltlog.consumers.keeping.calls import KeeperCalls
 from siltlog.consumers.remote.log import ClusterLog
 from siltlog.consumers.remote.served import Owned, ServedHeads
 from siltlog.consumers.remote.system import ClusterSystem, system_calls
-from siltlog.consumers.view import TopicView
 from siltlog.infra import names
 from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.cluster.beat import Report
@@ -27,21 +26,24 @@ from siltlog.infra.cluster.view import ClusterView, TermEntry
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.requests import body_of, decode, json_reply
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.peers.accepting import AcceptedHops
 from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.peers.forwarding import Forwarding, not_owner, owner_away
 from siltlog.infra.peers.peers import NODE, PeerRefused, Peers
-from siltlog.infra.security.secret import PURPOSE_HOPS, read_secret
-from siltlog.infra.settings.settings import ServerSettings
-from siltlog.infra.telemetry import Metrics
+from siltlog.infra.peers.tls import PeerTls
 from siltlog.ingest.assembly import Ingest, Shared
-from siltlog.server.access.book import Security
+from siltlog.server.access.book import AccessBook, Security
 from siltlog.server.cluster.joining import Joined
+from siltlog.server.cluster.owned import OwnedTopics
 from siltlog.server.cluster.reach import Reach
 
-VIEW, RELEASED = "/peers/view", "/peers/released"
+VIEW, RELEASED, ACCESS = "/peers/view", "/peers/released", "/peers/access"
 TELL_SECONDS = 2.0
+PLACED_SECONDS = 2.0
+"""How long who made a topic waits until it can be used here; its owner takes it all the same."""
 BODY_BYTES_MAX = 64 * 1024
 
 
@@ -53,8 +55,16 @@ class _Released(msgspec.Struct, frozen=True):
     topic: str
 
 
+class _AccessNews(msgspec.Struct, frozen=True):
+    """A version of who may do what, and keys that count no more."""
+
+    version: int
+    revoked: tuple[str, ...] = ()
+
+
 _view = msgspec.json.Decoder(_View)
 _released = msgspec.json.Decoder(_Released)
+_access_news = msgspec.json.Decoder(_AccessNews)
 
 
 class Nodes:
@@ -67,14 +77,16 @@ class Nodes:
         ingest: Ingest,
         security: Security | None,
     ) -> None:
-        """Raises ConfigError where the secret of the cluster cannot be read."""
+        """Raises ConfigError where a file of TLS cannot be read."""
         assert ingest.ownership is not None
         self._membership = membership = joined.membership
+        self._addresses = membership.addresses
         self._ownership = ownership = ingest.ownership
         self._told: Callable[[int], None] = _nobody
         self._keep: Callable[[bool], None] = _keeps_nothing
         self._tasks: set[asyncio.Task[None]] = set()
-        key = _key(node.settings, security)
+        settings = node.settings
+        key = joined.key
         self.routes = ViewRoutes(
             lambda: membership.view,
             lambda: membership.journal,
@@ -82,11 +94,12 @@ class Nodes:
             ownership.held,
             self._awaited,
             lambda _: membership.look_soon(),
+            membership.addresses,
         )
         self.peers = Peers(
             key,
             node.clock,
-            context=_context(node.settings),
+            context=PeerTls(settings.tls_cert, settings.tls_key, settings.tls_peer_ca, node.logger).context,
             access_version=lambda: security.book.document.number if security else 0,
         )
         self.keepers = KeeperCalls(self.routes, self.peers, node.clock, self._make_offsets)
@@ -96,17 +109,21 @@ class Nodes:
             lambda: membership.journal,
             security.book.access if security else None,
             security.book.read_up if security else None,
+            security.book.check_named if security else None,
         )
-        self._heads = ServedHeads(Owned(lambda: self._serves().values(), self._refuse), node.clock)
-        self.log = ClusterLog(ingest.log, self._owned, self.routes, self.peers, node.clock, node.logger, self.fresh)
+        owned = OwnedTopics(ingest.log.topic_logs, lambda: membership.view, lambda: membership.journal)
+        # What it tells others of: while its beats do not arrive, they may have gone on.
+        self._heads = ServedHeads(Owned(lambda: owned if membership.fresh else {}, self._refuse), node.clock)
+        self.log = ClusterLog(ingest.log, lambda: owned, self.routes, self.peers, node.clock, node.logger, self.fresh)
         self.system = ClusterSystem(ingest.system, self.log, node.clock)
         self.calls: Mapping[str, PeerCall] = {
             **self._heads.calls,
             **system_calls(ingest.system, self._check_owned),
             VIEW: self._hear_view,
             RELEASED: self._hear_released,
+            **({ACCESS: partial(self._hear_access, security.book)} if security else {}),
         }
-        self._reach = Reach(self._others, self._reached)
+        self._reach = Reach(self._others, self._reached, node.logger)
         self._reports = joined.reports
         joined.reports.add(self._report)
         membership.on_view(self._follow)
@@ -133,6 +150,11 @@ class Nodes:
         if member is not None and to is not None and member.journal == to.journal:
             self._begin(self._tell(member, RELEASED, _Released(topic)))
 
+    def changed_access(self, version: int, revoked: Collection[str]) -> None:
+        """Who may do what was changed here: that holds on every node at once."""
+        for member in self._others():
+            self._begin(self._tell(member, ACCESS, _AccessNews(version, tuple(revoked)), times=2))
+
     def told_keeping(self, keep: Callable[[bool], None], redis_value: Callable[[], str]) -> None:
         """Has `keep` hear whether this node owns `_offsets`, from now on, and others what it finds in Redis."""
         self._keep = keep
@@ -155,6 +177,13 @@ class Nodes:
                 return member.node
         return ""
 
+    async def placed(self, topic: str, topic_id: str) -> None:
+        """Returns once a topic that was made can be read here, and is open if this node is to own it; or soon."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PLACED_SECONDS):
+                await self._ownership.placed(topic, topic_id)
+                await self.log.opened(topic)
+
     def told_views(self, told: Callable[[int], None]) -> None:
         """Has `told` hear the number of the newest view, from now on."""
         self._told = told
@@ -176,8 +205,14 @@ class Nodes:
         self._ownership.look_again(decode(await body_of(request, BODY_BYTES_MAX), _released).topic)
         return json_reply({})
 
+    async def _hear_access(self, book: AccessBook, request: Request) -> Response:
+        news = decode(await body_of(request, BODY_BYTES_MAX), _access_news)
+        await book.hear(news.version, news.revoked)
+        return json_reply({})
+
     def _follow(self, view: ClusterView) -> None:
         self._ownership.follow(view, self._membership.journal)
+        self.peers.follow({entry.journal for _, entry in view.members()})
         self.routes.look()
         self._heads.look()
         self._told(view.number)
@@ -196,23 +231,22 @@ class Nodes:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _tell(self, member: Member, path: str, said: msgspec.Struct) -> None:
-        """Who does not hear it finds out by itself."""
-        try:
-            await self.peers.ask(
-                member, "POST", path.encode(), (), msgspec.json.encode(said), identity=NODE, seconds=TELL_SECONDS
-            )
-        except (ConnectionFailed, PeerRefused):
-            return
+    async def _tell(self, member: Member, path: str, said: msgspec.Struct, *, times: int = 1) -> None:
+        """Who does not hear it finds out by itself, later."""
+        content = msgspec.json.encode(said)
+        for _ in range(times):
+            with suppress(ConnectionFailed, PeerRefused):
+                await self.peers.ask(member, "POST", path.encode(), (), content, identity=NODE, seconds=TELL_SECONDS)
+                return
 
-    async def _reached(self, member: Member) -> bool:
-        """Whether it answers, whatever it says."""
+    async def _reached(self, member: Member) -> str:
+        """Why it does not answer; empty where it does, whatever it says."""
         try:
             said = msgspec.json.encode(_View(self._membership.view.number))
             await self.peers.ask(member, "POST", VIEW.encode(), (), said, identity=NODE, seconds=TELL_SECONDS)
-        except (ConnectionFailed, PeerRefused):
-            return False
-        return True
+        except (ConnectionFailed, PeerRefused) as failed:
+            return str(failed)
+        return ""
 
     def _others(self) -> list[Member]:
         members = [self._member(name) for name in self._membership.view.nodes if name != self._membership.node]
@@ -220,22 +254,9 @@ class Nodes:
 
     def _member(self, name: str) -> Member | None:
         entry = self._membership.view.nodes.get(name)
-        return None if entry is None or entry.state == "away" else Member(name, entry.journal, entry.url)
+        return None if entry is None or entry.state == "away" else self._addresses.member(name, entry)
 
     # What it owns.
-
-    def _owned(self) -> Mapping[str, TopicView]:
-        """What it owns, without what a newer view says is another's by now: that is about to be fenced here."""
-        named, journal = self._membership.view.topics, self._membership.journal
-        return {
-            name: topic
-            for name, topic in self._ownership.owned().items()
-            if (entry := named.get(name)) is None or entry.entitled(journal) is not None
-        }
-
-    def _serves(self) -> Mapping[str, TopicView]:
-        """What it tells others of. While its beats do not arrive, they may have gone on."""
-        return self._owned() if self._membership.fresh else {}
 
     def _awaited(self, topic: str) -> str:
         """The node whose acknowledged records nobody else may go past."""
@@ -256,9 +277,12 @@ class Nodes:
     # Its life.
 
     def _show(self, metrics: Metrics) -> None:
-        metrics.totals(
-            names.METRIC_PROXIED, "Requests that another node has answered", "topic", self.forwarding.proxied.items
-        )
+        metrics.gauge(catalogue.TOPICS_OWNED, lambda: len(self._ownership.owned()))
+        metrics.gauge(catalogue.TOPICS_WAITING, lambda: self._ownership.waiting)
+        metrics.totals(catalogue.TOPICS_TAKEN, self._ownership.taken.items)
+        metrics.totals(catalogue.TOPICS_LET_GO, self._ownership.let_go.items)
+        metrics.gauge(catalogue.CLUSTER_UNREACHABLE, lambda: len(self._reach.unreachable))
+        metrics.totals(catalogue.PROXIED, self.forwarding.proxied.items)
 
     def _start(self) -> None:
         self._ownership.start()
@@ -297,7 +321,7 @@ class News:
     def shared(self, membership: Membership) -> Shared:
         """What the log is given where its root is shared."""
         return Shared(
-            placing=Placed(membership),
+            placing=Placed(membership, self._placed),
             changed=self.changed,
             released=self.released,
             seen=self._seen,
@@ -305,6 +329,10 @@ class News:
             journal=lambda: membership.journal,
             sealed=membership.reopen,
         )
+
+    async def _placed(self, topic: str, topic_id: str) -> None:
+        if self._nodes is not None:
+            await self._nodes.placed(topic, topic_id)
 
     def _owner(self, topic: str) -> str:
         return "" if self._nodes is None else self._nodes.owner(topic)
@@ -321,16 +349,23 @@ class News:
         if self._nodes is not None:
             self._nodes.released(topic, to)
 
+    def changed_access(self, version: int, revoked: Collection[str]) -> None:
+        if self._nodes is not None:
+            self._nodes.changed_access(version, revoked)
+
 
 class Placed:
     """Has the controller place topics; `Placing` of the log."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, placed: Callable[[str, str], Awaitable[None]]) -> None:
+        """`placed(topic, topic_id)` returns once a topic that a view names can be used here."""
         self._membership = membership
+        self._placed = placed
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def adopt(self, name: str, topic_id: str) -> None:
         await self._membership.ask("adopt", topic=name, topic_id=topic_id)
+        await self._placed(name, topic_id)
 
     def forget(self, name: str, topic_id: str) -> None:
         task = asyncio.create_task(self._forget(name, topic_id))
@@ -342,20 +377,3 @@ class Placed:
             await self._membership.ask("forget", topic=name, topic_id=topic_id)
         except SiltlogError:
             return  # the controller finds that its table is gone
-
-
-def _key(settings: ServerSettings, security: Security | None) -> bytes:
-    """Without authentication and without a secret nothing is proven: then everybody may do everything."""
-    if security is not None:
-        return security.secret.key(PURPOSE_HOPS)
-    return read_secret(Path(settings.secret_file)).key(PURPOSE_HOPS) if settings.secret_file else b""
-
-
-def _context(settings: ServerSettings) -> Callable[[], ssl.SSLContext | None]:
-    """Other nodes' certificates are of an authority that this machine trusts, or of that of its own."""
-    if not settings.tls_cert:
-        return lambda: ssl.create_default_context()
-    context = ssl.create_default_context()
-    context.load_verify_locations(settings.tls_cert)
-    context.load_cert_chain(settings.tls_cert, settings.tls_key or None)
-    return lambda: context

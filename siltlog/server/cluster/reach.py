@@ -1,11 +1,12 @@
 """Which members this node cannot reach: all are called, over and over; the controller heeds what most say of one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from siltlog.infra.cluster.router import Member
+from siltlog.infra.telemetry import Logger
 
-PERIOD_SECONDS = 5.0
+PERIOD_SECONDS = 2.0
 SECONDS_A_MEMBER = 0.1
 """The more there are, the longer a round takes: each node is called by all others."""
 
@@ -13,17 +14,21 @@ SECONDS_A_MEMBER = 0.1
 class Reach:
     """Used on one event loop."""
 
-    def __init__(self, others: Callable[[], Sequence[Member]], answers: Callable[[Member], Awaitable[bool]]) -> None:
-        """`others()` are the members beside this node; `answers(member)` calls one."""
+    def __init__(
+        self, others: Callable[[], Sequence[Member]], calls: Callable[[Member], Awaitable[str]], logger: Logger
+    ) -> None:
+        """`others()` are the members beside this node; `calls(member)` calls one, and says why it does not answer;
+        empty where it does."""
         self._others = others
-        self._answers = answers
-        self._unreachable: tuple[str, ...] = ()
+        self._calls = calls
+        self._logger = logger
+        self._unreachable: Mapping[str, str] = {}
         self._looking: asyncio.Task[None] | None = None
 
     @property
     def unreachable(self) -> tuple[str, ...]:
         """The names of those that did not answer when they were called last."""
-        return self._unreachable
+        return tuple(sorted(self._unreachable))
 
     def start(self) -> None:
         self._looking = asyncio.create_task(self._look_on())
@@ -35,8 +40,12 @@ class Reach:
     async def look(self) -> None:
         """Calls each once."""
         others = self._others()
-        answered = await asyncio.gather(*map(self._answers, others))
-        self._unreachable = tuple(sorted(one.node for one, there in zip(others, answered, strict=True) if not there))
+        said = await asyncio.gather(*map(self._calls, others))
+        found = {one.node: reason for one, reason in zip(others, said, strict=True) if reason}
+        for node, reason in found.items():
+            if self._unreachable.get(node) != reason:
+                self._logger.warning("a node of the cluster cannot be reached", peer=node, reason=reason)
+        self._unreachable = found
 
     async def _look_on(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from groups_rig import FakeLog, Rig, embedded, held, offsets, refusal, rig, run
+from processes import alive
 
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset
 from siltlog.infra import names
@@ -27,7 +28,11 @@ def valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
 
 async def kill(r: Rig) -> None:
     info = await r.redis.command("INFO", "server")
-    os.kill(int(info["process_id"]), signal.SIGKILL)
+    pid = int(info["process_id"])
+    os.kill(pid, signal.SIGKILL)
+    # Until then it may answer once more.
+    while alive(pid):
+        await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
 
 

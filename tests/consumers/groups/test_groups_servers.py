@@ -58,6 +58,7 @@ def split(server: GroupsProcess, other: GroupsProcess, session_timeout_ms: int =
     return told | {"generation": a["generation"]}, b
 
 
+@pytest.mark.slow
 def test_any_server_answers_any_call(start: Start) -> None:
     one, two = start(), start()
     a, b = split(one, two)
@@ -70,6 +71,7 @@ def test_any_server_answers_any_call(start: Start) -> None:
     assert one.call("describe") == two.call("describe")
 
 
+@pytest.mark.slow
 def test_who_waits_at_one_server_hears_of_what_another_did(start: Start) -> None:
     one, two = start(), start()
     a, _ = split(one, two, session_timeout_ms=60_000)
@@ -79,6 +81,7 @@ def test_who_waits_at_one_server_hears_of_what_another_did(start: Start) -> None
     assert told["held"] is not None and told["releasing"], "before its wait was over"
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_moves_nothing_but_the_members_that_die_with_it(start: Start) -> None:
     one, two = start(), start()
     a, b = split(one, two)
@@ -100,6 +103,7 @@ def test_a_server_that_is_killed_moves_nothing_but_the_members_that_die_with_it(
     assert three.call("describe") == {"state": "stable", "members": {"b": list(range(6))}}
 
 
+@pytest.mark.slow
 def test_a_redis_that_restarts_moves_nothing_at_either_server(start: Start, valkey: EmbeddedValkey) -> None:
     one, two = start(), start()
     split(one, two)

@@ -10,6 +10,7 @@ import pytest
 import urllib3
 
 from siltlog.infra import names
+from siltlog.infra.metrics import catalogue
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -115,11 +116,11 @@ def test_metrics(api: Api) -> None:
         assert api.call("PUT", "/v1/groups/measured/offsets", body)[0] == status
     text = urllib3.request("GET", api.server.url + "/metrics").data.decode()
     shown = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
-    assert shown[names.METRIC_GROUPS] >= 1 and shown[names.METRIC_GROUP_MEMBERS] >= 1
-    assert shown[names.METRIC_GROUP_REBALANCES + '{reason="members"}'] >= 1
-    assert shown[names.METRIC_GROUP_EVICTIONS + '{reason="session"}'] == 0
-    assert shown[names.METRIC_GROUP_COMMITS + '{outcome="accepted"}'] >= 1
-    assert shown[names.METRIC_GROUP_COMMITS + '{outcome="fenced"}'] >= 1
+    assert shown[catalogue.GROUPS.name] >= 1 and shown[catalogue.GROUP_MEMBERS.name] >= 1
+    assert shown[catalogue.GROUP_REBALANCES.name + '{reason="members"}'] >= 1
+    assert shown[catalogue.GROUP_EVICTIONS.name + '{reason="session"}'] == 0
+    assert shown[catalogue.GROUP_COMMITS.name + '{outcome="accepted"}'] >= 1
+    assert shown[catalogue.GROUP_COMMITS.name + '{outcome="fenced"}'] >= 1
 
 
 def test_poll(api: Api) -> None:
@@ -248,4 +249,4 @@ def test_what_a_poll_has_waited_for_holds_no_memory_once_it_is_answered(api: Api
         api.ok("POST", "/v1/topics/waited/records", {"records": [{"value": "x" * 50_000}]})
         assert len(waiting.result()["records"]) == 1
     metrics = api.server_metrics()
-    assert metrics[names.METRIC_IN_FLIGHT_BYTES] < 50_000
+    assert metrics[catalogue.IN_FLIGHT_BYTES.name] < 50_000

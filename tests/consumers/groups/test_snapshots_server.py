@@ -20,6 +20,7 @@ from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.async_admin import AsyncAdmin
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.errors import Fenced, Refused, SiltlogError
+from siltlog.infra.metrics import catalogue
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
 from siltlog.server_process import ServerProcess
@@ -204,14 +205,14 @@ def test_lag_is_shown_to_prometheus(server: ServerProcess, topic: str) -> None:
     http = Http(server.url)
     with Admin(server.url) as admin:
         admin.set_group_offsets("shown", {TopicPartition(topic, 0): 4, TopicPartition(topic, 1): 10})
-        wanted = f'{names.METRIC_GROUP_LAG}{{group="shown",partition="0",topic="{topic}"}} 6.0'
+        wanted = f'{catalogue.GROUP_LAG_RECORDS.name}{{group="shown",partition="0",topic="{topic}"}} 6.0'
         for _ in range(300):
             lines = http.get("/metrics").body.decode().splitlines()
             if wanted in lines:
                 break
             time.sleep(0.1)
         assert wanted in lines
-        seconds = f'{names.METRIC_GROUP_LAG_SECONDS}{{group="shown",partition="1",topic="{topic}"}} 0.0'
+        seconds = f'{catalogue.GROUP_LAG_SECONDS.name}{{group="shown",partition="1",topic="{topic}"}} 0.0'
         assert seconds in lines
 
 

@@ -1,13 +1,20 @@
 """Reading on one node what another owns: a real log and table, real connections, and routes that the test sets."""
 
 import asyncio
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from remote_rig import owner_and_reader, run, settle, until, values
 
+from siltlog.consumers.remote import log as remote_log
 from siltlog.infra.cluster.router import Member, Place
-from siltlog.infra.errors import OffsetOutOfRange, UnknownTopic
+from siltlog.infra.errors import OffsetOutOfRange, Unavailable, UnknownTopic, problem
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.commits import TableLog
+from siltlog.infra.table.opening import load
 
 
 @pytest.mark.rule("CR9")
@@ -111,6 +118,80 @@ def test_an_owner_that_may_be_taken_for_gone_reads_on_and_decides_nothing(tmp_pa
             assert values(await a.read("t", 9)) == []
             a.routes.fresh = True
             assert isinstance((await a.read("t", 9)).error, OffsetOutOfRange)
+
+    run(test())
+
+
+@pytest.mark.rule("CR11")
+def test_what_the_table_has_is_not_refused_by_an_owner_that_has_not_heard_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own commit has landed, and the answer is lost; others read the table."""
+
+    def landed(table: TableLog) -> None:
+        table.snapshot = replace(table.snapshot, offsets={0: 5}, version=table.snapshot.version + 1)
+
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, b, _):
+            await a.publish("t", "x", "y")
+            with monkeypatch.context() as patched:
+                patched.setattr(TableLog, "refresh", landed)
+                for node in (a, b):
+                    assert values(await node.read("t", 5)) == []
+                    assert isinstance((await node.read("t", 6)).error, OffsetOutOfRange)
+
+                def away(_: TableLog) -> None:
+                    raise problem("topic_unavailable", "the store does not answer", topic="t")
+
+                patched.setattr(TableLog, "refresh", away)
+                assert isinstance((await a.read("t", 6)).error, Unavailable), "whether it is there is not known"
+
+    run(test())
+
+
+@pytest.mark.rule("CR10")
+def test_what_an_owner_told_before_it_was_known_to_be_one_is_taken_once_it_is(tmp_path: Path) -> None:
+    """Nothing moves afterwards, so that nobody would tell it again."""
+
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, b, topic):
+            beside = await a.made.create("beside", 1, {"flush.ms": 3_600_000})
+            settle(beside, a, (a, b))
+            await b.reads.loaded()
+            await a.publish("beside", "1")
+            await until(lambda: b.reads.topic("beside").partitions[0].bounds().high_watermark == 1)
+            b.routes.set("t", Place(Member("z", "z-1", "http://127.0.0.1:1")))
+            b.reads.look()
+            await a.publish("t", "x", "y")
+            await a.publish("beside", "2")
+            await until(lambda: b.reads.topic("beside").partitions[0].bounds().high_watermark == 2)
+            assert b.reads.topic("t").partitions[0].bounds().high_watermark == 0
+            settle(topic, a, (a, b))
+            await until(lambda: b.reads.topic("t").partitions[0].bounds().high_watermark == 2)
+
+    run(test())
+
+
+@pytest.mark.rule("CR11")
+def test_a_table_that_is_being_loaded_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may = threading.Event()
+
+    def slow_load(store: ObjectStore, name: str) -> Any:
+        may.wait(10)
+        return load(store, name)
+
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, b, _):
+            monkeypatch.setattr(remote_log, "load", slow_load)
+            other = await a.made.create("u", 1, {"flush.ms": 3_600_000})
+            settle(other, a, (a, b))
+            a.reads.look()
+            assert a.reads.topic("u").local is not None
+            reading = asyncio.create_task(a.read("u", 1))
+            await asyncio.sleep(0.05)
+            assert not reading.done()
+            may.set()
+            assert isinstance((await reading).error, OffsetOutOfRange)
 
     run(test())
 

@@ -277,6 +277,67 @@ def test_where_the_owner_is_gone_any_other_node_is_asked() -> None:
     assert going(endpoints, gone, gone, of_view(5)) == ["3+", "pause", "1", "pause", "2"]
 
 
+@pytest.mark.rule("CR15")
+def test_an_owner_that_says_nothing_is_left_sooner_than_others() -> None:
+    request = core.Request("POST", "/v1/topics/t/records", read_timeout_ms=20_000, owner_timeout_ms=5_000)
+    endpoints = core.Endpoints([A, B])
+    assert endpoints.send(request).request.read_timeout_ms == 20_000
+    going(endpoints, of_view(3))
+    assert endpoints.send(request).request.read_timeout_ms == 5_000
+    for other in (
+        core.Request("POST", "/v1/topics/t/records", read_timeout_ms=20_000),
+        core.Request("POST", "/v1/topics/t/records", read_timeout_ms=2_000, owner_timeout_ms=5_000),
+    ):
+        assert endpoints.send(other).request.read_timeout_ms == other.read_timeout_ms
+    # The others wait for whom the topic goes to.
+    silent = core.ConnectionFailed("no answer", sent=True)
+    assert going(endpoints, silent, of_view(3)) == ["1+", "pause", "2"]
+    endpoints.failed(B)
+    going(endpoints, not_owner(3, B), of_view(3))
+    endpoints.failed(B)
+    assert endpoints.send(request).request.read_timeout_ms == 20_000
+
+
+@pytest.mark.rule("CR15")
+def test_who_gave_no_answer_is_asked_again_after_those_who_say_later() -> None:
+    silent = core.ConnectionFailed("no answer", sent=True)
+    later = reply(503, {"error_code": "topic_unavailable", "retryable": "yes"})
+    endpoints = core.Endpoints([A, B, C])
+    going(endpoints, of_view(3))
+    asked = going(endpoints, silent, later, later, later, silent, silent, silent, later, of_view(3))
+    assert [step for step in asked if step != "pause"] == ["1+", "2", "3", "2", "3", "2", "3", "1", "2"]
+    assert going(endpoints, of_view(3)) == ["2+"]
+
+
+@pytest.mark.rule("CR15")
+def test_a_node_that_says_nothing_is_left_for_another_which_is_waited_for() -> None:
+    request = core.json_request("POST", "/v1/fetch", read_timeout_ms=10_500, repeatable=True, node_timeout_ms=5_500)
+    silent = core.ConnectionFailed("no answer", sent=True)
+
+    def asked(endpoints: core.Endpoints, retry_timeout_ms: int = 60_000) -> list[tuple[str, int]]:
+        steps = core.exchange(request, endpoints, now=0, retry_timeout_ms=retry_timeout_ms, jitter=lambda: 0)
+        went = []
+        step = next(steps)
+        while True:
+            assert isinstance(step, core.Send)
+            went.append((step.url, step.request.read_timeout_ms))
+            try:
+                step = steps.send(core.Reply(silent if len(went) == 1 else of_view(3), len(went) * 5.5))
+                step = next(steps) if isinstance(step, core.Pause) else step
+            except StopIteration:
+                return went
+
+    nodes = core.Endpoints([A, B])
+    nodes.answered(A, of_view(3))
+    assert asked(nodes) == [(A, 5_500), (B, 10_500)]
+    # Where there is nobody else, or no time for one, or no cluster.
+    alone = core.Endpoints(A)
+    alone.answered(A, of_view(3))
+    assert asked(alone) == [(A, 10_500), (A, 10_500)]
+    assert asked(core.Endpoints([A, B])) == [(A, 10_500), (B, 10_500)]
+    assert asked(nodes, 7_000)[0] == (B, 10_500)
+
+
 def test_nodes_that_send_a_client_in_a_circle_are_asked_in_turn() -> None:
     endpoints = core.Endpoints(A)
     going(endpoints, of_view(3))

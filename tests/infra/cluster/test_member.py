@@ -16,12 +16,14 @@ from siltlog.infra.cluster.watch import Watch
 Scenario = Callable[[int], None]
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("seed", seeds(12))
 def test_every_view_keeps_its_promises_whatever_happens(seed: int) -> None:
     scenarios.storms(seed)
 
 
-@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8")
+@pytest.mark.rule("CM1", "CM2", "CM3", "CM4", "CM5", "CM6", "CM7", "CM8", "CM11", "CM14", "CM15")
+@pytest.mark.chaos
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_what_comes_of_it(scenario: Scenario) -> None:
     for seed in seeds(2):
@@ -57,6 +59,8 @@ def _keeps_no_floor(draft: Draft, node: str, floor: int) -> Any:
 
 
 _granted = Draft._granted
+_refusing = Member._refusing
+_adopt = controller._adopt
 
 MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
     "CM1 a writer lists nothing": (
@@ -79,8 +83,8 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
     ),
     "CM3 nobody rules after the controller": (
         Watch,
-        "rounds_stood_s",
-        lambda self, node: 0.0,
+        "overdue_s",
+        lambda self, node, refused: -1.0,
         scenarios.a_controller_that_dies_is_replaced,
     ),
     "CM3 beats count as rounds": (
@@ -91,6 +95,30 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
     ),
     "CM4 a pause is not noticed": (watch, "PAUSES_A_LEASE", 1e-9, scenarios.all_sleep_and_one_wakes_first),
     "CM4 all may be lost at once": (watch, "SHARE_MAX", 1, scenarios.most_die_at_once),
+    "CM15 who hears nothing beats on": (
+        Member,
+        "_is_deaf",
+        lambda self, now: False,
+        scenarios.one_that_hears_nothing_of_the_store_is_lost,
+    ),
+    "CM14 a refusal alone is enough": (
+        Watch,
+        "outlived_s",
+        lambda self, node, refused: 0.0 if refused else self.beat_stood_s(node) - self._lease_s,
+        scenarios.one_that_refuses_connections_and_beats_stays,
+    ),
+    "CM14 refusals are not heeded": (
+        watch,
+        "REFUSED_HEARTBEATS",
+        99,
+        scenarios.one_that_refuses_connections_is_lost_sooner,
+    ),
+    "CM14 nobody asks for the controller": (
+        Member,
+        "_refusing",
+        lambda self: set() if not self.controls else _refusing(self),
+        scenarios.a_controller_that_refuses_connections_is_replaced_sooner,
+    ),
     "CM5 the lost journal goes on": (
         Member,
         "reopen",
@@ -103,7 +131,25 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         lambda *_: set(),
         scenarios.a_node_that_cannot_acknowledge_is_drained,
     ),
+    "CM5 a journal may stand still": (
+        controller,
+        "STALLED_MS",
+        1 << 60,
+        scenarios.a_node_whose_journal_stands_still_is_drained,
+    ),
     "CM5 one accuser is enough": (controller, "ACCUSERS_MIN", 1, scenarios.a_node_that_most_cannot_reach_is_drained),
+    "CM5 who is reached by nobody stays for half a minute": (
+        member,
+        "LEASES_CUT_OFF",
+        6,
+        scenarios.a_node_that_nobody_reaches_is_drained_sooner,
+    ),
+    "CM5 who is reached by some goes as soon": (
+        member,
+        "cut_off",
+        controller.unready,
+        scenarios.a_node_that_nobody_reaches_is_drained_sooner,
+    ),
     "CM5 who lets nothing go keeps it": (
         controller,
         "_stuck",
@@ -116,6 +162,24 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         1e9,
         scenarios.a_term_that_nobody_claims_is_given_to_another,
     ),
+    "CM5 a topic is its name": (
+        controller,
+        "_adopt",
+        lambda draft, name, topic_id: None if name in draft.topics else _adopt(draft, name, topic_id),
+        scenarios.a_topic_is_made_anew_while_its_owner_is_gone,
+    ),
+    "CM5 what was claimed and not taken stays where it is": (
+        controller,
+        "_holder",
+        _nothing,
+        scenarios.what_was_claimed_and_not_taken_goes_back,
+    ),
+    "CM5 an owner that let go of it stays": (
+        controller,
+        "_superseded",
+        lambda *_: False,
+        scenarios.what_a_target_claimed_and_did_not_take_goes_back,
+    ),
     "CM6 nobody lists": (Member, "_find", _only_next, scenarios.who_sleeps_through_many_views_finds_the_newest),
     "CM7 what waits stays where it waits": (
         Draft,
@@ -123,6 +187,13 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         _nothing,
         scenarios.what_only_its_data_directory_has_goes_back_to_it,
     ),
+    "CM11 the highest offer counts": (
+        member,
+        "offers",
+        lambda view, beats: max((beat.formats for beat in beats.values()), default=0),
+        scenarios.releases_go_up_one_node_after_the_other,
+    ),
+    "CM11 a format rises at once": (member, "OFFERED_SECONDS", 1.0, scenarios.releases_go_up_one_node_after_the_other),
     "CM8 a term leaves with its target": (
         Draft,
         "keep",

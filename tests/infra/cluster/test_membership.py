@@ -4,24 +4,28 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_store import VirtualClock
 from msgspec.structs import replace
 
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.cluster import router
 from siltlog.infra.cluster.beat import Report, TopicReport
 from siltlog.infra.cluster.identity import Identity, Timing
 from siltlog.infra.cluster.member import Member
 from siltlog.infra.cluster.membership import Membership
+from siltlog.infra.cluster.refusals import Refusals
 from siltlog.infra.cluster.reports import Reports
-from siltlog.infra.cluster.steps import put_view
+from siltlog.infra.cluster.steps import Steps, put_view
 from siltlog.infra.cluster.view import ClusterView
-from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused, Unavailable, problem
 from siltlog.infra.store.local import LocalStore
-from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.telemetry import logger
 
 TIMING = Timing(lease_ms=1_500, heartbeat_ms=300)
@@ -30,7 +34,7 @@ TIMING = Timing(lease_ms=1_500, heartbeat_ms=300)
 class Node:
     """It owns whatever a view gives it, and lets go of whatever a view gives to another."""
 
-    def __init__(self, store: ObjectStore, name: str, data_dir: str = "") -> None:
+    def __init__(self, store: ObjectStore, name: str, data_dir: str = "", timing: Timing = TIMING) -> None:
         ids = (f"{name}-{number}" for number in itertools.count())
         data_dir = data_dir or f"data of {name}"
         identity = Identity("c", name, data_dir, f"place of {data_dir}", f"http://{name}", "", "1")
@@ -38,12 +42,18 @@ class Node:
         self.reports.add(self._report)
         self.fatal: list[ConfigError] = []
         clock = SystemClock()
-        member = Member(identity, TIMING, clock, self.reports, lambda: next(ids))
+        self.refusing: set[str] = set()
+        """Names of nodes at whose addresses nobody listens, as far as this one finds."""
+        refusals = Refusals(self._knock)
+        member = Member(identity, timing, clock, self.reports, lambda: next(ids), refused=refusals.journals)
         self.membership = Membership(
-            member, store, TIMING, clock, lambda: next(ids), logger("error", "json"), self.fatal.append
+            member, store, timing, clock, lambda: next(ids), logger("error", "json"), self.fatal.append, refusals
         )
         self.views: list[ClusterView] = []
         self.membership.on_view(self.views.append)
+
+    async def _knock(self, member: router.Member) -> bool:
+        return member.node in self.refusing
 
     def _report(self, report: Report) -> Report:
         topics = {}
@@ -75,6 +85,66 @@ def store(tmp_path: Path) -> ObjectStore:
     return LocalStore(str(tmp_path / "root"))
 
 
+@pytest.mark.rule("CM4")
+def test_who_stands_still_is_lost_as_soon_as_its_lease_has_ended_and_is_looked_at_no_more_often(
+    store: ObjectStore,
+) -> None:
+    clock, timing = VirtualClock(), Timing(lease_ms=5_000, heartbeat_ms=1_500)
+    members = []
+    for name in ("a", "b"):
+        ids = map(f"{name}-{{}}".format, itertools.count())
+        identity = Identity("c", name, f"data of {name}", f"place of {name}", f"http://{name}", "", "1")
+        members.append(Member(identity, timing, clock, lambda: Report(ready=True), ids.__next__))
+    a, b = members
+
+    def run(turn: Steps[Any]) -> None:
+        call = next(turn)
+        with suppress(StopIteration):
+            while True:
+                answer = call(store)
+                clock.sleep(0.01)
+                call = turn.send(answer)
+
+    for joins in members:
+        run(joins.arrive())
+        run(joins.beat())
+        run(a.look())
+    run(b.look())
+    assert a.controls and b.in_view
+    clock.sleep(0.4)
+    run(b.beat())
+    run(a.look())
+    seen_at, looks, beaten_at = clock.monotonic(), 0, clock.monotonic()
+    while a.view.nodes["b"].state == "up":
+        assert looks < 8
+        clock.sleep(a.rest_s)
+        if clock.monotonic() - beaten_at >= 1.5:
+            beaten_at = clock.monotonic()
+            run(a.beat())
+        run(a.look())
+        looks += 1
+        assert a.rest_s <= timing.look_s
+    assert clock.monotonic() - seen_at == pytest.approx(timing.lease_s, abs=0.1)
+    assert looks <= 7
+    assert a.rest_s > 0.1
+
+
+@pytest.mark.rule("CM14")
+@on_loop
+async def test_one_whose_machine_refuses_connections_is_lost_before_its_lease_has_ended(store: ObjectStore) -> None:
+    timing = Timing(lease_ms=60_000, heartbeat_ms=300)
+    nodes = [Node(store, name, timing=timing) for name in ("a", "b")]
+    a, b = nodes
+    for node in nodes:
+        await node.membership.join()
+    a.refusing.add("b")
+    await asyncio.sleep(2)
+    assert a.membership.view.nodes["b"].state == "up", "it beats"
+    await b.membership._stop()
+    await until(lambda: a.membership.view.nodes["b"].state == "away", 30)
+    await a.membership.end()
+
+
 @on_loop
 async def test_nodes_join_and_do_what_they_are_asked_for(store: ObjectStore) -> None:
     nodes = {name: Node(store, name) for name in ("a", "b", "c")}
@@ -85,13 +155,8 @@ async def test_nodes_join_and_do_what_they_are_asked_for(store: ObjectStore) -> 
     assert a.reasons() == a.warnings() == []
     owner = a.view.topics["t"].owner.node
     target = next(name for name in nodes if name != owner)
-    while True:
-        try:
-            await b.ask("move", topic="t", node=target)
-            break
-        except Refused as error:
-            # The controller has not heard yet that its first owner has it.
-            assert "is not owned yet" in str(error)
+    # The controller has not heard yet that its first owner has it, and keeps what it is asked for.
+    await b.ask("move", topic="t", node=target)
     await until(lambda: {node.membership.view.topics["t"].owner.node for node in nodes.values()} == {target})
     with pytest.raises(Refused, match="there is no node nobody"):
         await c.ask("move", topic="t", node="nobody")
@@ -149,6 +214,31 @@ async def test_a_node_beats_and_looks_on_whatever_its_rooms_and_the_store_do(sto
     broken[0] = False
     await until(lambda: not a.membership.warnings())
     assert await a.membership.end()
+
+
+@on_loop
+async def test_a_store_that_answers_late_keeps_nobody_from_joining(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, away = store.list, [problem("topic_unavailable", "S3 cannot be reached")] * 2
+
+    def late(prefix: str) -> list[ObjectInfo]:
+        if away:
+            raise away.pop()
+        return look(prefix)
+
+    monkeypatch.setattr(store, "list", late)
+    a = Node(store, "a")
+    await a.membership.join()
+    assert a.membership.in_view
+    assert await a.membership.end()
+    monkeypatch.setattr("siltlog.infra.cluster.membership.JOIN_SECONDS_MIN", 0.0)
+    monkeypatch.setattr("siltlog.infra.cluster.membership.JOIN_LEASES", 1)
+    away = [problem("topic_unavailable", "S3 cannot be reached")] * 100
+    b = Node(store, "b")
+    with pytest.raises(Unavailable, match="S3 cannot be reached"):
+        await b.membership.join()
+    assert await b.membership.end()
 
 
 @on_loop

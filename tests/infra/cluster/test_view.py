@@ -138,6 +138,8 @@ def test_a_later_format_is_refused_whatever_else_it_has() -> None:
     content = msgspec.json.encode({"format": FORMAT + 1, "nodes": [1, 2]})
     with pytest.raises(ConfigError, match="upgrade this node"):
         decode_view(content, 7)
+    with pytest.raises(ConfigError, match="upgrade this node"):
+        decode_beat(content, "n")
     with pytest.raises(ConfigError, match="reads formats up to"):
         decode_beat(content, "a")
 

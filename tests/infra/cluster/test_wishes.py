@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from siltlog.infra.cluster.beat import Beat, Report, TopicReport, Wish
 from siltlog.infra.cluster.controller import Seen, plan
+from siltlog.infra.cluster.draft import awaited_topics
 from siltlog.infra.cluster.view import ClusterView, NodeEntry, TermEntry, TopicEntry
 
 WISH = Wish(id="w", kind="abandon", topic="t")
@@ -31,14 +32,24 @@ VIEW = ClusterView(
 
 def planned(view: ClusterView, report: TopicReport | None, *wishes: Wish) -> ClusterView:
     found = Report(topics={} if report is None else {"t": report})
-    beats = {
-        name: Beat(
-            beat=1, node=name, data_dir=name, place=name, journal=f"{name}1", url="", view=view.number, report=said
+    return plan(view, Seen(said(view, found, *wishes)), "b", "b1", "m") or view
+
+
+def said(view: ClusterView, report: Report, *wishes: Wish) -> dict[str, Beat]:
+    def beat(name: str, report: Report, wishes: tuple[Wish, ...] = ()) -> Beat:
+        return Beat(
+            beat=1,
+            node=name,
+            data_dir=name,
+            place=name,
+            journal=f"{name}1",
+            url="",
+            view=view.number,
+            report=report,
+            wishes=wishes,
         )
-        for name, said in (("b", found), ("c", Report()))
-    }
-    beats["c"] = replace(beats["c"], wishes=wishes)
-    return plan(view, Seen(beats), "b", "b1", "m") or view
+
+    return {"b": beat("b", report), "c": beat("c", Report(), wishes)}
 
 
 @pytest.mark.rule("CO13")
@@ -66,3 +77,36 @@ def test_nothing_else_is_given_up() -> None:
         after = planned(view, report, wish)
         assert after.topics["t"].abandon == 0
         assert reason in after.wishes["w"]
+
+
+def test_who_is_waited_for_is_the_data_directory_with_the_records() -> None:
+    waiting = Report(topics={"t": TopicReport(term=2, state="waiting", awaited=1)})
+    assert awaited_topics(VIEW, said(VIEW, waiting)) == {"a": ["t"]}
+    for topics in ({}, {"t": TopicReport(term=2, state="claimed")}, {"t": TopicReport(term=2, state="waiting")}):
+        assert awaited_topics(VIEW, said(VIEW, Report(topics=topics))) == {}
+
+
+@pytest.mark.rule("CM12")
+def test_of_two_topics_whose_names_differ_only_by_case_there_is_one() -> None:
+    wishes = [
+        Wish(id=name, kind="adopt", topic=name, topic_id=f"id of {name}") for name in ("orders", "Orders", "orders")
+    ]
+    both = planned(VIEW, None, *wishes[:2])
+    assert {"orders", "Orders"} & both.topics.keys() == {"orders"}
+    assert both.wishes["Orders"] == "there is a topic orders, which differs from Orders only by case"
+    assert both.wishes["orders"] == ""
+    # Nor where its table is found.
+    found = Seen(said(both, Report()), tables={"ORDERS": "id of ORDERS"})
+    assert plan(both, found, "b", "b1", "m2") is None
+    gone = Wish(id="gone", kind="forget", topic="orders", topic_id="id of orders")
+    after = planned(both, None, gone, Wish(id="again", kind="adopt", topic="Orders", topic_id="id of Orders"))
+    assert {"orders", "Orders"} & after.topics.keys() == {"Orders"}
+
+
+def test_a_move_that_comes_too_early_waits_for_patience_and_is_refused_without() -> None:
+    early = replace(VIEW, topics={"t": TopicEntry(topic_id="t", chain=(OWNER,))})
+    patient = Wish(id="w", kind="move", topic="t", node="c", patient=True)
+    assert "w" not in planned(early, None, patient).wishes
+    assert "is not owned yet" in planned(early, None, replace(patient, patient=False)).wishes["w"]
+    moved = planned(early, TopicReport(term=2, state="claimed"), patient)
+    assert (moved.wishes["w"], moved.topics["t"].to and moved.topics["t"].to.node) == ("", "c")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from http_rig import NO_REDIS, Http, exchange
 
-from siltlog.infra import names
+from siltlog.infra.metrics import catalogue
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -99,13 +100,16 @@ def test_a_page_asks_first(http: Http) -> None:
 
 # --- what every reply has ---------------------------------------------------------------------------------
 def test_request_ids(http: Http) -> None:
-    given = http.get("/healthz", Silt_Request_Id="my id 7")
-    assert given.headers["silt-request-id"] == "my id 7"
+    for name in ("Silt_Request_Id", "X_Request_Id"):
+        assert http.get("/healthz", **{name: "my-id:7"}).headers["silt-request-id"] == "my-id:7"
+    given = http.get("/healthz", X_Request_Id="a-proxy's", Silt_Request_Id="mine")
+    assert given.headers["silt-request-id"] == "mine"
     ids = {http.get("/healthz").headers["silt-request-id"] for _ in range(3)}
     assert len(ids) == 3
-    for wrong in ("x" * 129, "", "é"):
-        got = http.get("/healthz", Silt_Request_Id=wrong).headers["silt-request-id"]
-        assert got not in ("", wrong)
+    for wrong in ("x" * 129, "", "é", "my id", 'a"b', "<b>"):
+        for name in ("Silt_Request_Id", "X_Request_Id"):
+            got = http.get("/healthz", **{name: wrong}).headers["silt-request-id"]
+            assert got not in ("", wrong)
     problem = http.get("/v1/topics/absent", Silt_Request_Id="mine")
     assert problem.json["request_id"] == problem.headers["silt-request-id"] == "mine"
 
@@ -176,6 +180,23 @@ def test_the_cluster(http: Http, small_server: ServerProcess) -> None:
     }
 
 
+OF_CLUSTERS = {
+    metric.name
+    for metric in (
+        catalogue.CLUSTER_NODES,
+        catalogue.TOPICS_OWNED,
+        catalogue.TOPICS_WAITING,
+        catalogue.TOPICS_TAKEN,
+        catalogue.TOPICS_LET_GO,
+        catalogue.CLUSTER_VIEW,
+        catalogue.CLUSTER_CONTROLLER,
+        catalogue.CLUSTER_SILENT_SECONDS,
+        catalogue.CLUSTER_UNREACHABLE,
+        catalogue.PROXIED,
+    )
+}
+
+
 def test_every_metric_has_its_name_and_every_name_its_metric(http: Http) -> None:
     topic = f"metrics-{uuid.uuid4()}"
     http.create(topic)
@@ -184,16 +205,34 @@ def test_every_metric_has_its_name_and_every_name_its_metric(http: Http) -> None
         assert http.publish(topic, *records, query="?acks=table", Silt_Producer_Id="p").status == 200
     text = http.get("/metrics").body.decode()
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
-    pinned = {value for name, value in vars(names).items() if name.startswith("METRIC_")}
+    pinned = {metric.name for metric in catalogue.CATALOGUE}
     created = {family for family in families if family.endswith("_created")}
-    assert families - created == pinned - {names.METRIC_CLUSTER_NODES, names.METRIC_PROXIED}
-    assert all(family.startswith("silt_") for family in families)
+    assert {family for family in families - created if not family.startswith("process_")} == pinned - OF_CLUSTERS
+    assert {family for family in pinned if not family.startswith("silt_")} == set()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(lines[f'{names.METRIC_RECORDS}{{topic="{topic}"}}']) == 2
-    assert float(lines[f'{names.METRIC_FLUSHED_RECORDS}{{topic="{topic}"}}']) == 2
-    assert float(lines[f'{names.METRIC_FLUSHED_FILES}{{topic="{topic}"}}']) == 1
-    assert float(lines[f'{names.METRIC_REQUESTS}{{status="201"}}']) >= 1
-    assert float(lines[names.METRIC_WAL_USED_BYTES]) > 0
+    assert float(lines[f'{catalogue.RECORDS.name}{{topic="{topic}"}}']) == 2
+    assert float(lines[f'{catalogue.FLUSHED_RECORDS.name}{{topic="{topic}"}}']) == 2
+    assert float(lines[f'{catalogue.FLUSHED_FILES.name}{{topic="{topic}"}}']) == 1
+    assert float(lines[f'{catalogue.REPLIES.name}{{operation="createTopic",status="201"}}']) >= 1
+    assert float(lines[catalogue.WAL_USED_BYTES.name]) > 0
+    assert 0 < float(lines[catalogue.WAL_USED_BYTES.name]) < float(lines[catalogue.WAL_BYTES_MAX.name])
+    state = (catalogue.READY, catalogue.DRAINING, catalogue.REDIS_UP)
+    assert [float(lines[metric.name]) for metric in state] == [1, 0, 0], "this server has no Redis"
+    assert float(lines["process_resident_memory_bytes"]) > 0
+    of_topic = f'{{topic="{topic}"}}'
+    assert float(lines[f"{catalogue.TABLE_LAG_SECONDS.name}{of_topic}"]) == 0
+    assert float(lines[f"{catalogue.TABLE_LIVE_FILES.name}{of_topic}"]) == 1
+    assert float(lines[f"{catalogue.TABLE_SMALL_FILES.name}{of_topic}"]) == 1
+    waited, committed = (
+        float(lines[f"{metric.name}_sum"]) for metric in (catalogue.ACK_SECONDS, catalogue.WAL_COMMIT_SECONDS)
+    )
+    assert waited >= committed > 0
+    assert float(lines[f'{catalogue.STORE_SECONDS.name}_count{{request="put"}}']) >= 1
+    assert float(lines[f'{catalogue.STORE_ERRORS.name}{{request="put"}}']) == 0
+    assert http.get(f"/v1/topics/{topic}/partitions/0/records?offset=0").status == 200
+    text = http.get("/metrics").body.decode()
+    assert f"{catalogue.READ_RECORDS.name}{of_topic} 2.0" in text
+    assert re.search(rf"^{catalogue.READ_BYTES.name}{re.escape(of_topic)} [1-9]", text, re.MULTILINE)
     assert http.call("DELETE", f"/v1/topics/{topic}").status == 204
     assert topic not in http.get("/metrics").body.decode(), "what is deleted leaves no line behind"
 

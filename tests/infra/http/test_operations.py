@@ -29,10 +29,11 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.requests import BodyReader
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Entry, Policy, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity, grant_of, missing, unauthenticated
 from siltlog.infra.security.proxies import Proxies
-from siltlog.infra.telemetry import Metrics, logger
+from siltlog.infra.telemetry import logger
 
 ENTRIES = {
     "e1": Entry("key:ana", "topic", "orders", ("create", "alter")),

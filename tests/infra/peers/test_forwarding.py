@@ -2,123 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+import socket
+import time
 
 import pytest
-import uvloop
-from peers_rig import Answer, Door, FakeRoutes, door
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from forwarding_rig import KEY, MIB, NOTHING, WRITES, nodes, publish, run
 
 from siltlog.infra import names
 from siltlog.infra.client.connection import Address
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.router import Held, Member, Place
 from siltlog.infra.errors import problem
-from siltlog.infra.http.requests import body_of
+from siltlog.infra.http.memory import LARGE_SHARE, InFlight
 from siltlog.infra.peers import hop as hops
-from siltlog.infra.peers.accepting import AcceptedHops
 from siltlog.infra.peers.connection import PeerConnection
-from siltlog.infra.peers.forwarding import Forwarding
+from siltlog.infra.peers.forwarding import LEFT_SECONDS
 from siltlog.infra.peers.hop import Asked, Hop
-from siltlog.infra.peers.peers import Peers
-from siltlog.infra.security.access import Entry, Policy, Subject
-from siltlog.infra.security.grant import Access, Caller, Identity, grant_of
-
-KEY = b"k" * 32
-MIB = 1024 * 1024
-
-
-class Tokens:
-    """Everybody is who he says; `Identification` of a door."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.access = Access(SystemClock(), policy)
-
-    def identify(self, caller: Caller) -> Identity:
-        assert caller.authorization is not None, "no credential"
-        name = caller.authorization.decode().removeprefix("Bearer ")
-        return Identity(Subject(f"key:{name}", ("g1", "g2")), "id-of-" + name, None, caller.address)
-
-    def known(self, caller: Caller) -> Identity | None:
-        return None
-
-
-@dataclass
-class Node:
-    """A node that answers with what it was asked, of the topics that it owns."""
-
-    routes: FakeRoutes
-    forwarding: Forwarding
-    peers: Peers
-    door: Door = field(init=False)
-    seen: list[dict[str, Any]] = field(default_factory=list)
-    before: Callable[[], Awaitable[None]] | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == "/healthz":
-            await Response()(scope, receive, send)
-            return
-        topic = scope["path"].split("/")[3]
-        grant_of(scope).require("write", "topic", topic)
-
-        async def here(receive: Receive) -> Response:
-            request = Request(scope, receive)
-            body = await body_of(request, 16 * MIB)
-            self.seen.append({"headers": dict(request.headers), "body": body})
-            if self.before is not None:
-                await self.before()
-            return JSONResponse(
-                {
-                    "at": self.door.member.node,
-                    "method": request.method,
-                    "target": str(request.url).removeprefix(str(request.base_url)),
-                    "bytes": len(body),
-                    "principal": grant_of(scope).principal,
-                },
-                202,
-                {"X-Own": "1"},
-            )
-
-        reply = await self.forwarding.answered(scope, receive, topic, here)
-        await reply(scope, receive, send)
-
-    @property
-    def me(self) -> Member:
-        return self.door.member
-
-
-@asynccontextmanager
-async def nodes(
-    *node_names: str, key: bytes = KEY, policies: dict[str, Policy] | None = None
-) -> AsyncIterator[list[Node]]:
-    made = []
-    async with AsyncExitStack() as stack:
-        for name in node_names:
-            routes = FakeRoutes(f"{name}-1")
-            peers = Peers(key, SystemClock())
-            node = Node(routes, Forwarding(routes, peers, SystemClock()), peers)
-            tokens = None if policies is None else Tokens(policies[name])
-            accepted = AcceptedHops(key, lambda journal=routes.journal: journal, tokens and tokens.access)  # type: ignore[misc]
-            node.door = await stack.enter_async_context(
-                door(name, node, hops=accepted, identification=tokens, token="alice" if tokens else "")
-            )
-            stack.callback(peers.close)
-            made.append(node)
-        yield made
-
-
-def run(test: Coroutine[Any, Any, None]) -> None:
-    # As servers do.
-    uvloop.run(asyncio.wait_for(test, 30))
-
-
-def publish(node: Node, query: str = "", body: bytes = b"hello", **headers: str) -> Coroutine[Any, Any, Answer]:
-    return node.door.call("POST", f"/v1/topics/t/records{query}", body, **headers)
 
 
 @pytest.mark.rule("CR4")
@@ -170,6 +69,24 @@ def test_a_request_makes_one_hop(key: bytes) -> None:
             await asyncio.sleep(0.2)
             b.routes.set("t", Place(b.me), Held.OPEN)
             assert (await waiting).json["at"] == "b"
+
+    run(test())
+
+
+@pytest.mark.rule("CR4")
+def test_an_address_that_leads_back_or_to_another_node_is_no_loop() -> None:
+    async def test() -> None:
+        async with nodes("a", "b", "c") as (a, b, c):
+            for url in (a.me.url, c.me.url):
+                a.routes.set("t", Place(Member("b", "b-1", url)))
+                c.routes.set("t", Place(Member("b", "b-1", a.me.url)))
+                began = a.door.metrics.replies.copy()
+                reply = await publish(a, "?timeout_ms=300")
+                assert (reply.status, reply.json["error_code"]) == (503, "topic_unavailable")
+                assert "b does not own it" in str(reply.json["detail"])
+                asked = sum(a.door.metrics.replies.values()) - sum(began.values())
+                assert asked < 20, "each is told once, and waited for in between"
+            assert a.seen == b.seen == c.seen == []
 
     run(test())
 
@@ -245,6 +162,19 @@ def test_what_an_owner_had_begun_and_not_done_goes_on_to_the_next_owner() -> Non
             reply = await publish(a, body=b"x" * 1000)
             assert (reply.status, reply.json["at"], reply.json["bytes"]) == (202, "b", 1000)
             assert a.door.in_flight.used_bytes == 0
+            # More is not kept: who knows nothing of owners sends it again, and others go where it went.
+            for headers, status, code in (
+                ({}, 503, "topic_unavailable"),
+                ({"Silt_Route": "direct"}, 421, "not_owner"),
+            ):
+                a.routes.set("t", Place(a.me, to=b.me), Held.OPEN)
+                reply = await publish(a, body=b"x" * MIB, **headers)
+                assert (reply.status, reply.json["error_code"]) == (status, code)
+                assert reply.json["retryable"] == "yes"
+                assert ("retry-after" in reply.headers) == (status == 503)
+                assert a.door.in_flight.used_bytes == 0
+            reply = await publish(a, body=b"x" * MIB)
+            assert (reply.status, reply.json["at"], reply.json["bytes"]) == (202, "b", MIB)
 
     run(test())
 
@@ -285,6 +215,119 @@ def test_what_may_have_been_done_is_not_sent_again_unless_that_is_harmless() -> 
             b.before = cut_once
             assert (await publish(a, Idempotency_Key="k")).json["at"] == "b"
             assert len(b.seen) == 5
+
+    run(test())
+
+
+@pytest.mark.rule("CR15")
+def test_an_owner_that_says_nothing_is_waited_for_until_it_is_no_member() -> None:
+    """Who was stopped, or is cut off, closes no connection."""
+
+    async def test() -> None:
+        async with nodes("a", "b", "c") as (a, b, c):
+            a.peers.follow({b.me.journal, c.me.journal})
+            a.routes.set("t", Place(b.me))
+            b.routes.set("t", Place(b.me), Held.OPEN)
+            c.routes.set("t", Place(c.me), Held.OPEN)
+            released = asyncio.Event()
+
+            async def stops() -> None:
+                await released.wait()
+
+            b.before = stops
+            waiting = [asyncio.create_task(publish(a, Silt_Producer_Id="p")) for _ in range(3)]
+            once = asyncio.create_task(publish(a))
+            async with asyncio.timeout(10):
+                while len(b.seen) < 4:
+                    await asyncio.sleep(0.01)
+            a.routes.set("t", Place(c.me))
+            await asyncio.sleep(0.1)
+            assert not any(task.done() for task in waiting)
+            a.peers.follow({c.me.journal})
+            assert [(await task).json["at"] for task in waiting] == ["c"] * 3
+            # What was decided on before the news came is not sent there either.
+            a.routes.set("t", Place(b.me))
+            late = asyncio.create_task(publish(a, Silt_Producer_Id="p"))
+            await asyncio.sleep(0.2)
+            a.routes.set("t", Place(c.me))
+            assert (await late).json["at"] == "c"
+            assert len(b.seen) == 4
+            # What must not be sent twice waits for its answer.
+            assert not once.done()
+            released.set()
+            assert (await once).json["at"] == "b"
+
+    run(test())
+
+
+@pytest.mark.rule("CR15")
+def test_an_owner_that_gave_its_topic_away_and_says_nothing_is_left() -> None:
+    """Others do not reach it; it reaches the store, and hands over."""
+
+    async def test() -> None:
+        async with nodes("a", "b", "c") as (a, b, c):
+            a.routes.set("t", Place(b.me))
+            b.routes.set("t", Place(b.me), Held.OPEN)
+            c.routes.set("t", Place(c.me), Held.OPEN)
+            released = asyncio.Event()
+
+            async def stops() -> None:
+                await released.wait()
+
+            b.before = stops
+            waiting, once = (asyncio.create_task(publish(a, **said)) for said in ({"Silt_Producer_Id": "p"}, {}))
+            async with asyncio.timeout(10):
+                while len(b.seen) < 2:
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(2 * LEFT_SECONDS)
+            assert not waiting.done(), "its owner has it, and may take its time"
+            began = time.monotonic()
+            a.routes.set("t", Place(c.me))
+            assert (await waiting).json["at"] == "c"
+            assert time.monotonic() - began < 3 * LEFT_SECONDS
+            # What must not be sent twice waits for its answer.
+            assert not once.done()
+            released.set()
+            assert (await once).json["at"] == "b"
+
+    run(test())
+
+
+@pytest.mark.rule("CR15")
+def test_an_owner_that_takes_connections_and_does_not_greet_is_left_once_it_is_no_member() -> None:
+    async def test() -> None:
+        async with nodes("a", "c") as (a, c):
+            with socket.create_server(("127.0.0.1", 0)) as silent:
+                gone = Member("b", "b-1", f"http://127.0.0.1:{silent.getsockname()[1]}")
+                a.peers.follow({gone.journal, c.me.journal})
+                a.routes.set("t", Place(gone))
+                c.routes.set("t", Place(c.me), Held.OPEN)
+                waiting = asyncio.create_task(publish(a, Silt_Producer_Id="p"))
+                await asyncio.sleep(0.2)
+                a.routes.set("t", Place(c.me))
+                began = time.monotonic()
+                a.peers.follow({c.me.journal})
+                assert (await waiting).json["at"] == "c"
+                assert time.monotonic() - began < 2
+
+    run(test())
+
+
+@pytest.mark.rule("CR7")
+def test_a_reply_has_room_where_what_was_asked_for_is_done_and_else_only_as_much_as_there_is() -> None:
+    async def test() -> None:
+        memory = InFlight(int((MIB + 50) / LARGE_SHARE) + 1, SystemClock())
+        async with nodes("a", "b", in_flight={"a": memory}) as (a, b):
+            a.routes.set("t", Place(b.me))
+            b.routes.set("t", Place(b.me), Held.OPEN)
+            reply = await publish(a, body=b"x" * MIB)
+            assert (reply.status, reply.json["bytes"]) == (202, MIB), "it is done: to say that nothing was is a lie"
+            b.padding = b"x" * 2 * MIB
+            read = await a.door.call("GET", "/v1/topics/t/x")
+            assert (read.status, read.json["error_code"]) == (503, "overloaded")
+            assert memory.used_bytes == 0
+            b.padding = b""
+            assert (await a.door.call("GET", "/v1/topics/t/x")).status == 202
 
     run(test())
 
@@ -358,10 +401,6 @@ def test_a_node_with_another_secret_is_asked_nothing() -> None:
             assert b.seen == []
 
     run(test())
-
-
-WRITES = Policy({"e": Entry("key:alice", "topic", "t", ("write",))}, {})
-NOTHING = Policy({}, {})
 
 
 @pytest.mark.rule("CR8")

@@ -53,6 +53,26 @@ def test_anything_else_is_refused(key: bytes, at: Session, asked: Asked, journal
 
 
 @pytest.mark.rule("CR3")
+def test_all_groups_that_a_token_has_room_for_are_said() -> None:
+    groups = tuple(f"group-{number:03d}-{'x' * 22}" for number in range(200))
+    hop = Hop("to", 1, "user:" + "u" * 200, groups, "credential", 2**62, "::1", 2**40)
+    session = Session(ours=b"o" * 32, theirs=b"t" * 32)
+    said = hops.signed(b"k" * 32, session.theirs, session.ours, hop, Asked("GET", b"/", b""), hops.digest(b""))
+    assert hops.verified(b"k" * 32, session, said, Asked("GET", b"/", b""), "to")[0].groups == groups
+    with pytest.raises(Refused, match="it is too long"):
+        hops.verified(b"k" * 32, session, said + "x" * hops.SAID_BYTES_MAX, Asked("GET", b"/", b""), "to")
+
+
+@pytest.mark.rule("CR3")
+@pytest.mark.parametrize("part", [0, 1])
+def test_neither_what_is_said_nor_the_digest_of_the_body_is_put_into_another_proof(part: int) -> None:
+    parts = hops.signed(KEY, ASKING, ANSWERING, Hop("j", 1, "key:a"), ASKED, BODY).split(" ")
+    others = hops.signed(OTHER_KEY, ASKING, ANSWERING, Hop("j", 1, "key:b"), ASKED, hops.digest(b"other")).split(" ")
+    parts[part] = others[part]
+    with pytest.raises(Refused, match="not signed"):
+        hops.verified(KEY, session(), " ".join(parts), ASKED, "j")
+
+
 def test_a_request_counts_once_on_its_connection() -> None:
     at, said = session(), hops.signed(KEY, ASKING, ANSWERING, Hop("j", 1), ASKED, BODY)
     hops.verified(KEY, at, said, ASKED, "j")

@@ -9,7 +9,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, Refused, Unavailable
 from siltlog.infra.security.access import Binding
-from siltlog.infra.security.document import AccessDocument, seal, unseal
+from siltlog.infra.security.document import FORMAT, AccessDocument, seal, unseal
 from siltlog.infra.security.documents import KEPT_MS, KEPT_VERSIONS, LIST_SECONDS, AccessDocuments
 from siltlog.infra.store.local import LocalStore
 from siltlog.infra.telemetry import logger
@@ -126,6 +126,19 @@ def test_a_document_of_another_cluster_or_number(world: World) -> None:
     for cluster_id, number in (("c2", 4), (CLUSTER_ID, 5)):
         with pytest.raises(ValueError, match="it was sealed as version 4 of cluster c1"):
             unseal(content, KEY, cluster_id, number)
+
+
+def test_a_later_format_is_refused_and_no_earlier_version_stands_in(world: World) -> None:
+    node, other = world.node(), world.node("b")
+    node.write(binding("x"))
+    other.open()
+    content = seal(AccessDocument(CLUSTER_ID, 2, format=FORMAT + 1), KEY)
+    world.path(2).write_bytes(content)
+    refused = rf"cluster/access/0+2 is of format {FORMAT + 1}, .* up to {FORMAT}: start the newer release"
+    for look in (world.node("c").open, node.follow, other.follow):
+        with pytest.raises(ConfigError, match=refused):
+            look()
+    assert node.current.document.number == 1
 
 
 @pytest.mark.rule("A33")

@@ -8,7 +8,6 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Refused, SiltlogError, Unavailable, problem
 from siltlog.infra.http.operations import (
@@ -20,12 +19,13 @@ from siltlog.infra.http.operations import (
     operation,
     routes_of,
 )
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Entry, Policy, Subject
 from siltlog.infra.security.audit.chain import Audited
 from siltlog.infra.security.grant import GRANT, Access, Grant, Identity, grant_of
 from siltlog.infra.security.guard import ADDRESS, Guard
 from siltlog.infra.security.quotas import Quota, Quotas
-from siltlog.infra.telemetry import Metrics
 
 ENTRIES = {"e": Entry("key:ana", "topic", "t", ("read", "write", "create", "delete"))}
 
@@ -244,7 +244,7 @@ def test_requests_above_a_quota_are_refused_whole_and_told_when_to_come_again(wo
     world.clock.seconds += 0.5
     world.call("deletes")
     text = asyncio.run(world.metrics.text()).decode()
-    assert f'{names.METRIC_RATE_LIMITED}{{scope="principal"}} 1.0' in text
+    assert f'{catalogue.RATE_LIMITED.name}{{scope="principal"}} 1.0' in text
 
 
 @pytest.mark.rule("A49")

@@ -89,7 +89,9 @@ OTHER: dict[str, Any] = {
     "flush_ms": 7,
     "flush_bytes": 7,
     "flush_files_per_hour": -1,
+    "requests_budget": 50,
     "object_interval_ms": 100,
+    "journal_root": "s3://another/prefix",
     "removed_files_retention_ms": 7 * 3_600_000,
     "wal_bytes_max": 64 * MIB,
     "head_bytes_max": 2 * MIB,
@@ -118,6 +120,7 @@ OTHER: dict[str, Any] = {
     "tls_client_ca": "/etc/silt/ca.crt",
     "tls_client": "required",
     "tls_crl": "/etc/silt/ca.crl",
+    "tls_peer_ca": "/etc/silt/nodes.crt",
     "certificates": '[{"from": "dns", "match": "*.etl.example"}]',
     "oidc_issuer": "https://id.example/realms/data",
     "oidc_audience": "silt-prod",
@@ -126,9 +129,14 @@ OTHER: dict[str, Any] = {
     "oidc_client_id": "siltlog-page",
     "oidc_ca": "/etc/silt/id.crt",
     "trusted_proxies": "10.0.0.0/8",
+    "metrics_port": 9_464,
+    "metrics_host": "0.0.0.0",
     "insecure": "no-tls",
     "log_level": "debug",
     "log_format": "json",
+    "traces": "on",
+    "access_log": "all",
+    "debug": "on",
     "s3_endpoint": "http://127.0.0.1:9000",
     "s3_region": "eu-central-1",
     "s3_sse": "kms",
@@ -143,6 +151,7 @@ CLUSTER = {
 BESIDE = {
     "cluster": CLUSTER,
     **{name: {"cluster": "on", **CLUSTER} for name in OF_CLUSTERS},
+    "metrics_host": {"metrics_port": "9464"},
     "s3_kms_key_id": {"s3_sse": "kms"},
     "redis_user": {"redis_url": "redis://h", "redis_password": "hunter22"},
     "redis_password": {"redis_url": "redis://h"},
@@ -535,6 +544,9 @@ def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         "SILT_CONFIG": "mine.toml",
         "SILT_TOKEN_FILE": "/run/token",
         "SILT_TOKEN": "of-a-job",
+        "SILT_TRACES": "on",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+        "OTEL_EXPORTER_OTLP_HEADERS": "key=of-a-job",
     }
     withheld = {
         **{f"SILT_{name.upper()}{end}": "hunter22" for name in SECRETS for end in ("", "_FILE")},
@@ -550,7 +562,7 @@ def test_a_job_is_given_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     expected = {**given, "SILT_REDIS_URL": "redis://h:1/2", "SILT_PORT": "1"}
     assert environment_with({"SILT_PORT": "1"}) == expected
-    tokens = {"SILT_TOKEN", "SILT_TOKEN_FILE"}
+    tokens = {"SILT_TOKEN", "SILT_TOKEN_FILE", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"}
     assert set(not_for_programs()) == {*withheld, *tokens}
     assert environment_of_programs().keys() == {*given, "SILT_REDIS_URL"} - tokens
     monkeypatch.setenv("SILT_REDIS_URL", "hunter22")

@@ -81,6 +81,7 @@ def test_what_racers_may_be_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("CS4")
+@pytest.mark.chaos
 @pytest.mark.parametrize("seed", seeds(20))
 def test_weather_refuses_nobody(seed: int) -> None:
     weather = Weather(lost=0.3, late=0.1, doubled=0.0, slow_down=0.1, late_seconds=0.0)

@@ -196,11 +196,15 @@ def test_a_disk_that_fills_keeps_nothing_of_what_did_not_fit(
         return opened(Path("/dev/full"), mode, *args, **options)
 
     monkeypatch.setattr(Path, "open", opened_full)
+    written = os.write
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(os, "write", lambda _, data: written(full, data))
     content: Any = pa.BufferReader(b"x" * 100_000) if way == "put_from" else b"x" * 100_000
     with pytest.raises(Unavailable, match=path) as caught:
         getattr(store, way)(path, content)
     assert caught.value.error_code == "disk_full"
     monkeypatch.undo()
+    os.close(full)
     assert not store.unfinished("") and not store.list("")
 
 

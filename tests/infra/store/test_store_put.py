@@ -1,7 +1,9 @@
 """What came of a put that writes only where nothing is: with a real server, and in every weather."""
 
+import gc
 import os
 import random
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from s3_server import S3Server
 from s3_storm import Storm
 
 from siltlog.infra.errors import SiltlogError, Unavailable
-from siltlog.infra.store.local import LocalStore
+from siltlog.infra.store.local import FOLDERS_HELD_MAX, LocalStore
 from siltlog.infra.store.once import ATTEMPTS_MAX, put_once
 from siltlog.infra.store.store import ObjectStore, Put, open_store
 
@@ -122,11 +124,57 @@ def test_on_a_disk_what_exists_is_durable_before_anybody_is_told(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", record)
-    assert store.put_if_absent("a/x", b"1") is Put.WRITTEN
-    assert synced[0].startswith(".pending-") and sorted(synced[1:]) == ["a", "root", "x"]
-    synced.clear()
-    assert store.put_if_absent("a/x", b"2") is Put.EXISTS
-    assert sorted(synced[1:]) == ["a", "root", "x"]
+
+    def put(path: str, came: Put) -> list[str]:
+        synced.clear()
+        assert store.put_if_absent(path, b"1") is came
+        assert synced.pop(0).startswith(".pending-")
+        return sorted(synced)
+
+    # Once the folder's own entry is durable nothing above it is synced again.
+    assert put("a/b/x", Put.WRITTEN) == ["a", "b", "root"]
+    assert put("a/b/y", Put.WRITTEN) == ["b"]
+    (tmp_path / "root/a/b/z").write_bytes(b"another's")
+    assert put("a/b/z", Put.EXISTS) == ["b", "z"]
+    # Others may have removed it and made it anew.
+    shutil.rmtree(tmp_path / "root/a")
+    assert put("a/b/x", Put.WRITTEN) == ["a", "b", "root"]
+    shutil.rmtree(tmp_path / "root/a")
+    (tmp_path / "root/a/b").mkdir(parents=True)
+    assert put("a/b/x", Put.WRITTEN) == ["a", "b", "root"]
+    assert put("a/b/y", Put.WRITTEN) == ["b"]
+    assert sorted(path.name for path in (tmp_path / "root/a/b").iterdir()) == ["x", "y"]
+
+
+def _descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_disk_holds_few_folders_open_and_none_of_a_store_that_is_gone(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "root"))
+    opened = _descriptors()
+    for number in range(3 * FOLDERS_HELD_MAX):
+        assert store.put_if_absent(f"p={number}/x", b"1") is Put.WRITTEN
+    assert _descriptors() <= opened + FOLDERS_HELD_MAX
+    del store
+    gc.collect()
+    assert _descriptors() <= opened
+
+
+@pytest.mark.rule("CS2")
+def test_on_a_disk_whose_upper_folder_failed_to_be_synced_nothing_is_taken_for_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path / "root"))
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == "a":
+            raise OSError(5, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert [store.put_if_absent(f"a/b/{number}", b"1") for number in range(2)] == [Put.UNKNOWN] * 2
 
 
 @pytest.mark.rule("CS1")
@@ -136,8 +184,8 @@ def test_on_a_disk_that_fails_after_the_link_nobody_knows(tmp_path: Path, monkey
     linked = threading.Event()
     link = os.link
 
-    def told(*names: Path) -> None:
-        link(*names)
+    def told(*names: str, **folders: int) -> None:
+        link(*names, **folders)
         linked.set()
 
     def fail(descriptor: int) -> None:
@@ -155,6 +203,7 @@ def test_on_a_disk_that_fails_after_the_link_nobody_knows(tmp_path: Path, monkey
 
 
 @pytest.mark.rule("CS1")
+@pytest.mark.chaos
 @pytest.mark.parametrize("seed", seeds(40))
 def test_in_any_weather_an_object_has_one_writer_and_nobody_is_told_wrong(seed: int) -> None:
     chance = random.Random(seed)

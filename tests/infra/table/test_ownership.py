@@ -100,12 +100,10 @@ def test_a_claim_is_made_on_what_it_was_decided_on(store: ObjectStore) -> None:
     table.mark({0: 1}, {names.txn_released(0): 0}, new_id(), expected={names.txn_released(0): 1})
     with pytest.raises(Fenced, match="released/0 is 0, not 1 any more"):
         other.claim({0: 5}, new_id(), expected={names.txn_epoch(0): 1, names.txn_released(0): 1})
-    taken = other.claim(
-        {0: 5}, new_id(), expected={names.txn_abandoned(0): 0}, marks={names.txn_abandoned(0): 5, "x/0": 1}
-    )
-    assert (taken.epochs[0], taken.abandoned(0), taken.shipped(0), taken.offsets[0]) == (5, 5, 0, 2)
-    jumped = other.mark({0: 5}, {names.txn_abandoned(0): 0, names.txn_shipped(0): 5}, new_id(), offsets={0: 1 << 32})
-    assert (jumped.abandoned(0), jumped.shipped(0), jumped.offsets[0]) == (0, 5, 1 << 32)
+    taken = other.claim({0: 5}, new_id(), expected={names.txn_shipped(0): 0}, marks={"y/0": 5, "x/0": 1})
+    assert (taken.epochs[0], taken.transactions["y/0"], taken.shipped(0), taken.offsets[0]) == (5, 5, 0, 2)
+    jumped = other.mark({0: 5}, {"y/0": 0, names.txn_shipped(0): 5}, new_id(), offsets={0: 1 << 32})
+    assert (jumped.transactions["y/0"], jumped.shipped(0), jumped.offsets[0]) == (0, 5, 1 << 32)
     assert jumped.gaps(0) == [(2, 1 << 32)] and TopicTable.open(store, "t", CLOCK).snapshot == jumped
     with pytest.raises(Fenced, match="above 7"):
         other.mark({0: 5}, {}, new_id(), offsets={0: 7})

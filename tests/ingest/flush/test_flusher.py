@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from siltlog.infra.clock import SystemClock
 from siltlog.ingest.flush.flusher import Flusher
+from siltlog.ingest.flush.request_budget import RequestBudget
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.topic import TopicLog
 
@@ -26,6 +27,8 @@ class Draining(Flusher):
         self.topics = {name: Topic(name) for name in left}
         self._running = {}
         self._retries = Retries(SystemClock())
+        self._requests = RequestBudget(0)
+        self._clock = SystemClock()
         self._loads = cast(Any, SimpleNamespace(of=self._left))
         self._log = cast(Any, SimpleNamespace(topic=self.topics.__getitem__, topics=self.topics.values))
 

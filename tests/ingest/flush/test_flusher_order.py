@@ -9,8 +9,8 @@ import pytest
 from log_rig import LOGGER, GatedDisk, body, running_log
 
 from siltlog.infra import names
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush import producer_objects, refresh
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries

@@ -11,10 +11,10 @@ from log_rig import CLOCK, LOGGER, body, running_log
 from record_tables import new_id
 
 from siltlog.infra.errors import Fenced, OutcomeUnknown, problem
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush import refresh
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries

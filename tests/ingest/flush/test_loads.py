@@ -10,7 +10,7 @@ import pytest
 from kept_log import KeptLog
 from log_rig import LOGGER, MIB, body, running_log
 
-from siltlog.infra.telemetry import Metrics
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.ingest.flush import file_budget
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from siltlog.infra.errors import ConfigError
 from siltlog.ingest.log.state import (
     EPOCHS_REMEMBERED,
     NOT_KNOWN,
@@ -46,6 +47,12 @@ def state() -> WalState:
 
 def test_it_is_read_as_it_was_written() -> None:
     assert state() == STATE
+
+
+def test_a_later_version_is_refused() -> None:
+    content = encode(msgspec.structs.replace(STATE, version=VERSION + 1))
+    with pytest.raises(ConfigError, match=rf"version {VERSION + 1}, .* up to {VERSION}: start the newer version again"):
+        recovered(content)
 
 
 def test_table_offsets_of_an_older_version_are_not_relied_on() -> None:

@@ -1,21 +1,19 @@
 """Who owns a topic, as views and tables say: takes, hand-overs, lost nodes, on real WALs and tables."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from log_rig import CLOCK, LOGGER, body
-from members_rig import Member, Views, member, until, values
+from members_rig import Member, World, in_world, until, values
 
+from siltlog.infra import names
 from siltlog.infra.cluster.router import Held
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError, TopicExists, Unavailable
 from siltlog.infra.records import OFFSET_JUMP
-from siltlog.infra.settings.topic_config import TopicConfig, Value
 from siltlog.infra.table.table import TopicTable
-from siltlog.ingest.ownership import ownership
+from siltlog.ingest.ownership import ownership, take
 from siltlog.ingest.ownership.plan import Leave
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.topics.topics import Topics
@@ -23,47 +21,10 @@ from siltlog.ingest.topics.topics import Topics
 COUNT = 16
 
 
-class World:
-    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
-        self.folder = folder
-        self.lake = folder / "lake"
-        self.views = Views(self.lake)
-        self._stack = stack
-        self._ends: dict[str, AsyncExitStack] = {}
-
-    async def start(self, journal: str) -> Member:
-        own = await self._stack.enter_async_context(AsyncExitStack())
-        self._ends[journal] = own
-        return await own.enter_async_context(member(self.folder / journal[0], journal, self.lake))
-
-    async def end(self, one: Member) -> None:
-        await self._ends[one.journal].aclose()
-
-    def make(self, config: dict[str, Value]) -> None:
-        own = TopicConfig({"flush.ms": 3_600_000, **config})
-        TopicTable.create(
-            self.views.store,
-            "t",
-            topic_id="0b6ce8e0-9b0e-4b5a-8d3c-2f1f7e1e9f00",
-            partitions=1,
-            config=own,
-            created_us=CLOCK.now_us(),
-            clock=CLOCK,
-        )
-
-
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(ownership, "LOOKS_PER_FORMER", 1)
-
-
-def in_world(tmp_path: Path, test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            await test(World(tmp_path, stack))
-
-    asyncio.run(run())
 
 
 @pytest.mark.rule("CO1", "CH1", "CH2", "CH3")
@@ -107,7 +68,27 @@ def test_a_topic_that_is_published_to_is_handed_over_and_back(tmp_path: Path) ->
         await publishing
         assert len(sent) == COUNT
         assert values(world.views.store) == [(number, f"v{number}") for number in range(COUNT)]
-        assert not (tmp_path / "a" / "stranded").exists() and not (tmp_path / "b" / "stranded").exists()
+        assert world.views.store.list(names.SHARED_STRANDED_FOLDER) == []
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CH3")
+def test_who_let_go_does_not_take_back_what_nobody_has_claimed_yet(tmp_path: Path) -> None:
+    async def run(world: World) -> None:
+        world.make({})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        world.views.to = world.views.granted("b1")
+        world.views.tell(a)
+        await until(lambda: a.ownership.held("t") is Held.RELEASED)
+        await asyncio.sleep(1.5)
+        assert a.ownership.held("t") is Held.RELEASED
+        assert a.ownership.report() == {}, "it asks for a term above its own"
+        world.views.tell(b)
+        await b.opened()
 
     in_world(tmp_path, run)
 
@@ -141,7 +122,7 @@ def test_the_topic_of_a_lost_node_goes_on_with_all_that_was_acknowledged(tmp_pat
         again = await world.start("a2")
         world.views.tell(again, b)
         await until(lambda: not again.taking.former.topic_ids())
-        assert not (tmp_path / "a" / "stranded").exists()
+        assert world.views.store.list(names.SHARED_STRANDED_FOLDER) == []
         world.views.to = world.views.granted("a2")
         world.views.tell(again, b)
         await again.opened()
@@ -177,7 +158,47 @@ def test_what_a_lost_node_shipped_to_its_journal_goes_on_elsewhere(tmp_path: Pat
         await again.opened()
         assert await again.publish("4", sequence=4) == 4
         assert [value for _, value in values(world.views.store)][:4] == ["0", "1", "2", "3"]
-        assert not (tmp_path / "a" / "stranded").exists()
+        assert world.views.store.list(names.SHARED_STRANDED_FOLDER) == []
+
+    in_world(tmp_path, run)
+
+
+@pytest.mark.rule("CJ12")
+@pytest.mark.parametrize("acks", ["table", "object"])
+def test_what_a_lost_owner_flushes_until_the_claim_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acks: str
+) -> None:
+    """It is slow, and not gone: its table goes on from where it was when the claim was planned."""
+
+    async def run(world: World) -> None:
+        world.make({"acks": acks})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        for number in range(3):
+            assert await a.publish(f"{number}", sequence=number) == number
+        if acks == "table":
+            a.log.append(a.topic(), body("3", first_sequence=3), Producer("p", 0))
+            await a.log.group_commit.commit()
+        claims = take.claim
+
+        async def late(*arguments: Any, **named: Any) -> None:
+            await a.flusher.flush(a.topic())
+            await claims(*arguments, **named)
+
+        monkeypatch.setattr(take, "claim", late)
+        world.views.give("b1")
+        world.views.lose("a1")
+        world.views.tell(b)
+        await b.opened()
+        there = 4 if acks == "table" else 3
+        assert [value for _, value in values(world.views.store)] == [str(number) for number in range(there)]
+        assert b.topic().partitions[0].bounds().high_watermark == there
+        assert await b.publish("again", sequence=there - 1) == there - 1, "a duplicate"
+        assert await b.publish("next", sequence=there, acks="table") == there
+        assert values(world.views.store)[-1] == (there, "next")
+        assert world.views.store.list(names.SHARED_STRANDED_FOLDER) == []
 
     in_world(tmp_path, run)
 
@@ -210,10 +231,8 @@ def test_a_topic_whose_records_are_on_a_disk_alone_waits_for_that(tmp_path: Path
     in_world(tmp_path, run)
 
 
-@pytest.mark.rule("CO13")
-def test_who_dies_once_its_claim_of_what_was_given_up_has_landed_has_jumped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def next_claim_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lands, and who claims does not hear of it."""
     real = TopicTable.claim
 
     def unanswered(*arguments: Any, **named: Any) -> None:
@@ -221,6 +240,13 @@ def test_who_dies_once_its_claim_of_what_was_given_up_has_landed_has_jumped(
         real(*arguments, **named)
         raise Unavailable("the answer was lost")
 
+    monkeypatch.setattr(TopicTable, "claim", unanswered)
+
+
+@pytest.mark.rule("CO13")
+def test_who_dies_once_its_claim_of_what_was_given_up_has_landed_has_jumped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run(world: World) -> None:
         world.make({"acks": "wal"})
         a, b = await world.start("a1"), await world.start("b1")
@@ -232,7 +258,7 @@ def test_who_dies_once_its_claim_of_what_was_given_up_has_landed_has_jumped(
         world.views.give("b1")
         world.views.lose("a1")
         world.views.abandon = world.views.chain[0].term
-        monkeypatch.setattr(TopicTable, "claim", unanswered)
+        next_claim_is_not_answered(monkeypatch)
         world.views.tell(b)
         await until(lambda: TopicTable.open(world.views.store, "t", CLOCK).snapshot.offsets[0] == OFFSET_JUMP)
         await world.end(b)
@@ -246,7 +272,7 @@ def test_who_dies_once_its_claim_of_what_was_given_up_has_landed_has_jumped(
         # Who comes back sets aside what it has.
         back = await world.start("a2")
         world.views.tell(back)
-        await until(lambda: bool(list((world.folder / "a").rglob("*.arrow"))))
+        await until(lambda: bool(world.views.store.list(names.SHARED_STRANDED_FOLDER)))
 
     in_world(tmp_path, run)
 
@@ -284,17 +310,10 @@ def test_a_claim_without_an_answer_is_asked_after(
 
 @pytest.mark.rule("CO7")
 def test_a_claim_whose_answer_was_lost_asks_for_a_higher_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = TopicTable.claim
-
-    def unanswered(*arguments: Any, **named: Any) -> None:
-        monkeypatch.undo()
-        real(*arguments, **named)
-        raise Unavailable("the answer was lost")
-
     async def run(world: World) -> None:
         world.make({})
         a = await world.start("a1")
-        monkeypatch.setattr(TopicTable, "claim", unanswered)
+        next_claim_is_not_answered(monkeypatch)
         world.views.give("a1")
         world.views.tell(a)
         await until(lambda: "t" in a.ownership.report())
@@ -351,6 +370,30 @@ def test_an_owner_that_goes_on_under_another_journal_claims_anew(tmp_path: Path)
     in_world(tmp_path, run)
 
 
+@pytest.mark.rule("CO8")
+def test_who_claimed_under_a_term_that_was_given_up_claims_anew(tmp_path: Path) -> None:
+    """Its owner gave up the hand-over and was told to begin it again: it let go before the target heard of that."""
+
+    async def run(world: World) -> None:
+        world.make({})
+        a, b = await world.start("a1"), await world.start("b1")
+        world.views.give("a1")
+        world.views.tell(a, b)
+        await a.opened()
+        given_up = world.views.to = world.views.granted("b1")
+        world.views.tell(a, b)
+        await b.opened()
+        assert b.ownership.report()["t"].term == given_up.term
+        world.views.chain = (given_up, *world.views.chain)
+        world.views.to = world.views.granted("b1")
+        world.views.tell(a, b)
+        await until(lambda: (found := b.ownership.report().get("t")) is not None and found.term == world.views.term)
+        assert (await b.opened()).epochs[-1] >> 32 == world.views.term
+        assert await b.publish("0") == 0
+
+    in_world(tmp_path, run)
+
+
 @pytest.mark.rule("CO9")
 def test_what_a_fenced_owner_acknowledged_on_its_disk_is_set_aside_while_it_runs(tmp_path: Path) -> None:
     async def run(world: World) -> None:
@@ -366,7 +409,7 @@ def test_what_a_fenced_owner_acknowledged_on_its_disk_is_set_aside_while_it_runs
         world.views.give("b1")
         world.views.tell(a)
         await until(lambda: not a.log.topics() and not a.taking.former.topic_ids())
-        [file] = (tmp_path / "a" / "stranded").rglob("*.arrow")
+        [file] = Path(world.views.store.root_uri.removeprefix("file://"), "cluster/stranded").rglob("*.arrow")
         assert file.name.endswith("-0.arrow")
 
     in_world(tmp_path, run)

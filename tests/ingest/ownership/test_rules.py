@@ -27,8 +27,8 @@ def epoch(number: int) -> int:
     return (number << 32) + 7
 
 
-def facts(of: int, *, released: int = -1, shipped: int = 0, abandoned: int = 0) -> Facts:
-    return Facts({0: of}, {0: released}, {0: shipped}, {0: abandoned})
+def facts(of: int, *, released: int = -1, shipped: int = 0) -> Facts:
+    return Facts({0: of}, {0: released}, {0: shipped})
 
 
 @dataclass
@@ -53,8 +53,7 @@ def cases(draw: st.DrawFn) -> Case:
         return {at: draw(st.one_of(st.just(table[at]), st.sampled_from(others), epochs)) for at in partitions}
 
     table = {at: draw(epochs) for at in partitions}
-    abandoned = {at: draw(st.sampled_from((0, 0, 0, table[at]))) for at in partitions}
-    found = Facts(table, numbers_of(-1), numbers_of(0), abandoned)
+    found = Facts(table, numbers_of(-1), numbers_of(0))
     own = draw(st.frozensets(st.sampled_from([*table.values(), epoch(1), epoch(2)])))
     return Case(found, entry(*chain, to=to, abandon=draw(st.one_of(st.just(0), st.integers(1, 9)))), own)
 
@@ -73,7 +72,6 @@ def test_a_claim_passes_nothing_over(case: Case) -> None:
     for partition, claimed in case.facts.epochs.items():
         last = claimed >> 32
         assert decision.term > last
-        assert not case.facts.abandoned[partition]
         rule = decision.rules[partition]
         if rule is Rule.ABANDONED:
             assert 0 < last <= case.entry.abandon and claimed != case.facts.released[partition]
@@ -128,7 +126,7 @@ def test_each_rule_as_it_is_written() -> None:
     own = frozenset({epoch(3)})
     former = term(3, "a1", lost=True)
     assert told(facts(epoch(3)), former, mine, own=own) == MayClaim(5, {0: Rule.OWN}, ("a1",))
-    assert told(shipped, term(3, "a1"), mine, own=own) == Waits("its owner has not let go of it", node="a")
+    assert told(shipped, term(3, "a1"), mine, own=own) == Waits("its owner has not let go of it", node="a", held=3)
     assert told(facts(epoch(3)), mine, own=own) == MayClaim(5, {0: Rule.OWN}), "of a time before the cluster"
     waits = told(facts(epoch(3)), lost, mine)
     assert isinstance(waits, Waits) and (waits.awaited, waits.node) == (3, "b")
@@ -139,7 +137,6 @@ def test_each_rule_as_it_is_written() -> None:
         assert isinstance(unexplained, Waits) and not unexplained.awaited and str(epoch(3)) in unexplained.reason
     low = told(facts(epoch(6), released=epoch(6)), mine)
     assert isinstance(low, Waits) and low.floor == 6
-    assert isinstance(told(facts(epoch(3), released=epoch(3), abandoned=epoch(3)), mine), Waits)
     assert isinstance(told(facts(0), term(5, "b1")), Waits)
     assert decide(facts(0), entry(term(5, "b1"), to=term(6, HERE)), HERE, ()) == MayClaim(6, {0: Rule.RELEASED})
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from log_rig import CLOCK, LOGGER, body, stopped_log
 
+from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, Unavailable
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log
@@ -18,10 +19,13 @@ from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.ownership.former import Former
 from siltlog.ingest.ownership.found import read_wal
 from siltlog.ingest.ownership.plan import Leave
+from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.ownership.take import Taking
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.topics.topics import Topics
 from siltlog.ingest.wal.disk import Disk
+
+NOTHING = Leave()
 
 
 class Place:
@@ -32,9 +36,11 @@ class Place:
         self.taking = taking
         self.flusher = Flusher(log, Retries(log.clock), LOGGER, Metrics())
 
-    async def take(self, name: str) -> TopicLog:
-        table = await asyncio.to_thread(TopicTable.open, self.log.store, name, CLOCK)
-        return await self.taking.take(table, Leave())
+    async def table(self, name: str) -> TopicTable:
+        return await asyncio.to_thread(TopicTable.open, self.log.store, name, CLOCK)
+
+    async def take(self, name: str, leave: Leave = NOTHING) -> TopicLog:
+        return await self.taking.take(await self.table(name), leave)
 
     async def publish(self, topic: TopicLog, value: str, first_sequence: int | None = None) -> int:
         """The offset."""
@@ -60,7 +66,7 @@ async def place(folder: Path, lake: Path) -> AsyncIterator[Place]:
     former = Former(log.topic_logs, log.wal, read_wal(recovery, CLOCK.now_us()))
     await asyncio.to_thread(log.wal.start)
     former.started()
-    running = Place(log, Taking(log, former, folder / "stranded", LOGGER))
+    running = Place(log, Taking(log, former, Stranded.beside(folder), LOGGER))
     try:
         yield running
     finally:
@@ -92,7 +98,7 @@ def test_a_topic_that_was_let_go_is_taken_again_with_its_producers(tmp_path: Pat
             back = await here.take("t")
             assert await here.publish(back, "2 again", 2) == 2, "a duplicate"
             assert await here.publish(back, "3", 3) == 3
-            assert not (tmp_path / "a" / "stranded").exists()
+            assert not (tmp_path / "a" / names.STRANDED_FOLDER).exists()
 
     asyncio.run(run())
 
@@ -146,5 +152,50 @@ def test_a_take_that_failed_is_repeated(tmp_path: Path, monkeypatch: pytest.Monk
             topic = await here.take("t")
             assert await here.publish(topic, "a again", 0) == 0, "a duplicate"
             assert await here.publish(topic, "b", 1) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("CO11")
+@pytest.mark.parametrize("recycled", [False, True])
+def test_what_was_given_up_stays_so_after_a_start(tmp_path: Path, recycled: bool) -> None:
+    """Its frames may still be there, and may be gone any time: nobody keeps them."""
+
+    def set_aside() -> list[Path]:
+        return sorted((tmp_path / "a").rglob("*.arrow"))
+
+    async def run() -> None:
+        lake = tmp_path / "lake"
+        async with place(tmp_path / "a", lake) as here:
+            topic = await made(here)
+            other = await Topics(here.log, LOGGER).create("other", 1, {"flush.ms": 3_600_000})
+            await here.publish(topic, "a", 0)
+        async with place(tmp_path / "b", lake) as there:
+            elsewhere = await there.take("t", Leave(take_over=True))
+            await there.publish(elsewhere, "b")
+            await there.release(elsewhere)
+        async with place(tmp_path / "a", lake) as here:
+            await here.taking.give_up(topic.topic_id, await here.table("t"))
+            assert here.taking.former.state(topic.topic_id) is None
+        before = set_aside()
+        assert len(before) == 1
+        for path in before:
+            path.unlink()
+        async with place(tmp_path / "a", lake) as here:
+            if recycled:
+                other = await here.take("other")
+                for _ in range(40):
+                    await here.publish(other, "x" * 60_000)
+                await here.flusher.drain()
+            back = await here.take("t")
+            await here.publish(back, "c")
+            await here.release(back)
+            assert set_aside() == [], "the same is set aside again"
+        # What it had of the topic in an earlier life is not what it has now.
+        async with place(tmp_path / "a", lake) as here:
+            await here.publish(await here.take("t"), "d")
+        async with place(tmp_path / "a", lake) as here:
+            await here.release(await here.take("t"))
+            assert set_aside() == []
 
     asyncio.run(run())

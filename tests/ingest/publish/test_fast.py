@@ -17,13 +17,17 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import SMALL_BYTES, InFlight
 from siltlog.infra.http.peer import Peer
+from siltlog.infra.metrics import catalogue
 from siltlog.infra.security.access import Entry, Policy, Right, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity
 from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, Exchange, FastPublishes
+from siltlog.ingest.publish.publishing import ANYBODY, Published
 
 LONG_WAY = "X-Anything: else\n"
 """A header that the short way does not know."""
 RECORD = b'{"records":[{"key":"k","value":{"a":1}}]}'
+LEVELS = pytest.mark.parametrize("acks", ["wal", "object"])
+"""A topic's own."""
 
 
 @pytest.fixture
@@ -86,8 +90,9 @@ def many(last: bytes) -> bytes:
         (names.MEDIA_JSON, b'{"records":[{"value":"%s"}]}' % (b"x" * 2_000)),
     ],
 )
-def test_both_ways_answer_the_same(http: Http, topic: str, media: str, body: bytes) -> None:
-    http.create(topic, 2, max_record_bytes=1_000)
+@LEVELS
+def test_both_ways_answer_the_same(http: Http, topic: str, media: str, body: bytes, acks: str) -> None:
+    http.create(topic, 2, max_record_bytes=1_000, acks=acks)
     known(http)
     before = http.end(topic)
     with http.connect() as connection:
@@ -119,10 +124,11 @@ SEQUENCED = b'{"records":[{"value":1,"partition":0,"sequence":%d}]}'
         ("Idempotency-Key: {}\nSilt-Producer-Id: {}\n", 0),
     ],
 )
+@LEVELS
 def test_producers_are_answered_the_same_and_repeats_are_known(
-    http: Http, topic: str, headers: str, sequence: int | None
+    http: Http, topic: str, headers: str, sequence: int | None, acks: str
 ) -> None:
-    http.create(topic, 2)
+    http.create(topic, 2, acks=acks)
     known(http)
     body = RECORD if sequence is None else SEQUENCED % sequence
     with http.connect() as connection:
@@ -156,8 +162,9 @@ def test_producers_are_answered_the_same_and_repeats_are_known(
     ],
 )
 @pytest.mark.parametrize("extra", ["", "Idempotency-Key: name-a\n"])
-def test_queries_are_answered_the_same(http: Http, topic: str, query: str, extra: str) -> None:
-    http.create(topic, 2)
+@LEVELS
+def test_queries_are_answered_the_same(http: Http, topic: str, query: str, extra: str, acks: str) -> None:
+    http.create(topic, 2, acks=acks)
     known(http)
     body = b'{"records":[{"value":1,"partition":1}]}'
     with http.connect() as connection:
@@ -233,13 +240,16 @@ def test_a_client_that_leaves_before_its_answer(http: Http, topic: str) -> None:
         assert answer(connection).startswith(b"HTTP/1.1 200")
     assert http.end(topic) == 21
     metrics = http.get("/metrics").body.decode()
-    assert re.search(rf"^{names.METRIC_IN_FLIGHT_BYTES} 0(\.0)?$", metrics, re.MULTILINE)
+    assert re.search(rf"^{catalogue.IN_FLIGHT_BYTES.name} 0(\.0)?$", metrics, re.MULTILINE)
 
 
 # --- its parts, without a server --------------------------------------------------------------------------
 class FakePublishing:
     def late(self, topic: Any) -> SiltlogError:
         return problem("ack_timeout", "too late", acks="none")
+
+    async def kept(self, topic: Any, wait: asyncio.Future[None], timeout_ms: int) -> None:
+        await wait
 
 
 class FakeTransport:
@@ -270,10 +280,14 @@ class FakeConnection:
 
 class FakeDoor:
     guard = None
+    access_log = None
 
     def __init__(self) -> None:
-        self.replies: dict[int, int] = {}
+        self.replies: dict[tuple[str, int], int] = {}
         self.guard = None
+
+    def count_reply(self, operation: str, status: int) -> None:
+        self.replies[operation, status] = self.replies.get((operation, status), 0) + 1
 
     def refusal(self, error: Exception, *_: str) -> Exception:
         return error
@@ -322,7 +336,7 @@ def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch
         durable.set_result(None)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert (in_flight.used_bytes, small.requests, door.replies) == (0, 0, {504: 1})
+        assert (in_flight.used_bytes, small.requests, door.replies) == (0, 0, {("publish", 504): 1})
         return connection
 
     connection = asyncio.run(run())
@@ -364,7 +378,8 @@ def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: b
         if late:
             exchange.refuse(small.publishing.late(None))  # type: ignore[arg-type]
         durable.set_result(None)
-        await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
         assert (connection.completed, small.requests) == (1, 0)
         return connection
 
@@ -457,7 +472,7 @@ class Sending:
 @pytest.mark.rule("A11")
 def test_it_takes_what_it_knows_to_be_allowed_and_leaves_all_else_to_the_long_way() -> None:
     keys, connection = Keys(), Sending()
-    door = SimpleNamespace(identification=keys, known=lambda host: ())
+    door = SimpleNamespace(identification=keys, known=lambda host: (), access_log=None)
     fast = FastPublishes(OpenTopics(), door, InFlight(1, SystemClock()), Draining(), 1)  # type: ignore[arg-type]
 
     def takes(*authorization: str) -> bool:
@@ -478,3 +493,68 @@ def test_it_takes_what_it_knows_to_be_allowed_and_leaves_all_else_to_the_long_wa
     assert keys.asked == before + 2, "what has ended is not remembered"
     door.identification = None
     assert [takes(), takes("ana"), takes("ana", "bob")] == [1, 1, 0]
+
+
+def test_the_context_of_a_trace_sends_nobody_the_long_way() -> None:
+    door = SimpleNamespace(identification=None, known=lambda host: (), access_log=None)
+    made: list[tuple[Any, ...]] = []
+    fast = FastPublishes(
+        OpenTopics(),  # type: ignore[arg-type]
+        door,  # type: ignore[arg-type]
+        InFlight(1, SystemClock()),
+        Draining(),
+        1,
+        lambda *args: made.append(args) or Exchange(*args),
+    )
+    connection = Sending().fields()
+    connection.headers += [(b"traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01"), (b"tracestate", b"a=1")]
+    assert isinstance(fast.taken(connection), Exchange)
+    assert len(made) == 1
+    connection.headers.append((b"x-anything", b"else"))
+    assert fast.taken(connection) is None
+
+
+@pytest.mark.rule("CJ3")
+def test_acks_object_waits_for_the_journal_on_the_short_way_too() -> None:
+    async def run() -> None:
+        landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        lasting = SimpleNamespace(lasting=False)
+        topic = SimpleNamespace(availability=lasting, gone=lambda: problem("topic_unavailable", "it is another's"))
+        log = SimpleNamespace(when_shown=lambda end: None if landed.done() else landed)
+        published = Published(topic, None, ANYBODY, "object", SimpleNamespace(ends=[(log, 1)]))  # type: ignore[arg-type]
+        assert published.waits_for() is landed
+        lasting.lasting = True
+        with pytest.raises(SiltlogError, match="another"):
+            published.waits_for()
+        landed.set_result(None)
+        assert published.waits_for() is None
+
+    asyncio.run(run())
+
+
+@pytest.mark.rule("CJ9")
+def test_a_refusal_that_has_not_landed_is_not_told_as_known() -> None:
+    async def run() -> FakeConnection:
+        synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        class Publishes(FastPublishes):
+            def append(self, *_: Any) -> Any:
+                raise problem("out_of_order_sequence", "a gap", next_sequence=7)
+
+        class Publishing(FakePublishing):
+            def told_once(self, error: SiltlogError) -> asyncio.Future[None]:
+                return synced
+
+            async def kept(self, topic: Any, wait: asyncio.Future[None], timeout_ms: int) -> None:
+                await wait
+                raise problem("ack_timeout", "another took over", acks="none")
+
+        connection = FakeConnection()
+        small = Publishes(Publishing(), FakeDoor(), InFlight(1_000, SystemClock()), Draining(), 1_000)  # type: ignore[arg-type]
+        Exchange(small, connection, None, names.MEDIA_JSON, {}, Asked(1_000, "")).begin(b"x")  # type: ignore[arg-type]
+        synced.set_result(None)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return connection
+
+    assert asyncio.run(run()).transport.written.startswith(b"HTTP/1.1 504")

@@ -10,6 +10,7 @@ from http_rig import Http, Reply
 
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partition_of
+from siltlog.infra.metrics import catalogue
 
 OCTETS = names.MEDIA_BYTES
 
@@ -284,15 +285,15 @@ def test_what_is_remembered_is_shown(http: Http, topic: str) -> None:
         lines = dict(line.rsplit(" ", 1) for line in http.get("/metrics").body.decode().splitlines())
         return float(lines[name + label])
 
-    producers, keys = metric(names.METRIC_PRODUCERS), metric(names.METRIC_IDEMPOTENCY_KEYS)
-    taken = metric(names.METRIC_PRODUCER_STATE_BYTES)
+    producers, keys = metric(catalogue.PRODUCERS.name), metric(catalogue.IDEMPOTENCY_KEYS.name)
+    taken = metric(catalogue.PRODUCER_STATE_BYTES.name)
     for _ in range(2):
         assert http.publish(topic, *sequenced(0, 2), *sequenced(0, 1, 1), Silt_Producer_Id="p").status == 200
         assert http.publish(topic, {"value": 1}, Idempotency_Key="k").status == 200
-    assert metric(names.METRIC_DUPLICATE_RECORDS, topic) == 4
-    assert metric(names.METRIC_RECORDS, topic) == 4
-    assert metric(names.METRIC_PRODUCERS_FORGOTTEN, topic) == 0
+    assert metric(catalogue.DUPLICATE_RECORDS.name, topic) == 4
+    assert metric(catalogue.RECORDS.name, topic) == 4
+    assert metric(catalogue.PRODUCERS_FORGOTTEN.name, topic) == 0
     # Other tests' producers and keys are there too, and some may have expired meanwhile.
-    assert metric(names.METRIC_PRODUCERS) <= producers + 2
-    assert metric(names.METRIC_IDEMPOTENCY_KEYS) <= keys + 1
-    assert 0 < metric(names.METRIC_PRODUCER_STATE_BYTES) <= taken + 1_000
+    assert metric(catalogue.PRODUCERS.name) <= producers + 2
+    assert metric(catalogue.IDEMPOTENCY_KEYS.name) <= keys + 1
+    assert 0 < metric(catalogue.PRODUCER_STATE_BYTES.name) <= taken + 1_000

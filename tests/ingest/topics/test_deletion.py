@@ -11,9 +11,9 @@ import pytest
 from log_rig import LOGGER, body, running_log
 
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, Refused, SiltlogError, Unavailable
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.table.table import TopicTable
-from siltlog.infra.telemetry import Metrics
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.retries import Retries
 from siltlog.ingest.log.log import Log

@@ -11,6 +11,7 @@ import pytest
 
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Fenced, OutcomeUnknown, TopicExists, Unavailable
+from siltlog.infra.security.grant import EVERYTHING
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import logger
@@ -118,10 +119,10 @@ def test_publishing_ends_a_creation_as_it_was_begun(tmp_path: Path) -> None:
         node.between = fail
         with pytest.raises(ConnectionError):
             await node.create("t", 3, {"flush.ms": 7})
-        auto_create = AutoCreate(node.handled, 1)
+        auto_create = AutoCreate(node.handled, 1, lambda: cast(Any, node))
         unmade = auto_create.unmade("t")
         assert (len(unmade.partitions), unmade.config.own) == (3, {"flush.ms": 7})
-        topic = await auto_create.make("t")
+        topic = await auto_create.make("t", EVERYTHING)
         assert (topic.state, len(topic.partitions), topic.config.own) == ("open", 3, {"flush.ms": 7})
         assert (len(auto_create.unmade("u").partitions), auto_create.unmade("u").config.own) == (1, {})
 

@@ -10,7 +10,7 @@ from http_rig import NO_REDIS, Http
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
-TOPICS = 100
+TOPICS = 60
 PARTITIONS = 1_000
 
 

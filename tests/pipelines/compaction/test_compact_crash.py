@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import more
 from processes import alive
 from record_tables import CLOCK
 from s3_server import S3Server
@@ -106,7 +107,7 @@ def child(topic: TopicWriter, tmp_path: Path, temporary: Path) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["while Spark writes", "before the commit"])
+@pytest.mark.parametrize("moment", [more("while Spark writes"), "before the commit"])
 def test_killed_and_run_again_the_result_is_the_same(
     spark: Any, topic: TopicWriter, child: Any, temporary: Path, moment: str
 ) -> None:

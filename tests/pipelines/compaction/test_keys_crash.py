@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import more
 from prices import Prices, model, run
 from processes import alive
 from record_tables import CLOCK, new_id
@@ -65,7 +66,7 @@ with spark_session(store) as spark:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["after the write", "after a commit"])
+@pytest.mark.parametrize("moment", [more("after the write"), "after a commit"])
 def test_killed_and_run_again_the_result_is_the_same(spark: Any, store: ObjectStore, moment: str) -> None:
     topic = Prices(store)
     for number in range(6):

@@ -94,7 +94,7 @@ def test_in_memory_and_by_spark_the_same_stays(spark: Any, store: ObjectStore, m
 
     monkeypatch.setattr(keys, "search", first_alone)
     chooser = random.Random(10)
-    for number in range(4):
+    for number in range(3):
         for age_ms in (120_000, 1_000):
             records = some(chooser, 70)
             for partition in range(2):

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from record_tables import CLOCK
+from record_tables import CLOCK, claimed
 
 from siltlog.infra import names
 from siltlog.infra.cluster.beat import Beat, encode_beat
 from siltlog.infra.cluster.view import ClusterView, NodeEntry, TermEntry, TopicEntry, encode_view
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import cluster_id
-from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.ingest.journal import codec
 from siltlog.pipelines.retention.journals import GONE_MS, HEADER_BYTES
 from siltlog.pipelines.retention.vacuum import BESIDE_TOPICS, vacuum_topics
@@ -76,21 +76,58 @@ def test_what_no_view_names_goes_once_its_node_is_long_gone(store: ObjectStore, 
 
 
 @pytest.mark.rule("CS6")
+@pytest.mark.parametrize("told_by", ["view", "settings"])
+def test_journals_that_have_a_place_of_their_own_go_there(
+    store: ObjectStore, lake: Path, tmp_path: Path, told_by: str
+) -> None:
+    journals = open_store((tmp_path / "journals").as_uri())
+    gone = objects(journals, "n", "over")[:-1]
+    kept = objects(store, "n", "over")
+    place = journals.root_uri
+    view(store, 41, journal_root=place if told_by == "view" else "")
+    settings = ServerSettings(data_dir=lake, root=lake.as_uri(), journal_root="" if told_by == "view" else place)
+    reports = vacuum_topics(settings)
+    assert [report.paths for report in reports if report.topic == BESIDE_TOPICS] == [gone]
+    assert len(journals.list("wal")) == 1
+    assert [info.path for info in store.list("wal")] == kept, "nobody says that journals are there"
+
+
+@pytest.mark.rule("CS6")
+@pytest.mark.parametrize("was_cluster", [False, True])
+def test_of_one_server_goes_what_no_table_names_but_for_its_last_start(
+    store: ObjectStore, lake: Path, was_cluster: bool
+) -> None:
+    if was_cluster:
+        view(store, 41, dissolved=True)
+    table = claimed(store)
+    table.mark(table.snapshot.epochs, {}, "names-them", journals=[(1, "n/needed"), (1, "n/own")])
+    gone = objects(store, "n", "over", OLD + DAY_MS)[:-1]
+    for journal, age_ms in (("needed", OLD + DAY_MS), ("own", OLD + DAY_MS), ("last", OLD)):
+        objects(store, "n", journal, age_ms)
+    assert beside(lake) == set(gone)
+    assert beside(lake) == set()
+
+
+@pytest.mark.rule("CS6")
 def test_what_has_no_records_is_known_by_its_size() -> None:
     seal = codec.encode_seal(cluster_id="c", journal="n/start", number=3, first=0, nonce=b"n" * codec.NONCE_BYTES)
     assert len(seal.data) == codec.HEADER_BYTES == HEADER_BYTES
 
 
 @pytest.mark.rule("CS6")
-@pytest.mark.parametrize("there", ["none", "damaged", "later", "beat"])
+@pytest.mark.parametrize("there", ["damaged", "later", "beat", "table"])
 def test_where_views_do_not_say_what_is_needed_everything_stays(store: ObjectStore, lake: Path, there: str) -> None:
     objects(store, "n", "over")
-    if there != "none":
-        view(store, 41, format=1 if there != "later" else 99)
+    view(store, 41, format=1 if there != "later" else 99)
     if there == "damaged":
         store.put(names.view_object(40), b"half of a vi")
     if there == "beat":
         store.put(names.beat_object("n3"), b"half of a be")
+    if there == "table":
+        claimed(store)
+        log = Path(store.path(f"{names.topic_path('t')}/{names.DELTA_LOG_FOLDER}"))  # type: ignore[attr-defined]
+        for entry in log.iterdir():
+            entry.write_bytes(b"half of an en")
     assert beside(lake) == set()
 
 

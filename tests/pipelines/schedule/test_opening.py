@@ -15,11 +15,14 @@ from http_rig import NO_REDIS, Http
 
 from siltlog.cli.main import run
 from siltlog.infra import names
+from siltlog.infra.client.credentials.credentials import Credentials
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.table.data_file import read_data_file
 from siltlog.infra.table.entries import LAST_CHECKPOINT
 from siltlog.infra.table.table import TopicTable
+from siltlog.infra.telemetry import logger
 from siltlog.pipelines.schedule import opening as schedule
 from siltlog.pipelines.schedule.lease import newest_entry
 from siltlog.server_process import ServerProcess
@@ -280,3 +283,17 @@ def test_a_job_by_hand_is_told_and_without_a_server_it_is_done_all_the_same(
     before = len(runs(http, "limit=1000"))
     assert run(["retain", "--root", other]) == 0
     assert "another" in capsys.readouterr().err and len(runs(http, "limit=1000")) == before
+
+
+def test_a_job_traces_where_whoever_runs_the_schedule_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = (
+        "import os, sys; print(os.environ['SILT_TRACES'], os.environ['OTEL_EXPORTER_OTLP_ENDPOINT'], file=sys.stderr)"
+    )
+    monkeypatch.setattr(schedule, "_command", lambda job, niceness: [sys.executable, "-c", told])
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
+    monkeypatch.delenv("SILT_TRACES", raising=False)
+    settings = ServerSettings(data_dir=tmp_path, traces="on")
+    start = schedule._starting(settings, "http://127.0.0.1:1", logger("info", "console"), Credentials())
+    job = start("retain", "run", 0, lambda: None)
+    job.join(30)
+    assert (job.status, job.last_line) == (0, "on http://collector:4318")

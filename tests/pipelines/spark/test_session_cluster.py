@@ -1,4 +1,4 @@
-"""The same on a cluster: a master, two workers, and a driver that `spark-submit` starts."""
+"""The same on a cluster: a master, two workers, and a driver that `spark-submit` starts. It takes six JVMs."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 import spark_cluster
 import urllib3
+from chaos import only_with_chaos
 from spark_cluster import standalone_cluster
 
 from siltlog import Admin, Consumer, Producer, TopicPartition
@@ -20,6 +21,8 @@ KEYS = 30
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.chaos
+@only_with_chaos
 @pytest.mark.timeout(900)
 def test_a_cluster_compacts_replays_reads_and_writes(tmp_path: Path) -> None:
     with running_server(redis_url="redis://127.0.0.1:1/0", flush_ms=50) as server, Admin(server.url) as admin:

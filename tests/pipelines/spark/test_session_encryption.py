@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import more
 from http_rig import NO_REDIS, Http
 from s3_policies import policed
 from s3_server import S3Server, start_s3_server, with_new_bucket
@@ -39,7 +40,7 @@ def with_kms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sse", "asked"), [("s3", ("AES256", None)), ("kms", ("aws:kms", KEY)), ("bucket", (None, None))]
+    ("sse", "asked"), [more("s3", ("AES256", None)), ("kms", ("aws:kms", KEY)), more("bucket", (None, None))]
 )
 def test_nothing_is_written_without(
     sse: str,

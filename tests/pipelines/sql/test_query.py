@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos import CHAOS
 from record_tables import START_US, new_id, records
 from s3_server import S3Server
 from topic_writer import TopicWriter
@@ -76,7 +77,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 def test_both_engines_answer_the_same(spark: Any, place: ObjectStore) -> None:
     store = filled(place)
     with spark_session(store):
-        for sql in SAME:
+        # A bucket differs in how its files are read.
+        for sql in SAME if place.root_uri.startswith("file:") or CHAOS > 1 else SAME[::4]:
             expected = by_spark.run_query(spark, store, sql)
             assert asked(store, sql) == (expected.columns, list(expected.rows)), sql
 

@@ -1,14 +1,12 @@
 """The demo, small: the whole way through, without Java, and what it must refuse."""
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import interrupted
 from pyspark import SparkContext
 from rich.console import Console
 
@@ -77,17 +75,10 @@ def test_without_java_all_but_spark_is_played(tmp_path: Path, monkeypatch: pytes
 def test_an_interrupt_ends_it_at_once_and_leaves_no_process(
     tmp_path: Path, processes_in: Callable[[Path], list[str]]
 ) -> None:
-    command = [sys.executable, "-m", "siltlog.cli", "demo", "--records", "50000", "--data-dir", str(tmp_path / "demo")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
-        assert demo.stdout is not None and demo.stderr is not None
-        for line in demo.stderr:
-            if "acknowledged" in line:
-                break
-        demo.send_signal(signal.SIGINT)
-        said = demo.stderr.read()
-        assert demo.wait() == 130
-        assert "Traceback" not in said
-        assert demo.stdout.read() == ""
+    arguments = ["demo", "--records", "50000", "--data-dir", str(tmp_path / "demo")]
+    status, told, rest = interrupted(arguments, "acknowledged")
+    assert (status, told) == (130, "")
+    assert "Traceback" not in rest
     assert processes_in(tmp_path) == []
 
 

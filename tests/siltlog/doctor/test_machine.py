@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -126,6 +127,7 @@ def test_where_only_the_client_is_installed_it_asks_the_server(tmp_path: Path) -
 
     with running_server(data_dir=tmp_path, schedule="off") as server:
         there = told(server.url, 0)
+        assert re.search(r"month takes \$\d.* for requests, .* and \$0\.00 for what", there["cost"]["detail"])
     assert there["server"]["state"] == "ok" and server.url in there["server"]["detail"]
     assert "siltlog[server]" in there["machine"]["detail"]
     assert told(NOBODY, 3)["server"]["state"] == "wrong"

@@ -8,6 +8,7 @@ import pytest
 from http_rig import NO_REDIS, Http
 
 from siltlog.infra import names
+from siltlog.infra.metrics import catalogue
 from siltlog.testing import running_server
 
 
@@ -86,16 +87,18 @@ def test_runs_are_kept_once_and_listed_newest_first_across_a_kill(tmp_path: Path
         assert listed(http, "limit=1&job=vacuum") == [run for run in found if run["job"] == "vacuum"]
         assert http.get("/v1/jobs?limit=1&after=4").json == {"jobs": [found[6]], "next": "3"}
         lines = http.get("/metrics").body.decode().splitlines()
-        [last] = [line for line in lines if line.startswith(f'{names.METRIC_JOB_SUCCESS}{{job="retain"}}')]
+        [last] = [line for line in lines if line.startswith(f'{catalogue.JOB_SUCCESS.name}{{name="retain"}}')]
         assert float(last.split()[1]) == pytest.approx(1795248008.5, abs=0.1), "a dry run is none, and 8 was the last"
-        [took] = [line for line in lines if line.startswith(f'{names.METRIC_JOB_SECONDS}{{job="compact"}}')]
+        [took] = [line for line in lines if line.startswith(f'{catalogue.JOB_SECONDS.name}{{name="compact"}}')]
         assert float(took.split()[1]) == 3600.5
         assert http.read(names.JOBS_TOPIC, query="values=json")[0]["key"] == "compact"
         assert http.get(f"/v1/topics/{names.JOBS_TOPIC}").json["partitions"] == 1
 
 
 def counted(http: Http) -> dict[tuple[str, str], int]:
-    lines = [line for line in http.get("/metrics").body.decode().splitlines() if line.startswith(names.METRIC_JOB_RUNS)]
+    lines = [
+        line for line in http.get("/metrics").body.decode().splitlines() if line.startswith(catalogue.JOB_RUNS.name)
+    ]
     found = {}
     for line in lines:
         labels, value = line.split("{")[1].split("} ")

@@ -22,6 +22,7 @@ from websockets.sync.client import connect
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.http.connection.connection import LULL_SECONDS
+from siltlog.infra.metrics import catalogue
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.server.tls import LOOK_SECONDS, tls_files
 from siltlog.server_process import ServerProcess
@@ -86,7 +87,7 @@ def test_everything_is_answered_as_without(shared: Made, server: ServerProcess) 
     assert http.get("/v1/cluster").json["nodes"][0]["url"] == server.url
     assert http.get("/readyz").json["warnings"] == ["groups: Redis does not answer"]
     lines = http.get("/metrics").body.decode().splitlines()
-    [line] = [line for line in lines if line.startswith(names.METRIC_TLS_NOT_AFTER)]
+    [line] = [line for line in lines if line.startswith(catalogue.TLS_NOT_AFTER.name)]
     assert float(line.split()[1]) > time.time()
     with http.connect() as connection:
         assert isinstance(connection, ssl.SSLSocket)

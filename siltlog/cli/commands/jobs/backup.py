@@ -19,7 +19,11 @@ _LOCATION_HELP = "A folder, or s3://bucket/prefix."
 
 
 def _location(_: click.Context, __: click.Parameter, value: str) -> str:
-    """A path means a folder on this machine."""
+    return location(value)
+
+
+def location(value: str) -> str:
+    """Reads a place as people write it: a path means a folder on this machine."""
     return value if urlsplit(value).scheme in ("file", "s3") else Path(value).expanduser().absolute().as_uri()
 
 

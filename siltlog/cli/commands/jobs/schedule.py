@@ -28,8 +28,8 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
     settings = named_settings(root, data_dir)
     with needs("server", "silt schedule"):
         from siltlog.infra.clock import SystemClock
-        from siltlog.infra.redaction import Redaction, hide_in_others
-        from siltlog.infra.telemetry import logger
+        from siltlog.infra.redaction import Redaction
+        from siltlog.infra.telemetry import LogOutput, hear_others
         from siltlog.pipelines.schedule.opening import ScheduleThread, scheduler
         from siltlog.server.process import no_core_dumps
     if not settings.crons():
@@ -38,8 +38,9 @@ def schedule(session: Session, root: str | None, data_dir: Path | None) -> None:
         )
     no_core_dumps()
     hide = Redaction(settings.secret_values())
-    hide_in_others(hide)
-    log = logger(settings.log_level, settings.log_format, hide)
+    output = LogOutput(settings.log_level, settings.log_format, hide, node=settings.node_id)
+    hear_others(output)
+    log = output.logger()
     runner = scheduler(settings, session.url, SystemClock(), log, credentials=session.credentials)
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""`silt config`: the server's settings, where each came from, and a file to write them in."""
+"""`silt config`: the server's settings, where each came from, what changes while it runs, a file to write them in."""
 
 from pathlib import Path
 
@@ -6,25 +6,31 @@ import click
 
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.server_options import take_settings
-from siltlog.cli.session import EXIT_FOUND_WRONG, Session, needs, output_option, pass_session
+from siltlog.cli.session import EXIT_FOUND_WRONG, Session, client_options, needs, output_option, pass_session
 from siltlog.infra import names
+from siltlog.infra.client.calls import Document
 from siltlog.infra.errors import ConfigError
 
 
 @click.group()
 def config() -> None:
-    """The settings of a server started here: show them, check them, begin a file of them."""
+    """The settings of a server: show them, change them while it runs, check them, begin a file of them."""
 
 
 @config.command(epilog="Example:  SILT_PORT=7171 silt config show")
-@output_option
+@click.option("--running", is_flag=True, help="Of the server that runs at --url, not of one that is started here.")
+@client_options
 @pass_session
-def show(session: Session) -> None:
+def show(session: Session, running: bool) -> None:
     """Show every setting, its value and where it came from.
 
-    Defaults are overruled by siltlog.toml (or the file SILT_CONFIG names), that by SILT_* variables, those by flags of
-    `silt serve`.
+    Defaults are overruled by siltlog.toml (or the file SILT_CONFIG names), that by what was changed while a server ran
+    (settings.toml of its data directory), that by SILT_* variables, those by flags of `silt serve`.
     """
+    if running:
+        with session.admin() as admin:
+            _print_running(session, admin.config())
+        return
     loaded = take_settings({})
     from siltlog.infra.settings.loading import shown
 
@@ -43,6 +49,67 @@ def show(session: Session) -> None:
         value=[f"{names.ENV_PREFIX}{name.upper()}={value}" for name, value in values.items()],
         tables=[grid(rows, ("setting", "value", "source", "variable"))],
     )
+
+
+def _print_running(session: Session, document: Document) -> None:
+    rows = [
+        {
+            "setting": name,
+            "value": str(one["value"]),
+            "source": one["place"] or one["origin"],
+            "change": "takes a restart" if one["restart"] else "at once",
+        }
+        for name, one in document["settings"].items()
+    ]
+    waiting = [name for name, one in document["settings"].items() if one["waiting"]]
+    told = {"version": document["version"], "waiting for a restart": ", ".join(waiting) or "nothing"}
+    session.output.document(
+        document,
+        value=[f"{row['setting']}={row['value']}" for row in rows],
+        tables=[grid(rows, ("setting", "value", "source", "change")), pairs(told)],
+    )
+
+
+_VERSION = click.option("--version", help="Only if this is still the version, as `silt config show --running` says it.")
+
+
+@config.command("set", epilog="Example:  silt config set flush_ms=500ms connections_max=20000")
+@click.argument("changes", metavar="NAME=VALUE...", nargs=-1, required=True)
+@_VERSION
+@client_options
+@pass_session
+def set_(session: Session, changes: tuple[str, ...], version: str | None) -> None:
+    """Change settings of the server that runs at --url, all of them or none.
+
+    They act at once, and after a restart. Most settings take a restart instead: those are refused.
+    """
+    wanted: dict[str, int | str | None] = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{change!r} is no change: write NAME=VALUE, such as flush_ms=500ms")
+        if name in wanted:
+            raise click.UsageError(f"{name} is there twice")
+        wanted[name] = value
+    _change(session, wanted, version)
+
+
+@config.command(epilog="Example:  silt config unset flush_ms")
+@click.argument("settings", metavar="NAME...", nargs=-1, required=True)
+@_VERSION
+@client_options
+@pass_session
+def unset(session: Session, settings: tuple[str, ...], version: str | None) -> None:
+    """Take changes of the server that runs at --url back: what siltlog.toml says holds again, else the default."""
+    _change(session, dict.fromkeys(settings), version)
+
+
+def _change(session: Session, changes: dict[str, int | str | None], version: str | None) -> None:
+    with session.admin() as admin:
+        document = admin.change_config(changes, version)
+    held = {name: document["settings"][name]["value"] for name in changes}
+    told = [f"{name}={value}" for name, value in held.items()]
+    session.output.document({"version": document["version"], "settings": held}, value=told, tables=[pairs(held)])
 
 
 @config.command(epilog="Example:  silt config check && silt serve")

@@ -33,4 +33,4 @@ def serve(take_over: bool, accept_loss: bool, **settings: Any) -> int:
     hide_pandas()
     with needs("server", "silt serve"):
         from siltlog.server.wiring import serve as run_server
-    return run_server(loaded.settings, take_over=take_over, accept_loss=accept_loss)
+    return run_server(loaded, take_over=take_over, accept_loss=accept_loss)

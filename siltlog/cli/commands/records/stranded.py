@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from siltlog.cli.commands.jobs.pipelines import named_settings
+from siltlog.cli.commands.jobs.pipelines import named_settings, place_settings
 from siltlog.cli.commands.records.publish import producer_of, publication_of
 from siltlog.cli.output import grid, publish_progress
 from siltlog.cli.session import Session, client_options, output_option, pass_session
@@ -24,42 +24,52 @@ PUBLISH_COLUMNS = ("file", "topic", "count", "already_published")
 LIST_EPILOG = """\b
 Examples:
   silt stranded list
-  silt stranded list --data-dir /var/lib/siltlog --output json"""
+  silt stranded list --data-dir /var/lib/siltlog --output json
+  silt stranded list --root s3://bucket/log"""
 PUBLISH_EPILOG = """\b
 Examples:
   silt stranded publish --all
   silt stranded publish orders/0b6ce8e0-9b0e-4b5a-8d3c-2f1f7e1e9f00/0-9012445012-3.arrow
-  silt stranded publish --all --to orders-found"""
+  silt stranded publish --all --to orders-found
+  silt stranded publish --all --root s3://bucket/log"""
 
 
-def _data_dir_option(command: F) -> F:
-    return click.option(
+def _place_options(command: F) -> F:
+    data_dir = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
-        help=f"The data directory that has them.  [{names.ENV_PREFIX}DATA_DIR]",
-    )(command)
+        help=f"The data directory that has them, of a server that is alone.  [{names.ENV_PREFIX}DATA_DIR]",
+    )
+    root = click.option(
+        "--root",
+        metavar="URI",
+        help="The root of a cluster, which has those of all its nodes. Default: "
+        f"that of the settings, where {names.ENV_PREFIX}CLUSTER is on.  [{names.ENV_PREFIX}ROOT]",
+    )
+    return root(data_dir(command))
 
 
 @click.group()
 def stranded() -> None:
     """Acknowledged records that never came into a table, because another server went on with their partition.
 
-    A server sets them aside in its data directory when it starts and finds that.
+    A server sets them aside in its data directory when it starts and finds that; a node of a cluster, in the root, as
+    soon as it finds it.
     """
 
 
 @stranded.command("list", epilog=LIST_EPILOG)
-@_data_dir_option
+@_place_options
 @output_option
 @pass_session
-def list_(session: Session, data_dir: Path | None) -> None:
-    """List the files of stranded records in a data directory. It needs no server."""
-    folder, files = _files(data_dir)
+def list_(session: Session, root: str | None, data_dir: Path | None) -> None:
+    """List the files of stranded records in a data directory, or of all nodes of a cluster. It needs no server."""
+    folder, files = _files(root, data_dir)
     documents = [_document(file) for file in files]
     if not documents:
         session.output.note(f"there are no stranded records in {folder}")
     session.output.document(
-        {"folder": str(folder), "stranded": documents},
+        {"folder": folder, "stranded": documents},
         value=[document["file"] for document in documents],
         tables=[grid(documents, LIST_COLUMNS, numbers=("partition", "first_offset", "last_offset", "records"))],
     )
@@ -73,7 +83,7 @@ def list_(session: Session, data_dir: Path | None) -> None:
 @click.option("--acks", type=click.Choice(("wal", "object", "table")), help="When a record counts as published.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
 @click.option("--yes", is_flag=True, help="Publish also where key compaction will keep them for newer records.")
-@_data_dir_option
+@_place_options
 @client_options
 @pass_session
 def publish(
@@ -85,6 +95,7 @@ def publish(
     acks: str | None,
     rate: float | None,
     yes: bool,
+    root: str | None,
     data_dir: Path | None,
 ) -> None:
     """Publish stranded records through a server: each once, also when this is cut short and repeated.
@@ -93,7 +104,7 @@ def publish(
     """
     if bool(files) == everything:
         raise click.UsageError("name the files to publish, as `silt stranded list` shows them, or say --all")
-    folder, found = _files(data_dir)
+    folder, found = _files(root, data_dir)
     chosen = [file for file in found if everything or file.name in files]
     absent = set(files) - {file.name for file in chosen}
     if absent:
@@ -117,11 +128,23 @@ def publish(
     )
 
 
-def _files(data_dir: Path | None) -> tuple[Path, list["StrandedFile"]]:
-    from siltlog.cli.records.stranded import stranded_files
+def _files(root: str | None, data_dir: Path | None) -> tuple[str, list["StrandedFile"]]:
+    """The files, and the folder that they are in."""
+    if root is not None and data_dir is not None:
+        raise click.UsageError("stranded records are in a --data-dir, or below the --root of a cluster: name one")
+    from siltlog.cli.records.stranded import StrandedFolder, stranded_files
+    from siltlog.infra.store.store import open_store
 
-    folder = named_settings(None, data_dir).data_dir.absolute() / names.STRANDED_FOLDER
-    return folder, stranded_files(folder)
+    if root is not None or (data_dir is None and named_settings(None, None).cluster == "on"):
+        settings = place_settings(root, None)
+        store = open_store(settings.root_uri, **settings.s3_options())
+        folder = StrandedFolder(store, names.SHARED_STRANDED_FOLDER)
+    else:
+        place = named_settings(None, data_dir).data_dir.absolute()
+        if not place.is_dir():
+            return str(place / names.STRANDED_FOLDER), []
+        folder = StrandedFolder(open_store(place.as_uri()), names.STRANDED_FOLDER)
+    return folder.shown, stranded_files(folder)
 
 
 def _document(file: "StrandedFile") -> dict[str, Any]:
@@ -136,7 +159,7 @@ def _document(file: "StrandedFile") -> dict[str, Any]:
         "first_offset": offsets[0].as_py(),
         "last_offset": offsets[-1].as_py(),
         "records": rows.num_rows,
-        "size_bytes": file.path.stat().st_size,
+        "size_bytes": file.size_bytes,
         "published_to": None if noted is None or noted.published_at is None else noted.topic,
         "published_at": None if noted is None else noted.published_at,
     }

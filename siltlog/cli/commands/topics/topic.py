@@ -86,8 +86,7 @@ def abandon(session: Session, name: str, yes: bool) -> None:
     For a topic with acks=wal whose node never comes back: stop that node first.
     """
     with session.admin() as admin:
-        away = [node for node in admin.nodes() if node["state"] == "away"]
-        for node in away:
+        for node in (node for node in admin.nodes() if name in node["awaited_by"]):
             count = node["unflushed_records"]
             click.echo(f"node {node['id']}: away since {node['since']}, with {count} unflushed records", err=True)
         if not yes:

@@ -28,12 +28,12 @@ def test_what_was_held_and_cannot_be_read_is_no_start(tmp_path: Path) -> None:
 
 def test_what_is_held_outlives_the_process(tmp_path: Path) -> None:
     held = HeldRevocations(tmp_path / "held")
-    held.hold("a")
-    held.hold("b")
+    held.hold(["a"])
+    held.hold(["b"])
     held.keep()
     held.release(["a", "c"])
     held.keep()
-    held.hold("d")
+    held.hold(["d"])
     assert not held.are_kept
     held.release(["d"])
     assert HeldRevocations(tmp_path / "held").ids == held.ids == {"b"}

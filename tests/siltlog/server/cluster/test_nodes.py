@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cluster_rig import Nodes, cluster
+from cluster_rig import LEASE_MS, Nodes, cluster
 from http_rig import Http, Reply
 
 from siltlog import Admin, Consumer, Producer
@@ -56,6 +56,25 @@ def test_any_node_answers_for_any_topic(nodes: Nodes) -> None:
         assert claims == sorted(set(claims))
         assert https[0].json("PATCH", f"/v1/topics/{topic}", {"config": {"retention.ms": 1_000_000}}).status == 200
         assert https[1].get(f"/v1/topics/{topic}").json["config"]["retention.ms"]["value"] == 1_000_000
+
+
+def test_metrics_say_who_controls_and_what_came_to_whom(nodes: Nodes) -> None:
+    shown = [http.metrics() for http in calls(nodes)]
+    assert sorted(one["silt_cluster_controller"] for one in shown) == [0, 1]
+    assert {one["silt_cluster_unreachable"] for one in shown} == {0}
+    assert all(one["silt_cluster_view"] > 0 and one["silt_cluster_silent_seconds"] < LEASE_MS / 1000 for one in shown)
+    assert sum(one['silt_topics_taken_total{rule="released"}'] for one in shown) >= len(TOPICS)
+    assert all(one['silt_topics_let_go_total{outcome="lost"}'] == 0 for one in shown)
+
+
+def test_a_topic_that_was_made_can_be_used_where_it_was_made(nodes: Nodes) -> None:
+    """Whichever of the nodes is to own it."""
+    for number in range(4):
+        for name, http in zip(nodes, calls(nodes), strict=True):
+            topic = f"made-{number}-at-{name}"
+            http.create(topic)
+            assert http.get(f"/v1/topics/{topic}/partitions/0/records?offset=0").status == 200
+            assert http.publish(topic, {"value": "1"}, query="?timeout_ms=10000").status == 200
 
 
 @pytest.mark.rule("CR5")

@@ -3,6 +3,7 @@
 import asyncio
 
 from siltlog.infra.cluster.router import Member
+from siltlog.infra.telemetry import logger
 from siltlog.server.cluster.reach import Reach
 
 
@@ -10,11 +11,11 @@ def test_who_did_not_answer_last_is_out_of_reach() -> None:
     members = [Member(name, f"journal of {name}", "http://h") for name in ("c", "a", "b")]
     silent = {"a", "c"}
 
-    async def answers(member: Member) -> bool:
-        return member.node not in silent
+    async def calls(member: Member) -> str:
+        return "it was closed" if member.node in silent else ""
 
     async def run() -> None:
-        reach = Reach(lambda: members, answers)
+        reach = Reach(lambda: members, calls, logger("critical", "json"))
         assert reach.unreachable == ()
         await reach.look()
         assert reach.unreachable == ("a", "c")

@@ -70,6 +70,8 @@ def test_top_shows_topics_and_groups(server: ServerProcess, capsys: Capture) -> 
     seen = next(row for row in looks[1]["topics"] if row["topic"] == "seen")
     assert (seen["records"], seen["behind_table"], seen["records_per_second"]) == (5, 5, 0.0)
     assert looks[1]["groups"][0]["group"] == "watchers" and looks[1]["groups"][0]["lag"] == 2
+    assert looks[0]["cost"]["requests_dollars_per_month"] is None
+    assert looks[1]["cost"]["reads_per_second"] >= 0 and looks[1]["cost"]["storage_dollars_per_month"] == 0.0
     assert run(["top", "--count", "1"]) == 0
     assert "watchers" in capsys.readouterr().out
 

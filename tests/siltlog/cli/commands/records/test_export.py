@@ -324,7 +324,7 @@ def test_runs_are_kept(http: Http, topic: str, tmp_path: Path, capsys: Capture) 
     assert (runs[3]["done"]["files"], runs[3]["done"]["size_bytes"]) == (2, written["written_bytes"])
     assert "line 2" in runs[0]["error"]
     metrics = http.get("/metrics").body.decode()
-    assert 'silt_job_runs_total{job="import",outcome="failed"}' in metrics
+    assert 'silt_job_runs_total{name="import",outcome="failed"}' in metrics
 
 
 @pytest.mark.s3

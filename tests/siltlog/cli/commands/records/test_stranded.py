@@ -13,9 +13,10 @@ import pytest
 
 from siltlog import Admin, Consumer, TopicPartition
 from siltlog.cli.main import run
-from siltlog.cli.records.stranded import Publishing, stranded_files
+from siltlog.cli.records.stranded import Publishing, StrandedFolder, stranded_files
 from siltlog.infra import names
 from siltlog.infra.columns import RECORD_SCHEMA
+from siltlog.infra.store.store import open_store
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
@@ -169,7 +170,7 @@ def test_what_speaks_against_it_is_said_before_anything_is_published(
         assert "say --yes" in said(capsys, "stranded", "publish", name, *place)
         admin.alter_topic(topic, config={"cleanup.policy": None})
         assert "is the system's" in said(capsys, "stranded", "publish", name, "--to", "_offsets", *place)
-        (file,) = stranded_files(tmp_path / names.STRANDED_FOLDER)
+        (file,) = stranded_files(StrandedFolder(open_store(tmp_path.as_uri()), names.STRANDED_FOLDER))
         file.note(Publishing(topic, "2020-01-01T00:00:00.000000Z"))
         assert "no longer knows how far" in said(capsys, "stranded", "publish", name, *place)
         admin.delete_topic(topic)

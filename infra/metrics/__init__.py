@@ -1,0 +1,1 @@
+"""What is counted and measured: the catalogue of every series, and where a server keeps them."""

@@ -1,0 +1,81 @@
+"""How nodes know each other over TLS: by which authorities' certificates, and which one they show themselves."""
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.telemetry import Logger
+
+HOST_MISMATCHES = frozenset((62, 64))
+"""What OpenSSL says of a certificate that names other hosts, or other addresses."""
+
+
+class PeerTls:
+    """Used on one event loop. Connections that are open stay when files change."""
+
+    def __init__(self, certificate: str, key: str, authorities: str, logger: Logger) -> None:
+        """Files in PEM, empty where there is none. Without `authorities` those count that this system trusts, and what
+        the file of the own certificate has besides.
+
+        Raises ConfigError that names the file and what is wrong with it.
+        """
+        self._certificate, self._key, self._authorities = certificate, key, authorities
+        self._logger = logger
+        self._state = self._look()
+        self._context = self._loaded()
+        self._problem = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Returns a context made of the files as they are, or as they were last when they do not fit each other."""
+        state = self._look()
+        if state != self._state or self._problem:
+            try:
+                self._context = self._loaded()
+            except ConfigError as error:
+                # Files change one by one: the next connection tries again.
+                if error.detail != self._problem:
+                    self._logger.error("the changed files of TLS are not used for other nodes", reason=error.detail)
+                self._problem = error.detail
+            else:
+                self._state, self._problem = state, ""
+        return self._context
+
+    def _look(self) -> Sequence[tuple[int, int, int] | None]:
+        """Tells versions of the files apart."""
+        found: list[tuple[int, int, int] | None] = []
+        for name in (self._certificate, self._key, self._authorities):
+            try:
+                stat = Path(name).stat() if name else None
+            except OSError:
+                stat = None
+            found.append(None if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        return found
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = ssl.create_default_context() if not self._authorities else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        authorities = self._authorities or self._certificate
+        try:
+            if authorities:
+                context.load_verify_locations(authorities)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{authorities} has no certificates in PEM that can be read: {error}") from None
+        try:
+            if self._certificate:
+                context.load_cert_chain(self._certificate, self._key or None)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"{self._certificate} and {self._key} are no certificate and its key: {error}") from None
+        return context
+
+
+def said_of(error: ssl.SSLCertVerificationError, host: str) -> str:
+    """Says why a node's certificate is not taken, and what to do."""
+    if error.verify_code in HOST_MISMATCHES:
+        return (
+            f"its certificate is not for {host}, the host of its SILT_ADVERTISE_URL: issue one for that host, or "
+            "advertise one that it is for"
+        )
+    return (
+        f"its certificate is not taken ({error.verify_message}): name the authority that signs those of the nodes by "
+        "SILT_TLS_PEER_CA"
+    )

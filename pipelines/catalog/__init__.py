@@ -1,0 +1,1 @@
+"""Tables told to catalogs, where Athena, Trino, Spark and others find them by name."""

@@ -1,0 +1,1 @@
+"""A release: distributions, built twice alike; what is in them; what a version must have before it goes out."""

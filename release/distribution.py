@@ -1,0 +1,83 @@
+"""The wheel and the source distribution of a commit, built twice from copies that differ in all but their text."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+TIMES_S = (1_000_000_000, 1_600_000_000)
+"""When the files of each copy were changed; a build takes its times from the commit."""
+MASKS = (0o022, 0o077)
+SUMS = "SHA256SUMS"
+
+
+class NotAlike(Exception):
+    """What differs between two builds of one commit."""
+
+
+def built_twice(top: Path, scratch: Path, commit: str = "HEAD") -> dict[str, bytes]:
+    """The distributions of a commit by name. Raises NotAlike where two builds, or a wheel of the source, differ."""
+    found = [_built(_copied(top, scratch / str(turn), commit, turn), scratch, top, commit, turn) for turn in range(2)]
+    first, second = found
+    differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+    if differing:
+        raise NotAlike(f"two builds of {commit} differ in {', '.join(differing)}")
+    [source] = [name for name in first if name.endswith(".tar.gz")]
+    [wheel] = [name for name in first if name.endswith(".whl")]
+    with tarfile.open(fileobj=BytesIO(first[source])) as archive:
+        archive.extractall(scratch / "source", filter="data")
+    [unpacked] = (scratch / "source").iterdir()
+    again = _run_build(unpacked, scratch / "of-source", ("wheel",), _time_of(top, commit), MASKS[0])
+    if again[wheel] != first[wheel]:
+        raise NotAlike(f"{wheel} differs where it is built from {source}")
+    return first
+
+
+def sums(distributions: dict[str, bytes]) -> str:
+    """What `sha256sum --check` reads."""
+    return "".join(f"{hashlib.sha256(distributions[name]).hexdigest()}  {name}\n" for name in sorted(distributions))
+
+
+def _time_of(top: Path, commit: str) -> str:
+    return _git(top, "log", "-1", "--format=%ct", commit).decode().strip()
+
+
+def _git(top: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=top, check=True, capture_output=True).stdout
+
+
+def _copied(top: Path, folder: Path, commit: str, turn: int) -> Path:
+    """The files of the commit, and beside them what an earlier run of the code leaves."""
+    folder.mkdir(parents=True)
+    with tarfile.open(fileobj=BytesIO(_git(top, "archive", commit))) as archive:
+        archive.extractall(folder, filter="data")
+    if turn:
+        for room in ("siltlog", "infra"):
+            (folder / room / "__pycache__").mkdir()
+            (folder / room / "__pycache__" / "names.cpython-311.pyc").write_bytes(b"stale")
+    for path in [folder, *folder.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode & ~MASKS[turn])
+            os.utime(path, (TIMES_S[turn], TIMES_S[turn]))
+    return folder
+
+
+def _built(copy: Path, scratch: Path, top: Path, commit: str, turn: int) -> dict[str, bytes]:
+    return _run_build(copy, scratch / f"built-{turn}", ("sdist", "wheel"), _time_of(top, commit), MASKS[turn])
+
+
+def _run_build(source: Path, folder: Path, targets: tuple[str, ...], time_s: str, mask: int) -> dict[str, bytes]:
+    """Needs no network: the build runs in this environment, where its requirements are pinned."""
+    chosen = [argument for target in targets for argument in ("--target", target)]
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", *chosen, "--directory", str(folder)],
+        cwd=source,
+        check=True,
+        capture_output=True,
+        umask=mask,
+        env={"PATH": os.defpath, "SOURCE_DATE_EPOCH": time_s},
+    )
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -1,0 +1,1 @@
+"""What operators have a running server do: be drained, and be profiled."""
