@@ -216,7 +216,7 @@ def _owned(draft: Draft, name: str, seen: Seen) -> None:
     others = [node for node in draft.up() if node != topic.owner.node]
     if topic.to is not None:
         _stuck(draft, name, seen)
-    elif entry.state == "draining" and others:
+    elif entry.state == "draining" and others and not _returned(draft, name):
         move = draft.hand if draft.claimed(name, topic.owner) else draft.give
         move(name, place(name, others, _others(draft, name)) or others[0])
     elif (name, topic.owner.term) in seen.overdue and others:
@@ -232,6 +232,15 @@ def _holder(draft: Draft, name: str) -> str | None:
         return None
     entry = draft.nodes.get(term.node)
     return term.node if entry is not None and entry.journal == term.journal and entry.state != "away" else None
+
+
+def _returned(draft: Draft, name: str) -> bool:
+    """Whether the owner is to claim anew what it claimed before: it alone can hand that on, so also who drains is given
+    its time."""
+    topic = draft.topics[name]
+    owner = topic.owner
+    before = (term for term in topic.chain if term.term < owner.term and not term.lost)
+    return not draft.claimed(name, owner) and owner.journal in {term.journal for term in before}
 
 
 def _stuck(draft: Draft, name: str, seen: Seen) -> None:
