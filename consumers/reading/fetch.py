@@ -234,7 +234,8 @@ class Fetcher:
     async def _far_heads(
         self, parts: Sequence[PartitionFetch], turn: Iterable[int], budget: Budget, isolation: Isolation, grant: Grant
     ) -> Mapping[int, Head]:
-        """Heads at other nodes that the partitions of a turn go on in, where there are several."""
+        """Heads at other nodes that the partitions of a turn go on in, where there are several: as many as fill the
+        reply."""
         if not self._log.view:
             return {}
         wanted: dict[int, Wanted] = {}

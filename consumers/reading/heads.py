@@ -24,9 +24,11 @@ class Wanted:
 
 
 async def read_heads(wanted: Mapping[int, Wanted], budget: Budget) -> dict[int, Head]:
-    """Asks for the heads by their keys, each for an equal part of what the budget has left, and takes nothing of it."""
+    """Asks for the first heads, by their keys, until what they have fills the reply: what comes after would be thrown
+    away. Each is asked for an equal part of what the budget has left, of which nothing is taken."""
     limit = asyncio.Semaphore(HEADS_AT_ONCE)
-    records, nbytes = (max(left // len(wanted), 1) for left in (budget.records_left, budget.bytes_left))
+    first = _with_a_place(wanted, budget.records_left)
+    records, nbytes = (max(left // max(len(first), 1), 1) for left in (budget.records_left, budget.bytes_left))
 
     async def head_of(one: Wanted) -> Head:
         async with limit:
@@ -35,4 +37,14 @@ async def read_heads(wanted: Mapping[int, Wanted], budget: Budget) -> dict[int, 
             except SiltlogError as error:
                 return error
 
-    return dict(zip(wanted, await asyncio.gather(*map(head_of, wanted.values())), strict=True))
+    return dict(zip(first, await asyncio.gather(*map(head_of, first.values())), strict=True))
+
+
+def _with_a_place(wanted: Mapping[int, Wanted], records: int) -> Mapping[int, Wanted]:
+    first = {}
+    for key, one in wanted.items():
+        if records <= 0:
+            break
+        first[key] = one
+        records -= one.end - one.offset
+    return first

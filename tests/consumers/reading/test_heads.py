@@ -95,6 +95,21 @@ def test_a_reply_has_no_more_than_it_may_and_readers_get_everything(tmp_path: Pa
     run(test())
 
 
+@pytest.mark.parametrize(("max_records", "asked"), [(1, 1), (EACH, 1), (3 * EACH, 3)])
+def test_only_those_with_a_place_in_the_reply_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_records: int, asked: int
+) -> None:
+    async def test() -> None:
+        async with owner_and_reader(tmp_path) as (a, b, _):
+            await many_partitions(a, b)
+            under_way = counting(b, monkeypatch, lambda *_: asyncio.sleep(0))
+            result = await fetch(b, max_records=max_records)
+            assert result.count == max_records
+            assert len(under_way) == asked
+
+    run(test())
+
+
 def test_one_that_cannot_be_had_is_told_with_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with owner_and_reader(tmp_path) as (a, b, _):
