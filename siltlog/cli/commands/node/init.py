@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -21,6 +21,9 @@ from siltlog.infra.errors import ConfigError, SiltlogError
 T = TypeVar("T")
 MACHINE, NETWORK = "machine", "network"
 FILES, PROXY, NOTHING = "files", "proxy", "nothing"
+HAND = "hand"
+UNIT, COMPOSE = "unit", "compose"
+STARTED_BY = {"systemd": (UNIT, "siltlog.service"), "compose": (COMPOSE, "compose.yaml")}
 KEY_FILE = "admin.key"
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 (who asks for the network means all of it)
 Chosen = dict[str, int | str]
@@ -54,6 +57,11 @@ Examples:
 @click.option(
     "--unit", type=click.Path(dir_okay=False, path_type=Path), help="Write a unit of systemd, such as siltlog.service."
 )
+@click.option(
+    "--compose",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a file of Compose that runs the image, such as compose.yaml.",
+)
 @click.option("--yes", is_flag=True, help="Ask nothing: what no option says is as by default.")
 @click.option("--force", is_flag=True, help="Write over the files that are there. Data and keys of a log stay.")
 @output_option
@@ -64,6 +72,7 @@ def init(
     path: Path | None,
     key_file: Path | None,
     unit: Path | None,
+    compose: Path | None,
     yes: bool,
     force: bool,
     **flags: Any,
@@ -82,26 +91,26 @@ def init(
         raise click.UsageError("there is no terminal to ask on: say --yes, and by options what is not as by default")
     config = (path or config_path()).absolute()
     key_path = (key_file or config.parent / KEY_FILE).absolute()
-    unit_path = None if unit is None else unit.absolute()
-    if unit_path is not None and unit_path.suffix != ".service":
-        raise click.BadParameter("systemd takes a name that ends with .service", param_hint="--unit")
-    check_free(config, unit_path, force=force)
+    starter = _starter(unit, compose)
+    check_free(config, starter and starter.path, force=force)
     given = {name: value for name, value in flags.items() if value is not None}
     chosen = _by_flags(given) if yes else _asked(given)
-    check_free(config, key_path if chosen.get("auth") == "on" else None, force=force)
+    if not yes and starter is None:
+        starter = _asked_starter(config.parent)
+    check_free(config, starter and starter.path, key_path if chosen.get("auth") == "on" else None, force=force)
     if not yes:
         click.echo(f"\nThis goes into {config}:\n", err=True)
         for name, value in chosen.items():
             click.echo(f"  {name} = {value}", err=True)
         if not click.confirm("\nWrite it?", default=True, err=True):
             raise click.Abort
-    beside = {} if unit_path is None else {unit_path: _unit(chosen, config)}
+    beside = {} if starter is None else {starter.path: starter.text(chosen, config)}
     with _not_interrupted():
         done = found(chosen, config, key_path, SystemClock(), logger("warning", "console"), beside)
     made = {"config": str(config), "data_dir": str(chosen["data_dir"])}
     made |= {"key": str(done.key_file)} if done.key_file is not None else {}
-    made |= {"unit": str(unit_path)} if unit_path is not None else {}
-    following = _next(chosen, config, done.key_file, unit_path)
+    made |= {starter.kind: str(starter.path)} if starter is not None else {}
+    following = _next(chosen, config, done.key_file, starter)
     session.output.document({**made, "next": following}, value=list(made.values()), tables=[pairs(made)])
     session.output.note("\n".join(("next:", *following)))
 
@@ -242,29 +251,60 @@ def _not_interrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _unit(chosen: Chosen, config: Path) -> str:
-    """The unit for a server of these settings, run as this user by the program that runs here."""
-    from siltlog.server.settings.unit import Places, unit_of
+class Starter(NamedTuple):
+    """A file by which something else than a hand starts the server."""
 
-    settings = _settings(chosen)
-    root = urlsplit(settings.root_uri)
-    data_dir, folder = Path(settings.data_dir), Path(unquote(root.path))
-    tables = [folder] if root.scheme == "file" and not folder.is_relative_to(data_dir) else []
-    silt = Path(sys.executable).with_name("silt")
-    read = [Path(str(chosen[name])) for name in ("tls_cert", "tls_key") if name in chosen]
-    user = pwd.getpwuid(os.getuid()).pw_name
-    return unit_of(Places(silt, user, config, [data_dir, *tables], read), settings.port)
+    kind: str
+    path: Path
+
+    def text(self, chosen: Chosen, config: Path) -> str:
+        """The file for a server of these settings, run as this user. Raises ConfigError where that would not do."""
+        from siltlog.server.settings.compose import compose_of
+        from siltlog.server.settings.unit import Places, unit_of
+
+        settings = _settings(chosen)
+        root = urlsplit(settings.root_uri)
+        data_dir, folder = Path(settings.data_dir), Path(unquote(root.path))
+        tables = [folder] if root.scheme == "file" and not folder.is_relative_to(data_dir) else []
+        read = [Path(str(chosen[name])) for name in ("tls_cert", "tls_key") if name in chosen]
+        silt, user = Path(sys.executable).with_name("silt"), os.getuid()
+        name = pwd.getpwuid(user).pw_name if self.kind == UNIT else f"{user}:{os.getgid()}"
+        places = Places(silt, name, config, [data_dir, *tables], read)
+        return unit_of(places, settings.port) if self.kind == UNIT else compose_of(places, settings)
+
+    def command(self) -> str:
+        path = shlex.quote(str(self.path))
+        if self.kind == UNIT:
+            return f"sudo systemctl enable --now {path}"
+        return f"docker compose --file {path} up --detach --wait"
 
 
-def _next(chosen: Chosen, config: Path, key_file: Path | None, unit: Path | None) -> list[str]:
+def _starter(unit: Path | None, compose: Path | None) -> Starter | None:
+    if unit is not None and compose is not None:
+        raise click.UsageError("--unit and --compose are two ways to start one server: name one")
+    if unit is not None and unit.suffix != ".service":
+        raise click.BadParameter("systemd takes a name that ends with .service", param_hint="--unit")
+    if unit is not None:
+        return Starter(UNIT, unit.absolute())
+    return None if compose is None else Starter(COMPOSE, compose.absolute())
+
+
+def _asked_starter(folder: Path) -> Starter | None:
+    kinds = click.Choice((HAND, *STARTED_BY))
+    answer = click.prompt("Started by hand, by systemd, or as an image by compose", HAND, type=kinds, err=True)
+    if answer == HAND:
+        return None
+    kind, file = STARTED_BY[answer]
+    return Starter(kind, folder / file)
+
+
+def _next(chosen: Chosen, config: Path, key_file: Path | None, starter: Starter | None) -> list[str]:
     named = "" if config == Path(names.CONFIG_FILE).absolute() else f"{names.ENV_CONFIG}={config} "
     scheme = "https" if "tls_cert" in chosen else "http"
     port = chosen.get("port", 7070)
     login = "" if key_file is None else f" --token @{key_file}"
     host = str(chosen.get("hosts", "")).partition(",")[0].strip() or "127.0.0.1"
-    start = f"{named}silt serve"
-    if unit is not None:
-        start = f"sudo systemctl enable --now {shlex.quote(str(unit))}"
+    start = f"{named}silt serve" if starter is None else starter.command()
     return [
         f"  {start}",
         f"  silt topic create events --url {scheme}://{host}:{port}{login}",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from http_rig import Http
 from s3_server import S3Server
 from tls_rig import Made, client_of
@@ -154,6 +155,7 @@ def test_answers_on_a_terminal_become_a_server_that_works(tmp_path: Path) -> Non
     terminal.answer("Who may connect", "\r")
     terminal.answer("Port", "0\r")
     terminal.answer("Do callers need a key", "y\r")
+    terminal.answer("Started by hand", "\r")
     terminal.answer("Write it?", "\r")
     terminal.wait_for("silt doctor")
     assert terminal.ended() == 0, terminal.screen
@@ -169,10 +171,18 @@ def test_answers_on_a_terminal_become_a_server_that_works(tmp_path: Path) -> Non
     assert (tmp_path / "tables").is_dir() and (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("questions", [0, 2, 5])
+@pytest.mark.parametrize("questions", [0, 2, 6])
 def test_what_is_interrupted_leaves_nothing(tmp_path: Path, questions: int) -> None:
     terminal = Terminal(tmp_path, "init")
-    asked = ["Data directory", "Tables", "Who may connect", "Port", "Do callers need a key", "Write it?"]
+    asked = [
+        "Data directory",
+        "Tables",
+        "Who may connect",
+        "Port",
+        "Do callers need a key",
+        "Started by hand",
+        "Write it?",
+    ]
     for question in asked[:questions]:
         terminal.answer(question, "\r")
     terminal.wait_for(asked[questions])
@@ -262,11 +272,76 @@ def test_a_unit_is_written_that_systemd_takes_and_that_starts_this_server(tmp_pa
         assert process.wait(SECONDS_MAX) == 0
 
 
+DOCKERFILE = Path(__file__).parents[5] / "infra" / "deploy" / "Dockerfile"
+
+
+def said_by_the_image() -> dict[str, str]:
+    """The settings that the image of a server comes with."""
+    stage = DOCKERFILE.read_text("utf-8").partition(" AS server\n")[2]
+    [line] = re.findall(r"^ENV (SILT_.*)$", stage.partition("FROM")[0], re.MULTILINE)
+    return dict(one.split("=", 1) for one in line.split())
+
+
+def test_a_compose_file_is_written_whose_container_is_this_server(tmp_path: Path) -> None:
+    data, tables = tmp_path / "100% $data", tmp_path / "the tables"
+    arguments = ("--data-dir", data.name, "--root", str(tables), "--port", "0", "--compose", "compose.yaml")
+    made = silt(tmp_path, "init", "--yes", *arguments)
+    assert made.returncode == 0, made.stderr
+    assert f"docker compose --file {tmp_path / 'compose.yaml'} up --detach --wait" in made.stderr
+    service = yaml.safe_load((tmp_path / "compose.yaml").read_text().replace("$$", "$"))["services"]["server"]
+    assert service["user"] == f"{os.getuid()}:{os.getgid()}"
+    config = tmp_path / names.CONFIG_FILE
+    assert service["volumes"] == [f"{data}:{data}", f"{tables}:{tables}", f"{config}:{config}:ro"]
+    assert service["network_mode"] == "host", "an address of the loopback is that of the machine"
+    # As Docker would start it: what the image says, above it what the file says, and nothing of this process.
+    variables = said_by_the_image() | dict(one.split("=", 1) for one in service["environment"])
+    run = {"PATH": os.environ["PATH"], **variables}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "siltlog.cli", "serve"], cwd=tmp_path, env=run, stdout=subprocess.PIPE
+    )
+    try:
+        assert server.stdout is not None
+        found = _LISTENING.match(server.stdout.readline())
+        assert found and found[1].startswith(b"http://127.0.0.1:")
+        assert service["healthcheck"]["test"][:2] == ["CMD", "silt"]
+        health = [sys.executable, "-m", "siltlog.cli", *service["healthcheck"]["test"][2:]]
+        asked = subprocess.run(health, env=run, capture_output=True, text=True, check=False)
+        assert asked.returncode == 0, asked.stdout + asked.stderr
+    finally:
+        server.terminate()
+        assert server.wait(SECONDS_MAX) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {data.name, tables.name, config.name, "compose.yaml"}
+
+
+def test_what_starts_it_is_asked_for(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "init")
+    for question in ("Data directory", "Tables", "Who may connect", "Port", "Do callers need a key"):
+        terminal.answer(question, "\r")
+    terminal.answer("Started by hand", "compose\r")
+    terminal.answer("Write it?", "\r")
+    terminal.wait_for("docker compose --file")
+    assert terminal.ended() == 0, terminal.screen
+    assert (tmp_path / "compose.yaml").exists()
+
+
+def test_a_bucket_of_s3_is_reached_with_the_keys_of_who_calls_compose(tmp_path: Path, s3_server: S3Server) -> None:
+    place = ("--root", s3_server.root_uri("compose"), "--s3-endpoint", s3_server.endpoint, "--s3-region", "us-east-1")
+    made = silt(tmp_path, "init", "--yes", "--port", "0", *place, "--compose", "compose.yaml")
+    assert made.returncode == 0, made.stderr
+    service = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]["server"]
+    assert "AWS_SECRET_ACCESS_KEY" in service["environment"], "a name alone is the caller's value"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
-    [(("--unit", "log.txt"), 2, ".service"), (("--unit", "log.service", "--port", "80"), 1, "cannot take port 80")],
+    [
+        (("--unit", "log.txt"), 2, ".service"),
+        (("--unit", "log.service", "--port", "80"), 1, "cannot take port 80"),
+        (("--compose", "compose.yaml", "--data-dir", "a:b"), 1, "a colon"),
+        (("--compose", "compose.yaml", "--unit", "log.service"), 2, "two ways"),
+    ],
 )
-def test_a_unit_that_would_not_do_is_not_written(
+def test_what_would_not_do_as_a_unit_or_in_a_container_is_not_written(
     tmp_path: Path, arguments: tuple[str, ...], status: int, said: str
 ) -> None:
     made = silt(tmp_path, "init", "--yes", *arguments)
