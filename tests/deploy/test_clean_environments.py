@@ -126,6 +126,15 @@ def test_a_client_and_a_server_from_environments_of_their_own(
     assert "Run a server" in run(client / "silt", "--help", cwd=tmp_path)
 
 
+@pytest.mark.parametrize(("option", "file"), [("--unit", "siltlog.service"), ("--compose", "compose.yaml")])
+def test_a_server_is_set_up_with_what_starts_it(
+    environment: Environment, tmp_path: Path, option: str, file: str
+) -> None:
+    silt = environment("server") / "silt"
+    run(silt, "init", "--yes", option, file, cwd=tmp_path)
+    assert str(tmp_path / "siltlog.toml") in (tmp_path / file).read_text("utf-8")
+
+
 SPARK = """
 import sys
 import siltlog.spark
