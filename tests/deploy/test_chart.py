@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import jsonschema
 import pytest
 import yaml
+from secured_cluster_rig import secured_cluster
 
 from siltlog.cli.main import COMMANDS
 from siltlog.infra.errors import ConfigError
@@ -111,6 +113,45 @@ def test_kubernetes_knows_every_field(manifests: list[Document], tool: Callable[
     program = [tool("kubernetes-validate"), "--strict", "--kubernetes-version", "1.34", file]
     ran = subprocess.run(program, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def closed(schema: Any) -> Any:
+    """The schema of a definition, where also a field that it does not name is a fault."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: closed(value) for name, value in schema.items()}
+    open_to_all = made.get("x-kubernetes-preserve-unknown-fields") or made.get("x-kubernetes-int-or-string")
+    if isinstance(made.get("properties"), dict) and not open_to_all:
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def defined(cache: Path) -> dict[str, Any]:
+    """The schemas of the operator's kinds that the chart makes, by kind."""
+    files = sorted((cache / "definitions").glob("*.yaml"))
+    if not files:
+        pytest.skip("the operator's definitions are not there: tests/deploy/tools fetches them where it can")
+    found = {}
+    for file in files:
+        spec = yaml.safe_load(file.read_text("utf-8"))["spec"]
+        [version] = [each for each in spec["versions"] if each["name"] == "v1"]
+        found[spec["names"]["kind"]] = closed(version["schema"]["openAPIV3Schema"])
+        # What every object has is described elsewhere.
+        found[spec["names"]["kind"]]["properties"]["metadata"] = {}
+    return found
+
+
+def test_the_operator_of_prometheus_knows_every_field(render: Render, cache: Path) -> None:
+    schemas = defined(cache)
+    theirs = [each for each in render(ALL) if each["apiVersion"] == "monitoring.coreos.com/v1"]
+    assert {each["kind"] for each in theirs} == set(schemas)
+    for each in theirs:
+        jsonschema.validate(each, schemas[each["kind"]])
+        each["spec"]["no_such_field"] = 1
+        with pytest.raises(jsonschema.ValidationError, match="no_such_field"):
+            jsonschema.validate(each, schemas[each["kind"]])
 
 
 @pytest.mark.parametrize(
@@ -273,6 +314,46 @@ def test_a_server_starts_so_and_answers_its_probes(render: Render, tmp_path: Pat
                 assert reply.status == 200
     finally:
         server.stop()
+
+
+PLACES = {
+    *(
+        "HOST",
+        "HOSTS",
+        "PORT",
+        "CONFIG",
+        "DATA_DIR",
+        "NODE_ID",
+        "ADVERTISE_URL",
+        "SECRET_FILE",
+        "AUTH",
+        "ROOT",
+        "CLUSTER",
+    ),
+    *("TLS_CERT", "TLS_KEY", "TLS_PEER_CA", "S3_ENDPOINT", "REDIS_URL", "REDIS_PASSWORD_FILE", "METRICS_HOST"),
+    "METRICS_PORT",
+}
+"""What is elsewhere on one machine: names, addresses and files."""
+
+
+def test_three_nodes_form_a_cluster_so_and_go_on_without_one(render: Render, tmp_path: Path) -> None:
+    manifests = render(VALUES["three"])
+    (container,) = of_kind(manifests, "StatefulSet")[0]["spec"]["template"]["spec"]["containers"]
+    environment = environment_of(container, "silt-siltlog-0")
+    assert environment["SILT_CLUSTER"] == environment["SILT_AUTH"] == "on"
+    own = {name[5:] for name in environment if name.startswith("SILT_")} - PLACES
+    settings = {name.lower(): environment[f"SILT_{name}"] for name in own} | settings_of(manifests)
+    with secured_cluster(tmp_path, 3, **settings) as secured:
+        secured.admin.create("parcels", 1)
+        secured.nodes.until(lambda: secured.owner("parcels"), "the topic has an owner")
+        owner = secured.owner("parcels")
+        for caller in secured.all(secured.token):
+            assert caller.publish("parcels", {"value": "first"}).status == 200
+        secured.nodes[owner].server.kill()
+        caller = secured.all(secured.token)[0]
+        secured.nodes.until(lambda: caller.publish("parcels", {"value": "after"}).status == 200, "another owns it", 30)
+        values = [record["value"] for record in caller.read("parcels", 0, "values=text")]
+        assert values == ["first"] * 3 + ["after"]
 
 
 def free_port() -> int:
