@@ -217,3 +217,8 @@ def test_promtool_takes_the_files(what: str, file: str) -> None:
         ["promtool", "check", what, RULES.with_name(file)], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_chart_has_the_same_rules() -> None:
+    chart = REPOSITORY / "infra" / "deploy" / "helm" / "siltlog" / "files" / "alerts.yml"
+    assert chart.read_text("utf-8") == RULES.read_text("utf-8")
