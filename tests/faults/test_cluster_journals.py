@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from cluster_rig import SETTINGS, Nodes, cluster
 from evidence import read_api
+from s3_server import S3Server
 
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.store.store import open_store
 from siltlog.server_process import ServerProcess
 
 NEVER_FLUSHED_MS = 3_600_000
@@ -60,6 +62,25 @@ def test_journals_have_a_place_of_their_own(tmp_path: Path) -> None:
             with pytest.raises(ConfigError):
                 stray.start()
             assert "set SILT_JOURNAL_ROOT to the same place" in (text := log.read_text()) and said in text
+
+
+@pytest.mark.rule("CM13")
+@pytest.mark.slow
+@pytest.mark.s3
+def test_journals_have_a_place_of_their_own_on_s3(s3_server: S3Server, tmp_path: Path) -> None:
+    place = s3_server.root_uri(f"{tmp_path.name}-journals")
+    with cluster(tmp_path / tmp_path.name, 2, s3=s3_server, flush_ms=NEVER_FLUSHED_MS, journal_root=place) as nodes:
+        nodes["n1"].wire.create("logs", 2, acks="object")
+        acked = _published(nodes, [], 0)
+        owner = nodes.owner("logs")
+        nodes[owner].kill()
+        acked |= _published(nodes, [owner], len(acked))
+        other = next(node for name, node in nodes.items() if name != owner)
+        found = {value: (partition, offset) for partition, offset, value in read_api(other.wire, "logs", 2)}
+        assert found == acked
+        where = {"s3_endpoint": s3_server.endpoint}
+        assert len(open_store(place, **where).list("wal")) >= 2
+        assert open_store(nodes.root, **where).list("wal") == []
 
 
 def _published(nodes: Nodes, gone: list[str], first: int) -> dict[str, tuple[int, int]]:
