@@ -31,7 +31,12 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._many = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self._process = ProcessCollector(registry=self.registry)
+        self._read: dict[str, Gauges | Counts] = {}
+        """What is shown beside histograms, by name."""
+        self._read_anywhere: dict[str, Gauges] = {}
+        """Those of it that may be read on any thread, and should be."""
+        self._histograms: dict[str, Histogram] = {}
         self.wal_committed = self.histogram(catalogue.WAL_COMMIT_SECONDS)
         self.acknowledged = self.histogram(catalogue.ACK_SECONDS)
         self.loop_late = self.histogram(catalogue.LOOP_LAG_SECONDS)
@@ -86,15 +91,19 @@ class Metrics:
 
     def histogram(self, metric: Metric) -> Callable[[float], None]:
         """Gives what a measured amount is told to."""
-        return Histogram(metric.name, metric.help, buckets=metric.buckets, registry=self.registry).observe
+        made = Histogram(metric.name, metric.help, buckets=metric.buckets, registry=self.registry)
+        self._histograms[metric.name] = made
+        return made.observe
 
     def gauge(self, metric: Metric, read: Any) -> None:
         """A gauge whose value is asked for when it is shown."""
         Gauge(metric.name, metric.help, registry=self.registry).set_function(read)
+        self._read[metric.name] = lambda: [((), float(read()))]
 
     def gauges(self, metric: Metric, read: Gauges) -> None:
         """A gauge with a series per labels, maybe thousands. `read` may be called on any thread."""
         self._many.register(_Shown(metric, read))
+        self._read_anywhere[metric.name] = read
 
     def totals(self, metric: Metric, read: Callable[[], Iterable[tuple[object, int]]]) -> None:
         """A counter per value of its one label, kept elsewhere and asked for when it is shown."""
@@ -103,6 +112,28 @@ class Metrics:
     def counts(self, metric: Metric, read: Counts) -> None:
         """A counter per values of its labels, as `totals`."""
         self.registry.register(_Shown(metric, read))
+        self._read[metric.name] = read
+
+    async def amounts(self, metrics: Iterable[Metric]) -> dict[str, list[tuple[Sequence[str], float]]]:
+        """The series of some counters and gauges now, by the name of the metric: what has many is read on a thread."""
+        wanted = [metric.name for metric in metrics if not metric.buckets]
+        anywhere = {name: read for name in wanted if (read := self._read_anywhere.get(name)) is not None}
+        found = {name: list(read()) for name in wanted if (read := self._read.get(name)) is not None}
+        found |= {family: [((), amount)] for family, amount in self._of_process() if family in wanted}
+        return found | await asyncio.to_thread(lambda: {name: list(read()) for name, read in anywhere.items()})
+
+    def _of_process(self) -> Iterable[tuple[str, float]]:
+        for family in self._process.collect():
+            for sample in family.samples:
+                yield sample.name, sample.value
+
+    def buckets(self, metric: Metric) -> list[int]:
+        """How many observations a histogram without labels has up to the bound of each bucket, and in all."""
+        found = self._histograms.get(metric.name)
+        if found is None:
+            return []
+        [family] = found.collect()
+        return [int(sample.value) for sample in family.samples if sample.name.endswith("_bucket")]
 
     async def text(self) -> bytes:
         """Everything. What has many series is written on a thread: it would hold up whoever publishes."""

@@ -24,6 +24,7 @@ from siltlog.server.control.drain_http import DrainHttp
 from siltlog.server.control.profile_http import ProfileHttp
 from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
+from siltlog.server.history.http import HistoryHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.http import ConfigHttp
@@ -43,6 +44,7 @@ HANDLERS = (
     AccessHttp,
     AuditHttp,
     NodeHttp,
+    HistoryHttp,
     ConfigHttp,
     DrainHttp,
     SettleHttp,

@@ -24,6 +24,8 @@ from siltlog.server.control.drain_http import DrainHttp
 from siltlog.server.control.profile_http import ProfileHttp
 from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
+from siltlog.server.history.history import History
+from siltlog.server.history.http import HistoryHttp
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
@@ -48,6 +50,7 @@ def assemble(
     """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
     topics that other nodes own."""
     store_watch = StoreWatch(node.store, node.clock)
+    history = None if node.settings.metrics_history == "off" else History(node.metrics, node.clock)
     jobs = JobLog(log, consumers.fetcher, system, node.cluster_id, node.logger)
 
     def warnings() -> list[str]:
@@ -73,6 +76,8 @@ def assemble(
     def start() -> None:
         running.append(asyncio.create_task(jobs.restore()))
         running.append(asyncio.create_task(watch_loop(node.clock, node.metrics.loop_late)))
+        if history is not None:
+            running.append(asyncio.create_task(history.run()))
 
     def drain() -> None:
         for task in running:
@@ -86,6 +91,7 @@ def assemble(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
             about_node,
+            HistoryHttp(history, node.settings.node_id, node.clock),
             ConfigHttp(configuration, node.settings.node_id),
             drains,
             SettleHttp(ingest.flusher.settling, see_others),

@@ -130,6 +130,7 @@ OTHER: dict[str, Any] = {
     "oidc_ca": "/etc/silt/id.crt",
     "trusted_proxies": "10.0.0.0/8",
     "metrics_port": 9_464,
+    "metrics_history": "off",
     "metrics_host": "0.0.0.0",
     "insecure": "no-tls",
     "log_level": "debug",

@@ -178,6 +178,7 @@ TABLE: dict[str, Row] = {
     "health": Row(nothing, "GET", "/healthz", kind="open"),
     "ready": Row(nothing, "GET", "/readyz", kind="open"),
     "metrics": Row(on("cluster", "describe"), "GET", "/metrics"),
+    "metricsHistory": Row(nothing, "GET", "/v1/metrics/history?series=silt_ready", kind="caller"),
     "describeConfig": Row(on("cluster", "describe"), "GET", "/v1/config"),
     "changeConfig": Row(on("cluster", "alter"), "PATCH", "/v1/config", lambda t, g: {}),
     "describeCluster": Row(nothing, "GET", "/v1/cluster", kind="caller"),

@@ -1,0 +1,1 @@
+"""The last day of a node's metrics, kept in memory."""
