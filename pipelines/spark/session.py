@@ -251,7 +251,7 @@ def _launch(java: Java, conf: "SparkConf", options: Sequence[str]) -> "SparkSess
                 _end(gateway)
             if not isinstance(error, Exception):
                 raise
-            raise ConfigError(f"Spark did not start with {java.executable}: {_tail(output) or error}") from error
+            raise ConfigError(f"Spark did not start with {java.executable}: {_why(error, output)}") from error
 
 
 @contextmanager
@@ -322,7 +322,8 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value  # noqa: TID251
 
 
-def _tail(output: IO[bytes]) -> str:
-    """The end of what the JVM said, on one line."""
+def _why(error: Exception, output: IO[bytes]) -> str:
+    """What went wrong, and the end of what the JVM said, on one line."""
     output.seek(0)
-    return " ".join(output.read().decode("utf-8", "replace").split())[-LOG_CHARS_SHOWN:]
+    said = " ".join(output.read().decode("utf-8", "replace").split())[-LOG_CHARS_SHOWN:]
+    return "; it said: ".join(filter(None, (" ".join(str(error).split())[:LOG_CHARS_SHOWN], said)))

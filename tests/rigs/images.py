@@ -181,6 +181,9 @@ class Container:
                 f"touch '{root}{to}'; mount --bind -o ro '{source}' '{root}{to}'"
                 for source, to in (mounts or {}).items()
             ),
+            # A runtime brings it: without it `localhost` is nobody's name.
+            f"echo '127.0.0.1 localhost' > '{folder}/hosts'",
+            f"touch '{root}/etc/hosts'; mount --bind -o ro '{folder}/hosts' '{root}/etc/hosts'",
             f"mount -o remount,bind,ro '{root}'",
             f"mount -t proc proc '{root}/proc'",
             f"mount -t tmpfs -o mode=1777 tmpfs '{root}/tmp'",
