@@ -13,8 +13,8 @@ authentication, and last to go when the server drains. It is on the loopback unl
 otherwise; by which names it may be called there says `SILT_HOSTS`. Who gets there is told the names of topics and
 groups, and how much is in them ([security](security.md#what-a-server-may-be)).
 
-A server keeps what the most telling of them were, for the last hour and the last day: `GET /v1/metrics/history?series=…`,
-unless `SILT_METRICS_HISTORY=off`. For more there is Prometheus:
+A server keeps what the most telling of them were for the last hour and the last day, and tells it by
+`GET /v1/metrics/history?series=…`, unless `SILT_METRICS_HISTORY=off`. For more there is Prometheus:
 `infra/deploy/prometheus/` has a configuration and sixteen alerts, each with its [runbook](runbooks.md), and
 `infra/deploy/grafana/` four dashboards to import: overview, topics, groups, jobs and store.
 
