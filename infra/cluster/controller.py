@@ -305,5 +305,10 @@ def _balance(draft: Draft) -> None:
         topic.owner.node in up and not draft.claimed(name, topic.owner) and draft.waiting(name) is None
         for name, topic in draft.topics.items()
     )
-    if not moves and (not unsure or not found or max(found) - min(found) <= 1):
+    if not moves and not _moving(draft) and (not unsure or not found or max(found) - min(found) <= 1):
         draft.balancing = False
+
+
+def _moving(draft: Draft) -> bool:
+    """Whether a topic is under way, which may come to nothing: it would stay where it was too much."""
+    return any(topic.to is not None for topic in draft.topics.values())

@@ -21,6 +21,7 @@ from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.release import Release
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
+from siltlog.ingest.ownership.delays import Delays
 from siltlog.ingest.ownership.plan import Leave
 from siltlog.ingest.ownership.rules import Facts, Rule, Waits, decide
 from siltlog.ingest.ownership.take import Taking
@@ -29,6 +30,9 @@ from siltlog.ingest.ownership.turns import Turns
 CLAIMS_AT_ONCE = 32
 HOLD_SECONDS_MAX = 1.0
 """How long publishes wait for a hand-over before it is given up, while nothing was sent."""
+AGAIN_SECONDS_MAX = 8.0
+"""How long a topic that cannot be handed over is left alone, at most: less than it takes until its target counts as
+one that does not claim it."""
 LOOK_SECONDS = 1.0
 """How often it is looked which topics are another's by now."""
 POLL_SECONDS_MIN = 0.1
@@ -81,6 +85,8 @@ class Ownership:
         """Under which topics are held."""
         self._kept: dict[str, int] = {}
         """Terms to which a topic was to be handed over, and was not."""
+        self._held_up = Delays(self._clock, RETRY_SECONDS, AGAIN_SECONDS_MAX)
+        """Until hand-overs that were given up are tried again."""
         self._gone: set[str] = set()
         """Topics that were handed over, until a view names their next owner."""
         self.taken = {rule.value: 0 for rule in WEIGHT}
@@ -368,11 +374,18 @@ class Ownership:
         topic = self._log.topic_logs.get(name)
         if entry is None or topic is None:
             return 0.0
+        planned = self._mine(entry) and entry.to is not None
+        if planned and (left := self._held_up.left_seconds(name)):
+            return left
         handed = await self._releases.hand_over(topic, HOLD_SECONDS_MAX)
-        if handed == "kept" and self._mine(entry) and entry.to is not None:
-            # The controller hears that it stays, and may try again.
+        if handed != "kept":
+            self._held_up.succeeded(name)
+            return 0.0
+        if planned and entry.to is not None:
+            # The controller hears that it stays, and tries again: each time publishes have waited for nothing.
+            self._held_up.failed(name)
             self._kept[name] = entry.to.term
-        return RETRY_SECONDS if handed == "kept" else 0.0
+        return RETRY_SECONDS
 
     async def _settle(self, name: str) -> float:
         handed = await self._releases.settle(self._log.topic(name))

@@ -1,5 +1,7 @@
 """What happens to nodes that share a root, each with what must come of it: run by tests, and by tests of mutants."""
 
+from collections import Counter
+
 from failing_store import Weather
 from members_simulation import TIMING, MembersWorld, SimulatedNode, Table
 
@@ -331,6 +333,21 @@ def a_node_that_nobody_reaches_is_drained_sooner(seed: int) -> None:
     assert all(entry.state == "up" for _, entry in world.newest().members())
 
 
+def a_move_that_came_to_nothing_is_made_again(seed: int) -> None:
+    """CM5"""
+    world = settled(seed)
+    node = other(world)
+    node.kill()
+    world.run(30)
+    for each in world.nodes.values():
+        each.keeps = 2
+    node.start()
+    world.run(40)
+    owned = Counter(topic.owner.node for topic in world.newest().topics.values())
+    assert owned[node.name] >= 1, "it is never given a topic"
+    assert world.settled_problems() == []
+
+
 def one_that_lets_nothing_go_is_taken_for_lost(seed: int) -> None:
     """CM5"""
     world = settled(seed)
@@ -556,6 +573,7 @@ SCENARIOS = (
     a_node_whose_journal_stands_still_is_drained,
     a_node_that_most_cannot_reach_is_drained,
     a_node_that_nobody_reaches_is_drained_sooner,
+    a_move_that_came_to_nothing_is_made_again,
     one_that_lets_nothing_go_is_taken_for_lost,
     a_term_that_nobody_claims_is_given_to_another,
     a_topic_is_made_anew_while_its_owner_is_gone,

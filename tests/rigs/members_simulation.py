@@ -72,6 +72,9 @@ class SimulatedNode:
         """Nodes that it cannot reach."""
         self.grips = False
         """Whether it lets no topic go that it has."""
+        self.keeps = 0
+        """So many hand-overs come to nothing, as its topics wait too long for their flush."""
+        self._kept: dict[str, int] = {}
         self.shut = False
         """Whether connections to it are refused though it lives, as by a proxy."""
         self.formats = 1
@@ -137,9 +140,12 @@ class SimulatedNode:
         if topic.to is not None and topic.to != mine:
             if table.term != mine.term:
                 return None
-            if not self.grips:
+            if self.keeps and self._kept.get(name) != topic.to.term:
+                self.keeps -= 1
+                self._kept[name] = topic.to.term
+            if not self.grips and self._kept.get(name) != topic.to.term:
                 table.released = table.term
-            return TopicReport(term=mine.term, state="settled")
+            return TopicReport(term=mine.term, state="settled", kept=self._kept.get(name, 0))
         if table.term == mine.term == table.released:
             return TopicReport(term=mine.term, state="waiting", floor=table.term)
         if table.term != mine.term:

@@ -156,6 +156,12 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
         _nothing,
         scenarios.one_that_lets_nothing_go_is_taken_for_lost,
     ),
+    "CM5 what came to nothing is not tried again": (
+        controller,
+        "_moving",
+        lambda draft: False,
+        scenarios.a_move_that_came_to_nothing_is_made_again,
+    ),
     "CM5 who claims nothing keeps it": (
         member,
         "LEASES_UNCLAIMED",
