@@ -111,6 +111,10 @@ class ScheduleLease:
     def held(self) -> bool:
         return self._clock.monotonic() < self._held_until
 
+    def is_ours(self, holder: str) -> bool:
+        """Whether a holder is this one, or the one that it succeeds."""
+        return holder in (self._holder, self._former)
+
     def take(self) -> bool:
         """Whether it is held now: it was free, or its holder has not renewed it in time."""
         newest = newest_entry(self._store)
@@ -118,7 +122,7 @@ class ScheduleLease:
             return self._write(1, self.jobs)
         number, entry, _ = newest
         self.jobs = entry.jobs
-        if entry.holder not in ("", self._holder, self._former):
+        if entry.holder and not self.is_ours(entry.holder):
             now = self._clock.monotonic()
             if self._seen[0] != number:
                 self._seen = (number, now)

@@ -121,6 +121,10 @@ class Scheduler:
         thread."""
         return self._lease.held or self._disk_full
 
+    def is_ours(self, holder: str) -> bool:
+        """Whether the holder of a lease is this runner, or the one before it here. For any thread."""
+        return self._lease.is_ours(holder)
+
     def begin_now(self, job: str) -> Future[str]:
         """Begins a job at once, whatever its times are; gives the id of the run, which the lease has by then. For any
         thread.

@@ -220,16 +220,8 @@ class _Server:
             *(ingest.part, consumers.part, pipelines.part, about_node, watching.part),
             *([nodes.part] if nodes else []),
         )
-        edge = self._edge(
-            node,
-            ingest,
-            [handler for part in rooms for handler in part.handlers],
-            security,
-            watching.guard,
-            nodes,
-            consumers.groups,
-            job_runs,
-        )
+        handlers = [handler for part in rooms for handler in part.handlers]
+        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, job_runs)
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
         if (tls := listening.tls) is not None:

@@ -10,14 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.infra.client.core import ConnectionFailed
-from siltlog.infra.clock import Clock
 from siltlog.infra.cluster.router import Member
 from siltlog.infra.errors import SiltlogError, from_problem, problem
 from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.node import Node
 from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.peers.peers import NODE, PeerRefused, Peers
-from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.assembly import Schedule
 from siltlog.pipelines.schedule.asked import not_run_here
 from siltlog.pipelines.schedule.lease import LeaseEntry, newest_entry
@@ -107,8 +105,7 @@ class JobRuns:
         runner = self._schedule.holder()
         if runner is not None:
             return await _answered(runner.begin_now(job), job)
-        entry = await self._entry()
-        member = self._member(entry)
+        entry, member = await self._elsewhere()
         if self._others is None or member is None:
             _refuse(entry, job)
         return _begun.decode(await self._others.ask(member, BEGIN, _Begin(job))).run_id
@@ -122,23 +119,29 @@ class JobRuns:
         runner = self._schedule.holder()
         if runner is not None:
             return await _answered(runner.end_now(job, run_id), job)
-        entry = await self._entry()
-        member = self._member(entry)
+        entry, member = await self._elsewhere()
         if self._others is not None and member is not None:
             return _ended.decode(await self._others.ask(member, END, _End(job, run_id))).outcome
-        state = None if entry is None else entry.jobs.get(job)
-        if state is not None and state.run_id == run_id:
+        if entry is not None and job in entry.jobs and entry.jobs[job].run_id == run_id:
             _refuse(entry, job)
         return None
 
-    async def _entry(self) -> LeaseEntry | None:
-        """What the newest holder of the right says; None where there is none that is alive."""
-        return await asyncio.to_thread(_holders_entry, self._store, self._clock)
-
-    def _member(self, entry: LeaseEntry | None) -> Member | None:
-        if entry is None or self._others is None or entry.runner == self._node:
-            return None
-        return self._others.member(entry.runner)
+    async def _elsewhere(self) -> tuple[LeaseEntry | None, Member | None]:
+        """What was last said of the schedule by whoever runs it, and the node that does; its holder is empty where
+        nobody does, and the node None where it cannot be asked."""
+        newest = await asyncio.to_thread(newest_entry, self._store)
+        if newest is None:
+            return None, None
+        _, entry, written_ms = newest
+        if not entry.is_held(written_ms, self._clock.now_us()):
+            return msgspec.structs.replace(entry, holder=""), None
+        if self._schedule.begins(entry.holder):
+            raise problem(
+                "schedule_unavailable", "this server begins to run the schedule just now; ask again in a moment"
+            )
+        if self._others is None or entry.runner == self._node:
+            return entry, None
+        return entry, self._others.member(entry.runner)
 
     # What other nodes ask.
 
@@ -157,17 +160,8 @@ class JobRuns:
         return json_reply(_Ended(await _answered(runner.end_now(asked.job, asked.run_id), asked.job)))
 
 
-def _holders_entry(store: ObjectStore, clock: Clock) -> LeaseEntry | None:
-    """What the holder of the right to run the schedule says; None where nobody has it. Raises Unavailable."""
-    newest = newest_entry(store)
-    if newest is None:
-        return None
-    _, entry, written_ms = newest
-    return entry if entry.is_held(written_ms, clock.now_us()) else None
-
-
 def _refuse(entry: LeaseEntry | None, job: str) -> NoReturn:
-    if entry is None:
+    if entry is None or not entry.holder:
         raise not_run_here(job)
     raise problem(
         "job_unavailable",
