@@ -139,6 +139,8 @@ def _starting(settings: ServerSettings, url: str, logger: Logger, credentials: C
         "S3_SSE": settings.s3_sse,
         "S3_KMS_KEY_ID": settings.s3_kms_key_id,
         "TRACES": settings.traces,
+        # It serves nobody, and has not the secret that a node needs which asks who calls.
+        "AUTH": "off",
     }
     common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
     common |= environment_of(credentials)

@@ -113,8 +113,10 @@ def _ended(admin: "Admin", job: str, run_id: str) -> dict[str, Any]:
     """A run, once it has ended. One whose runner is gone is told of by the next."""
     clock = SystemClock()
     while True:
+        # A job tells what it did just before its process ends, and is in the way of the next run until then.
+        under_way = any(entry["run_id"] == run_id for entry in admin.schedule()["jobs"])
         found = next((each for each in admin.jobs(job, NEWEST) if each["run_id"] == run_id), None)
-        if found is not None:
+        if found is not None and not under_way:
             return found
         clock.sleep(LOOK_SECONDS)
 

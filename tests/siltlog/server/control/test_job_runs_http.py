@@ -15,6 +15,7 @@ import pytest
 from access_rig import secured_server
 from cluster_rig import ClusterNode, Nodes, cluster
 from http_rig import NO_REDIS, Http, Reply
+from secured_cluster_rig import secured_cluster
 
 from siltlog.cli.main import run
 from siltlog.infra import names
@@ -71,7 +72,13 @@ def listed(http: Http, run_id: str) -> dict[str, Any] | None:
 
 def ended(http: Http, run_id: str) -> dict[str, Any]:
     found: dict[str, Any] = wait_for(lambda: listed(http, run_id), f"{run_id} never ended")
+    # It tells what it did just before its process ends.
+    wait_for(lambda: run_id not in under_way(http), f"{run_id} is in the way")
     return found
+
+
+def under_way(http: Http) -> list[str]:
+    return [each["run_id"] for each in http.get("/v1/schedule").json["jobs"]]
 
 
 def scheduled(http: Http, job: str = "retain") -> dict[str, Any]:
@@ -208,7 +215,9 @@ def test_who_asks_at_once_begins_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("H14")
-def test_a_run_that_a_stop_or_a_kill_cuts_short_is_found(tmp_path: Path) -> None:
+def test_a_run_that_a_stop_or_a_kill_cuts_short_is_found(
+    tmp_path: Path, processes_in: Callable[[Path], list[str]]
+) -> None:
     with seldom(tmp_path) as (server, http):
         with stuck_in(tmp_path / "data" / "lake") as stuck:
             drained = begin(http).json["run_id"]
@@ -222,7 +231,9 @@ def test_a_run_that_a_stop_or_a_kill_cuts_short_is_found(tmp_path: Path) -> None
             begun = begin(http)
             assert begun.status == 202, begun
             killed = begun.json["run_id"]
+            wait_for(stuck.reached, "the job never came to the table")
             server.kill()
+            wait_for(lambda: not processes_in(tmp_path), "the job outlived its server")
         server.restart()
         http = Http(server.url)
         record = ended(http, killed)
@@ -265,6 +276,13 @@ def test_where_this_server_does_not_run_the_schedule_it_says_who_does(tmp_path: 
         assert stop(http, RUN_ID).error_code == "schedule_unavailable", "the next to run it tells what became of it"
 
 
+def recorded(admin: Http) -> list[tuple[str, str, str]]:
+    """The changes that callers made of runs, as the audit log has them."""
+    records = [told(base64.b64decode(each["value_base64"])) for each in admin.read(names.AUDIT_TOPIC)]
+    changes = [one for one in records if one.operation in ("beginJobRun", "stopJobRun") and one.status != 403]
+    return [(one.operation, one.outcome, one.resource) for one in changes]
+
+
 @pytest.mark.rule("A34")
 def test_it_is_for_who_may_alter_the_cluster_and_audited() -> None:
     with secured_server(**SELDOM) as secured:
@@ -275,14 +293,27 @@ def test_it_is_for_who_may_alter_the_cluster_and_audited() -> None:
         run_id = begin(operator).json["run_id"]
         ended(secured.admin, run_id)
         assert stop(operator, run_id).error_code == "run_ended"
-        records = [told(base64.b64decode(each["value_base64"])) for each in secured.admin.read(names.AUDIT_TOPIC)]
-        changes = [(one.operation, one.outcome, one.resource) for one in records if one.operation.endswith("JobRun")]
-        assert [change for change in changes if change[1] != "refused" or "Run" in change[0]][-4:] == [
+        assert recorded(secured.admin) == [
             ("beginJobRun", "begun", "job/retain"),
             ("beginJobRun", "done", "job/retain"),
             ("stopJobRun", "begun", f"job/retain/run_id/{run_id}"),
             ("stopJobRun", "refused", f"job/retain/run_id/{run_id}"),
         ]
+
+
+def test_a_node_asks_another_for_who_may_and_one_of_them_records_it(tmp_path: Path) -> None:
+    with secured_cluster(tmp_path, 2, **SELDOM) as secured:
+        nodes, admin = list(secured.nodes), secured.admin
+        runner = wait_for(lambda: runs_it(admin), "no node ever ran the schedule")
+        [asked] = [name for name in nodes if name != runner]
+        _, operator = secured.made_key("operator", ("operator", ""))
+        _, viewer = secured.made_key("viewer", ("viewer", ""))
+        assert begin(secured.at(asked, viewer)).status == 403
+        assert secured.at(asked, operator).call("POST", "/peers/jobs/begin", b'{"job":"retain"}').status == 404
+        begun = begin(secured.at(asked, operator))
+        assert begun.status == 202, begun
+        assert ended(admin, begun.json["run_id"])["outcome"] == "succeeded"
+        assert recorded(admin) == [("beginJobRun", "begun", "job/retain"), ("beginJobRun", "done", "job/retain")]
 
 
 def asked_and_runner(nodes: Nodes) -> tuple[ClusterNode, ClusterNode]:
