@@ -36,15 +36,12 @@ class Asked:
         self._wake()
         return answer
 
-    def do(self) -> bool:
-        """Does what waits; True when there was something."""
-        done = False
+    def do(self) -> None:
+        """Does what waits."""
         while self._waiting:
             wish = self._waiting.popleft()
             if wish.answer.set_running_or_notify_cancel():
-                done = True
                 _answer(wish)
-        return done
 
     def close(self) -> None:
         """Refuses what waits, and whatever is asked from now on."""

@@ -188,10 +188,8 @@ class Scheduler:
         changed = self._ended()
         held = self._hold(changed)
         self._tell()
-        if self._asked.do():
-            # What runs now is another, so what the lease says.
-            held = self._hold(changed=True)
-        if not held:
+        self._asked.do()
+        if not (held and self._lease.held):
             if self._disk_full:
                 self._make_room()
             return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
@@ -384,6 +382,7 @@ class Scheduler:
         outcome = result_of(run, self._clock.now_us()).outcome
         self._ended()
         self._tell()
+        self._hold(changed=True)
         return outcome
 
     def _ended(self) -> bool:
@@ -432,7 +431,9 @@ class Scheduler:
         if self._clock.monotonic() < self._tell_at:
             return
         while self._untold and self._record(self._untold[0]):
-            self._untold.popleft()
+            if self._untold.popleft().outcome == "interrupted":
+                # The lease need not have it any more.
+                self._renew_at = self._clock.monotonic()
         if self._untold:
             self._tell_at = self._clock.monotonic() + TELL_AGAIN_SECONDS
 
