@@ -496,6 +496,8 @@ ENV_CONFIG = "SILT_CONFIG"
 ENV_URL = "SILT_URL"
 ENV_RUN_ID = "SILT_RUN_ID"
 """Set by a schedule: the run that a job is."""
+ENV_RUN_TRIGGER = "SILT_RUN_TRIGGER"
+"""Set by a schedule: `schedule`, or `hand` where somebody asked for the run."""
 ENV_S3_ENDPOINT = "SILT_S3_ENDPOINT"
 ENV_S3_REGION = "SILT_S3_REGION"
 ENV_S3_SSE = "SILT_S3_SSE"
@@ -516,6 +518,7 @@ ENV_OF_CLIENTS = (
     ENV_S3_SSE,
     ENV_S3_KMS_KEY_ID,
     ENV_RUN_ID,
+    ENV_RUN_TRIGGER,
     ENV_TRACES,
 )
 """The variables that a client reads; a server has one for each setting, and ENV_CONFIG."""

@@ -40,6 +40,14 @@ class Schedule:
             if self._begun:
                 self._thread.start()
 
+    def holder(self) -> Scheduler | None:
+        """The runner, where it is the one of all runners that runs the jobs now."""
+        return self._runner if self._runner is not None and self._runner.holds else None
+
+    def begins(self, holder: str) -> bool:
+        """Whether the holder of the lease is of this node, where it does not run the jobs yet."""
+        return self._runner is not None and self._runner.is_ours(holder)
+
     def start(self) -> None:
         self._begun = True
         if self._thread is not None:

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
@@ -20,6 +20,12 @@ def default_url() -> str:
 def scheduled_run() -> str | None:
     """The id of the run that a schedule has started this process for; None when it was started by hand."""
     return os.environ.get(names.ENV_RUN_ID) or None  # noqa: TID251
+
+
+def run_trigger() -> Literal["hand", "schedule"]:
+    """What has begun this process: the times of a schedule, or somebody, who may have asked a schedule for it."""
+    asked = os.environ.get(names.ENV_RUN_TRIGGER) == "hand"  # noqa: TID251
+    return "hand" if asked or scheduled_run() is None else "schedule"
 
 
 class S3Address(NamedTuple):

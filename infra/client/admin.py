@@ -139,6 +139,16 @@ class Admin:
         """Says who runs the schedule, and when each job runs next."""
         return self._run(calls.schedule())
 
+    def begin_job(self, job: str) -> Document:
+        """Runs a job of the schedule now, where that is run, and gives its `run_id`. Raises Refused `job_running`, and
+        `job_unavailable` where it is off or cannot be run there."""
+        return self._run(calls.begin_job(job))
+
+    def stop_job(self, job: str, run_id: str) -> Document:
+        """Stops a run of a job of the schedule; gives its `outcome` once it has ended. Raises Refused `run_ended` for
+        one that had, `unknown_run`."""
+        return self._run(calls.stop_job(job, run_id))
+
     def cluster(self) -> Document:
         return self._run(calls.cluster())
 

@@ -138,6 +138,16 @@ class AsyncAdmin:
         """Says who runs the schedule, and when each job runs next."""
         return await self._run(calls.schedule())
 
+    async def begin_job(self, job: str) -> Document:
+        """Runs a job of the schedule now, where that is run, and gives its `run_id`. Raises Refused `job_running`, and
+        `job_unavailable` where it is off or cannot be run there."""
+        return await self._run(calls.begin_job(job))
+
+    async def stop_job(self, job: str, run_id: str) -> Document:
+        """Stops a run of a job of the schedule; gives its `outcome` once it has ended. Raises Refused `run_ended` for
+        one that had, `unknown_run`."""
+        return await self._run(calls.stop_job(job, run_id))
+
     async def cluster(self) -> Document:
         return await self._run(calls.cluster())
 

@@ -15,6 +15,8 @@ from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectInfo, ObjectStore
 
 LEASE_MS = 90_000
+LEASES_SILENT_MAX = 2
+"""Who has said nothing for so many of his leases is gone; the clock of an object store may be another."""
 KEPT_ENTRIES = 8
 """Older ones are deleted; a writer that comes so late finds that its entry is not the newest."""
 
@@ -30,6 +32,8 @@ class JobState(msgspec.Struct, frozen=True):
     """Id of the run that is under way; if its runner is killed, the next runner tells of it."""
     unavailable: str | None = None
     """Why it is not run here."""
+    by_hand: bool = False
+    """Somebody asked for the run that is under way."""
 
 
 class LeaseEntry(msgspec.Struct, frozen=True):
@@ -39,6 +43,10 @@ class LeaseEntry(msgspec.Struct, frozen=True):
     runner: str
     lease_ms: int
     jobs: dict[str, JobState] = {}
+
+    def is_held(self, written_ms: int, now_us: int) -> bool:
+        """Whether somebody has the right, and is there: it was written at `written_ms`."""
+        return bool(self.holder) and now_us // 1000 - written_ms < LEASES_SILENT_MAX * self.lease_ms
 
 
 _decoder = msgspec.json.Decoder(LeaseEntry)
@@ -103,6 +111,10 @@ class ScheduleLease:
     def held(self) -> bool:
         return self._clock.monotonic() < self._held_until
 
+    def is_ours(self, holder: str) -> bool:
+        """Whether a holder is this one, or the one that it succeeds."""
+        return holder in (self._holder, self._former)
+
     def take(self) -> bool:
         """Whether it is held now: it was free, or its holder has not renewed it in time."""
         newest = newest_entry(self._store)
@@ -110,7 +122,7 @@ class ScheduleLease:
             return self._write(1, self.jobs)
         number, entry, _ = newest
         self.jobs = entry.jobs
-        if entry.holder not in ("", self._holder, self._former):
+        if entry.holder and not self.is_ours(entry.holder):
             now = self._clock.monotonic()
             if self._seen[0] != number:
                 self._seen = (number, now)

@@ -26,8 +26,8 @@ from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.schedule.crowded import LiveFiles
 from siltlog.pipelines.schedule.lease import LEASE_MS, ScheduleLease
 from siltlog.pipelines.schedule.process import STOP_SECONDS, JobProcess
-from siltlog.pipelines.schedule.runs import JobRunRequest
-from siltlog.pipelines.schedule.scheduler import SETTLE_SECONDS, SPARK_JOBS, Scheduler
+from siltlog.pipelines.schedule.runs import JobRunRequest, Trigger
+from siltlog.pipelines.schedule.scheduler import SETTLE_SECONDS, SPARK_JOBS, Scheduler, Start
 from siltlog.pipelines.spark.java import find_java
 
 TELL_MS = 2_000
@@ -129,9 +129,7 @@ class LiveFilesOfServer:
         return self._found
 
 
-def _starting(
-    settings: ServerSettings, url: str, logger: Logger, credentials: Credentials
-) -> Callable[[str, str, int, Callable[[], None]], JobProcess]:
+def _starting(settings: ServerSettings, url: str, logger: Logger, credentials: Credentials) -> Start:
     """Jobs see the settings of whoever runs the schedule, flags included."""
     given = {
         "ROOT": settings.root_uri,
@@ -141,12 +139,14 @@ def _starting(
         "S3_SSE": settings.s3_sse,
         "S3_KMS_KEY_ID": settings.s3_kms_key_id,
         "TRACES": settings.traces,
+        # It serves nobody, and has not the secret that a node needs which asks who calls.
+        "AUTH": "off",
     }
     common = {names.ENV_PREFIX + name: value for name, value in given.items() if value} | {names.ENV_URL: url}
     common |= environment_of(credentials)
 
-    def start(job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
-        environment = environment_with({**common, names.ENV_RUN_ID: run_id})
+    def start(job: str, run_id: str, trigger: Trigger, niceness: int, on_end: Callable[[], None]) -> JobProcess:
+        environment = environment_with({**common, names.ENV_RUN_ID: run_id, names.ENV_RUN_TRIGGER: trigger})
         return JobProcess(job, _command(job, niceness), environment, logger, on_end)
 
     return start

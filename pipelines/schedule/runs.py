@@ -9,9 +9,12 @@ from siltlog.infra.clock import parse_us
 
 Job = Literal["compact", "retain", "vacuum", "audit", "replay", "export", "import", "backup", "restore", "erase"]
 JOBS: tuple[str, ...] = get_args(Job)
+SCHEDULED = ("compact", "retain", "vacuum", "audit")
+"""The jobs that a schedule may have."""
 Outcome = Literal["succeeded", "failed", "found_wrong", "interrupted"]
 """`found_wrong`: the job did its work, and that is what it found (audit)."""
 Trigger = Literal["hand", "schedule"]
+"""What began a run: somebody, by a command or by asking the schedule for it, or a time of the schedule."""
 COMPACT = "compact"
 LANES = {COMPACT: "Spark", "audit": "everything is read"}
 """The lanes of the long jobs: one job of each lane runs at a time. A job without a lane is quick, and waits for none of

@@ -1,35 +1,34 @@
 """Runs jobs by their cron expressions, for as long as it holds the right to.
 
 One thread looks what is due, starts each job as a child process, and notes in the lease what was run. A long one holds
-up none that is quick. A job that was stopped halfway is due again.
+up none that is quick. A job that was stopped halfway is due again, unless somebody asked for that.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import Future
+from functools import partial
 
 import msgspec
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock, format_us, parse_us
-from siltlog.infra.errors import SiltlogError
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.settings.cron import Cron
 from siltlog.infra.telemetry import Logger
+from siltlog.pipelines.schedule.asked import Asked, in_the_way, not_run_here, off, shutting_down
 from siltlog.pipelines.schedule.crowded import CrowdedTables, LiveFiles
 from siltlog.pipelines.schedule.lease import JobState, ScheduleLease
 from siltlog.pipelines.schedule.plan import DueRun, carried_on, due_runs, next_us
 from siltlog.pipelines.schedule.process import STOP_SECONDS, JobProcess
-from siltlog.pipelines.schedule.runs import COMPACT, ERROR_CHARS_MAX, LANES, NICENESS_MAX, JobRunRequest, Outcome
+from siltlog.pipelines.schedule.runs import COMPACT, LANES, NICENESS_MAX, JobRunRequest, Outcome, Trigger
+from siltlog.pipelines.schedule.under_way import Run, request_of, result_of, seconds_max
 
 VACUUM = "vacuum"
 SPARK_JOBS = frozenset((COMPACT,))
 QUICK = "quick"
 SETTLE_SECONDS = 60.0
 """How long jobs wait that were missed while no runner was there: a server that starts has better things to do."""
-JOB_SECONDS_MAX = 6 * 3600.0
-"""A job that takes longer is ended: no plan and no open commit of it would be safe any more."""
-RETAIN_SECONDS_MAX = 3600.0
-"""Minutes are much for it, and each of its commits stays: while it hangs the disk fills."""
 TELL_AGAIN_SECONDS = 60.0
 UNTOLD_MAX = 100
 """Runs that are kept while no server can be told of them."""
@@ -40,25 +39,15 @@ FULL_SECONDS = 600.0
 LOOK_FILES_SECONDS = 5.0
 """How often live files are counted: a busy server adds some hundreds meanwhile."""
 RENEWALS_PER_LEASE = 3
-EXIT_FOUND_WRONG = 3
 ABANDONED = "what ran the schedule was gone before this run ended"
 
-Start = Callable[[str, str, int, Callable[[], None]], JobProcess]
-"""Starts a job: its name, the id of the run, its niceness, what to call on its thread when it has ended."""
-
-
-@dataclass(slots=True)
-class _Run:
-    due: DueRun
-    run_id: str
-    started_us: int
-    started: float
-    process: JobProcess
-    too_long: bool = False
+Start = Callable[[str, str, Trigger, int, Callable[[], None]], JobProcess]
+"""Starts a job: its name, the id of the run, what it is begun by, its niceness, what to call on its thread when it has
+ended."""
 
 
 class Scheduler:
-    """`run` is for one thread of its own; `stop` may be called from any."""
+    """`run` is for one thread of its own; `stop`, `reconfigure` and what is asked of it may be called from any."""
 
     def __init__(
         self,
@@ -93,13 +82,16 @@ class Scheduler:
         self._handled: dict[str, int] = {}
         self._missing: dict[str, str] = {}
         """Why jobs that were due were not run."""
-        self._running: dict[str, _Run] = {}
+        self._running: dict[str, Run] = {}
         self._missed_before_us = 0
         """Jobs that were due before this time were missed, and wait until `_settled_at`."""
         self._settled_at = 0.0
         self._renew_at = 0.0
         self._stopping = threading.Event()
         self._wake = threading.Event()
+        self._asked = Asked(self._wake.set)
+        self._opening: dict[str, tuple[int, str, Trigger]] = {}
+        """Runs that are about to begin: when, their ids, and what began them."""
         self._failing = False
         self._disk_full = False
         self._vacuum_at = 0.0
@@ -114,13 +106,43 @@ class Scheduler:
         while not self._stopping.is_set():
             try:
                 self._take_wanted()
-                seconds = self.step() if self._crons else None
+                seconds = self.step() if self._crons else self._refuse()
             except Exception as error:  # a defect must not end the schedule in silence
                 self._logger.error("the schedule failed and goes on", reason=f"{type(error).__name__}: {error}")
                 seconds = LOOK_SECONDS_MAX
             self._wake.wait(seconds)
             self._wake.clear()
         self._rest()
+        self._asked.close()
+
+    @property
+    def holds(self) -> bool:
+        """Whether it runs the jobs: it has the right to, or the disk is full and nobody can be given it. For any
+        thread."""
+        return self._lease.held or self._disk_full
+
+    def is_ours(self, holder: str) -> bool:
+        """Whether the holder of a lease is this runner, or the one before it here. For any thread."""
+        return self._lease.is_ours(holder)
+
+    def begin_now(self, job: str) -> Future[str]:
+        """Begins a job at once, whatever its times are; gives the id of the run, which the lease has by then. For any
+        thread.
+
+        The future raises Refused `job_running` where it, or one that it waits for, runs already, and `job_unavailable`
+        where it cannot be run here; Unavailable, and then nothing was begun.
+        """
+        return self._asked.put(partial(self._begin_asked, job))
+
+    def end_now(self, job: str, run_id: str) -> Future[Outcome | None]:
+        """Ends a run, and waits until it has ended; its outcome, or None where no such run is under way here. For any
+        thread. The future raises OutcomeUnknown where it does not end."""
+        return self._asked.put(partial(self._end_asked, job, run_id))
+
+    def _refuse(self) -> float | None:
+        """Tells who asks that nothing is run; for as long as there is no job to run."""
+        self._asked.do()
+        return None
 
     def _begin_anew(self) -> None:
         self._missed_before_us = self._clock.now_us()
@@ -166,7 +188,8 @@ class Scheduler:
         changed = self._ended()
         held = self._hold(changed)
         self._tell()
-        if not held:
+        self._asked.do()
+        if not (held and self._lease.held):
             if self._disk_full:
                 self._make_room()
             return self._lease.lease_ms / 1000 / RENEWALS_PER_LEASE
@@ -221,7 +244,10 @@ class Scheduler:
         for job, state in self._lease.jobs.items():
             self._handled[job] = max(state.handled_us, self._handled.get(job, 0))
             if job in self._crons and job not in self._running and state.run_id and state.running_since_us:
-                cut_short = _request(job, state.run_id, "interrupted", state.running_since_us, now_us, ABANDONED)
+                trigger: Trigger = "hand" if state.by_hand else "schedule"
+                cut_short = request_of(
+                    job, state.run_id, trigger, "interrupted", state.running_since_us, now_us, ABANDONED
+                )
                 self._untold.append(cut_short)
         self._handled = carried_on(self._crons, self._handled, now_us)
         # The first runner of all says since when there is a schedule: what comes due from now on can be missed.
@@ -239,15 +265,23 @@ class Scheduler:
 
     def _states(self) -> dict[str, JobState]:
         # The next runner tells of what is under way, and of what was stopped, if this one does not come to it.
-        open_runs: dict[str, tuple[int, str]] = {
-            run.job: (parse_us(str(run.started_at)), run.run_id) for run in self._untold if run.outcome == "interrupted"
+        open_runs: dict[str, tuple[int, str, Trigger]] = {
+            run.job: (parse_us(str(run.started_at)), run.run_id, run.trigger)
+            for run in self._untold
+            if run.outcome == "interrupted"
         }
-        open_runs |= {job: (run.started_us, run.run_id) for job, run in self._running.items()}
+        open_runs |= {job: (run.started_us, run.run_id, run.trigger) for job, run in self._running.items()}
+        open_runs |= self._opening
         states = {}
         for job, cron in self._crons.items():
-            since_us, run_id = open_runs.get(job, (None, None))
             handled_us = self._handled.get(job, self._clock.now_us())
-            states[job] = JobState(cron.expression, handled_us, since_us, run_id, self._missing.get(job))
+            state = JobState(cron.expression, handled_us, unavailable=self._missing.get(job))
+            if job in open_runs:
+                since_us, run_id, trigger = open_runs[job]
+                state = msgspec.structs.replace(
+                    state, running_since_us=since_us, run_id=run_id, by_hand=trigger == "hand"
+                )
+            states[job] = state
         return states
 
     def _pressing(self, now_us: int) -> list[DueRun]:
@@ -273,9 +307,13 @@ class Scheduler:
             self._vacuum_at = now + FULL_SECONDS
             self._begin(due)
 
+    def _in_the_way(self, job: str) -> Run | None:
+        """The run that has the lane of a job."""
+        lane = LANES.get(job, QUICK)
+        return next((run for other, run in self._running.items() if LANES.get(other, QUICK) == lane), None)
+
     def _may_begin(self, due: DueRun) -> bool:
-        lane = LANES.get(due.job, QUICK)
-        if self._stopping.is_set() or any(LANES.get(job, QUICK) == lane for job in self._running):
+        if self._stopping.is_set() or self._in_the_way(due.job) is not None:
             return False
         return due.due_us >= self._missed_before_us or self._clock.monotonic() >= self._settled_at
 
@@ -290,14 +328,62 @@ class Scheduler:
                 self._tables.ended("failed")
             self._handled[due.job] = due.due_us
             return True
+        self._launch(due, self._new_run_id(), "schedule", self._clock.now_us())
+        return True
+
+    def _launch(self, due: DueRun, run_id: str, trigger: Trigger, started_us: int) -> None:
         self._missing.pop(due.job, None)
         niceness = self._tables.began(self._live_files()) if due.job == COMPACT else NICENESS_MAX
-        run_id = self._new_run_id()
-        started_us = self._clock.now_us()
-        self._logger.info("job begins", job=due.job, run_id=run_id, due_at=format_us(due.due_us), niceness=niceness)
-        process = self._start(due.job, run_id, niceness, self._wake.set)
-        self._running[due.job] = _Run(due, run_id, started_us, self._clock.monotonic(), process)
-        return True
+        said = {"job": due.job, "run_id": run_id, "trigger": trigger}
+        self._logger.info("job begins", **said, due_at=format_us(due.due_us), niceness=niceness)
+        process = self._start(due.job, run_id, trigger, niceness, self._wake.set)
+        self._running[due.job] = Run(due, run_id, started_us, self._clock.monotonic(), process, trigger)
+
+    def _begin_asked(self, job: str) -> str:
+        if self._stopping.is_set():
+            raise shutting_down()
+        on_full_disk = self._disk_full and job == VACUUM
+        if not (self._crons and (self._lease.held or on_full_disk)):
+            raise not_run_here(job)
+        if job not in self._crons:
+            raise off(job)
+        other = self._in_the_way(job)
+        if other is not None:
+            raise in_the_way(job, other)
+        missing = self._unavailable(job)
+        if missing is not None:
+            raise problem("job_unavailable", f"{job} cannot be run where the schedule is run: {missing}", job=job)
+        run_id, now_us = self._new_run_id(), self._clock.now_us()
+        self._opening[job] = (now_us, run_id, "hand")
+        try:
+            # Before it begins: whoever is told of the run finds it, also where this process is killed meanwhile.
+            if not self._lease.renew(self._states()):
+                raise not_run_here(job)
+        except SiltlogError as error:
+            if not (job == VACUUM and error.error_code == "disk_full"):
+                raise
+        finally:
+            del self._opening[job]
+        # Its times up to now come to this run.
+        self._launch(DueRun(job, now_us), run_id, "hand", now_us)
+        return run_id
+
+    def _end_asked(self, job: str, run_id: str) -> Outcome | None:
+        run = self._running.get(job)
+        if run is None or run.run_id != run_id:
+            return None
+        run.unwanted = True
+        run.process.stop()
+        run.process.join()
+        if run.process.running:
+            raise problem(
+                "ack_timeout", f"the run {run_id} of {job} was killed, and has not ended yet", job=job, run_id=run_id
+            )
+        outcome = result_of(run, self._clock.now_us()).outcome
+        self._ended()
+        self._tell()
+        self._hold(changed=True)
+        return outcome
 
     def _ended(self) -> bool:
         """Takes note of jobs that have ended; True when there were some."""
@@ -305,10 +391,10 @@ class Scheduler:
         for run in list(self._running.values()):
             if not run.process.running:
                 ended.append(run)
-            elif self._clock.monotonic() - run.started > _seconds_max(run.due.job) and not run.too_long:
+            elif self._clock.monotonic() - run.started > seconds_max(run.due.job) and not run.too_long:
                 run.too_long = True
                 # Before the job itself says that it was interrupted: what is told first stays.
-                self._untold.append(_result(run, self._clock.now_us()))
+                self._untold.append(result_of(run, self._clock.now_us()))
                 self._tell()
                 run.process.stop()
                 run.process.join()
@@ -317,17 +403,22 @@ class Scheduler:
             self._note(run)
         return bool(ended)
 
-    def _note(self, run: _Run) -> None:
-        result = _result(run, self._clock.now_us())
+    def _note(self, run: Run) -> None:
+        result = result_of(run, self._clock.now_us())
+        stopped = result.outcome == "interrupted"
         if result.job == COMPACT:
-            self._tables.ended(result.outcome)
+            # One that nobody wants is not begun anew for the files that it left.
+            self._tables.ended("failed" if stopped and run.unwanted else result.outcome)
         seconds = round(self._clock.monotonic() - run.started, 3)
         said = {"job": result.job, "run_id": run.run_id, "outcome": result.outcome, "seconds": seconds}
-        if result.outcome == "interrupted":
-            self._logger.info("job was stopped; it is due again", **said)
+        if stopped and not run.unwanted:
+            again = "; it is due again" if run.trigger == "schedule" else ""
+            self._logger.info(f"job was stopped{again}", **said)
         else:
             self._handled[run.due.job] = run.due.due_us
-            if result.error is None:
+            if stopped:
+                self._logger.info("job was stopped, as it was asked", **said)
+            elif result.error is None:
                 self._logger.info("job ended", **said)
             else:
                 self._logger.warning("job ended", **said, error=result.error)
@@ -340,7 +431,9 @@ class Scheduler:
         if self._clock.monotonic() < self._tell_at:
             return
         while self._untold and self._record(self._untold[0]):
-            self._untold.popleft()
+            if self._untold.popleft().outcome == "interrupted":
+                # The lease need not have it any more.
+                self._renew_at = self._clock.monotonic()
         if self._untold:
             self._tell_at = self._clock.monotonic() + TELL_AGAIN_SECONDS
 
@@ -353,42 +446,3 @@ class Scheduler:
             run.process.join(max(until - self._clock.monotonic(), 0))
         self._ended()
         self._tell()
-
-
-def _seconds_max(job: str) -> float:
-    return RETAIN_SECONDS_MAX if job == "retain" else JOB_SECONDS_MAX
-
-
-def _result(run: _Run, now_us: int) -> JobRunRequest:
-    """Makes the record of a run from what is known from outside: how its process ended."""
-    status = run.process.status
-    error: str | None = None
-    outcome: Outcome = "succeeded"
-    if run.too_long:
-        outcome, error = "failed", f"it was ended after {_seconds_max(run.due.job) / 60:g} minutes"
-    elif run.process.told_to_stop and status != 0:
-        outcome = "interrupted"
-    elif status == EXIT_FOUND_WRONG:
-        outcome = "found_wrong"
-    elif status != 0:
-        how = f"signal {-status}" if status is not None and status < 0 else f"exit status {status}"
-        said = f": {run.process.last_line}" if run.process.last_line else ""
-        outcome, error = "failed", f"{how}{said}"[:ERROR_CHARS_MAX]
-    return _request(run.due.job, run.run_id, outcome, run.started_us, now_us, error)
-
-
-def _request(
-    job: str, run_id: str, outcome: Outcome, started_us: int, ended_us: int, error: str | None
-) -> JobRunRequest:
-    return msgspec.convert(
-        {
-            "run_id": run_id,
-            "job": job,
-            "outcome": outcome,
-            "started_at": format_us(started_us),
-            "ended_at": format_us(max(ended_us, started_us)),
-            "trigger": "schedule",
-            "error": error,
-        },
-        JobRunRequest,
-    )

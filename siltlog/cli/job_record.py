@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from siltlog.cli.session import Session, needs
 from siltlog.infra import names
 from siltlog.infra.client import calls
-from siltlog.infra.client.address import scheduled_run
+from siltlog.infra.client.address import run_trigger, scheduled_run
 from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, SystemClock, format_us
@@ -98,7 +98,7 @@ def _run_of(
         "ended_at": format_us(ended_us),
         "topics": list(topics)[:TOPICS_MAX],
         "dry_run": dry_run,
-        "trigger": "hand" if scheduled_run() is None else "schedule",
+        "trigger": run_trigger(),
         "done": summed(said),
         "results": sorted(said, key=lambda result: result.error is None)[:TOPICS_MAX],
         "error": None if recording.error is None else redacted(recording.error)[:ERROR_CHARS_MAX],

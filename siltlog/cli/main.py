@@ -106,7 +106,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.jobs.schedule:schedule",
         "Run the jobs at their times, until it is told to stop, for servers that have SILT_SCHEDULE=off.",
     ),
-    "jobs": ("commands.jobs.jobs:jobs", "Show when jobs run next, and what their last runs did."),
+    "jobs": (
+        "commands.jobs.jobs:jobs",
+        "Show when jobs run next, and what their last runs did; run one now, or stop it.",
+    ),
     "query": (
         "commands.jobs.pipelines:query",
         "Run SQL over the topics: each is a table of its name, as its last commit left it.",

@@ -21,6 +21,7 @@ from siltlog.server.access.http import AccessHttp
 from siltlog.server.audit_http import AuditHttp
 from siltlog.server.cluster.http import NodesHttp
 from siltlog.server.control.drain_http import DrainHttp
+from siltlog.server.control.job_runs_http import JobRunsHttp
 from siltlog.server.control.profile_http import ProfileHttp
 from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
@@ -41,6 +42,7 @@ HANDLERS = (
     GroupsHttp,
     DeadLettersHttp,
     JobsHttp,
+    JobRunsHttp,
     AccessHttp,
     AuditHttp,
     NodeHttp,

@@ -21,6 +21,8 @@ from siltlog.server.api import OPERATIONS
 from siltlog.server.cluster.http import NodesHttp
 from siltlog.server.cluster.joining import show
 from siltlog.server.control.drain_http import DrainHttp
+from siltlog.server.control.job_runs import JobRuns
+from siltlog.server.control.job_runs_http import JobRunsHttp
 from siltlog.server.control.profile_http import ProfileHttp
 from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
@@ -46,6 +48,7 @@ def assemble(
     see_others: Callable[[], Awaitable[None]] | None,
     listener_warnings: Callable[[], Sequence[str]],
     configuration: Configuration,
+    job_runs: JobRuns,
 ) -> Part:
     """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
     topics that other nodes own."""
@@ -90,6 +93,7 @@ def assemble(
     return Part(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
+            JobRunsHttp(job_runs, jobs),
             about_node,
             HistoryHttp(history, node.settings.node_id, node.clock),
             ConfigHttp(configuration, node.settings.node_id),

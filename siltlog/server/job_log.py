@@ -163,6 +163,20 @@ class JobLog:
             end = first
         return found, end if end > bounds.log_start_offset else None
 
+    async def find(self, job: str, run_id: str) -> JobRun | None:
+        """Finds a run among the newest; None where it is not there, or none of the last RESTORED_RUNS of all jobs.
+        Raises what a read raises."""
+        before: int | None = None
+        looked = 0
+        while looked < RESTORED_RUNS:
+            runs, following = await self.runs(job=job, before=before, limit=LOOK_RECORDS)
+            found = next((run for run in runs if run.run_id == run_id), None)
+            if found is not None or following is None:
+                return found
+            looked += LOOK_RECORDS if before is None else before - following
+            before = following
+        return None
+
     async def restore(self) -> None:
         """Learns from what is in `_jobs` when each job last succeeded, for metrics; without it they show less."""
         try:

@@ -26,8 +26,6 @@ from siltlog.server.job_log import JobLog
 BODY_BYTES_MAX = 4 * 1024 * 1024
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
-LEASES_SILENT_MAX = 2
-"""A runner that has said nothing for so many of its leases is gone; the clock of an object store may be another."""
 _decoder = msgspec.json.Decoder(JobRunRequest)
 
 
@@ -76,6 +74,7 @@ class ScheduledJob(msgspec.Struct):
     cron: Annotated[str, Meta(description="In UTC")]
     next_at: Time | None
     running_since: Time | None
+    run_id: Annotated[str | None, Meta(description="Of the run that is under way")]
     unavailable: str | None
 
 
@@ -187,13 +186,12 @@ class JobsHttp:
         if newest is None:
             return json_reply(Schedule(None, []))
         _, entry, written_ms = newest
-        alive = now_us // 1000 - written_ms < LEASES_SILENT_MAX * entry.lease_ms
-        return json_reply(_schedule(entry, alive=alive, now_us=now_us))
+        return json_reply(_schedule(entry, held=entry.is_held(written_ms, now_us), now_us=now_us))
 
 
-def _schedule(entry: LeaseEntry, *, alive: bool, now_us: int) -> Schedule:
+def _schedule(entry: LeaseEntry, *, held: bool, now_us: int) -> Schedule:
     """`next_at` is null where nobody is there to run it."""
-    runner = entry.runner if alive and entry.holder else None
+    runner = entry.runner if held else None
     return Schedule(runner, [_job(job, state, runner is not None, now_us) for job, state in entry.jobs.items()])
 
 
@@ -205,5 +203,6 @@ def _job(job: str, state: JobState, alive: bool, now_us: int) -> ScheduledJob:
         cron=state.cron,
         next_at=None if next_us is None else format_us(next_us),
         running_since=format_us(state.running_since_us) if running and state.running_since_us else None,
+        run_id=state.run_id if running else None,
         unavailable=state.unavailable,
     )

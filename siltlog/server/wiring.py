@@ -43,6 +43,7 @@ from siltlog.server.access.book import Security, open_security
 from siltlog.server.api import HANDLERS
 from siltlog.server.cluster.joining import LEAVING_PART, Joined, joined, leave, reported, settings_of
 from siltlog.server.cluster.nodes import News, Nodes
+from siltlog.server.control.job_runs import JobRuns, OtherNodes
 from siltlog.server.drain import Drain
 from siltlog.server.listener import Listeners, Listening, listeners, local_socket, peers
 from siltlog.server.node_http import not_ready
@@ -195,6 +196,7 @@ class _Server:
         url = listening.url
         configuration = Configuration(self._loaded, node)
         pipelines = pipelines_assembly.assemble(node, url, ingest.log.topic_logs.live_files)
+        job_runs = JobRuns(node, pipelines.schedule, None if nodes is None else OtherNodes(nodes.peers, nodes.member))
         membership = cluster.membership if cluster else None
         if cluster is not None:
             cluster.reports.add(partial(reported, ingest.log))
@@ -211,21 +213,15 @@ class _Server:
             nodes.log.see_tables if nodes else None,
             listening.warnings,
             configuration,
+            job_runs,
         )
         watching = oversee(node, log, system, consumers, security)
         rooms = (
             *(ingest.part, consumers.part, pipelines.part, about_node, watching.part),
             *([nodes.part] if nodes else []),
         )
-        edge = self._edge(
-            node,
-            ingest,
-            [handler for part in rooms for handler in part.handlers],
-            security,
-            watching.guard,
-            nodes,
-            consumers.groups,
-        )
+        handlers = [handler for part in rooms for handler in part.handlers]
+        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, job_runs)
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
         if (tls := listening.tls) is not None:
@@ -287,12 +283,13 @@ class _Server:
         guard: Guard | None,
         nodes: Nodes | None,
         groups: Groups,
+        job_runs: JobRuns,
     ) -> Edge:
         to_owner = None if nodes is None else nodes.forwarding
         routes = routes_of(*handlers, guard=guard, to_owner=to_owner)
         app = routing(ingest.publish, routes, self._pace, guard, to_owner)
         if nodes is not None:
-            app = with_calls(ServedKeeper(groups, app), nodes.calls)
+            app = with_calls(ServedKeeper(groups, app), {**nodes.calls, **job_runs.calls})
         assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
         return edge_assembly.assemble(
             app,

@@ -83,6 +83,8 @@ METHODS = {
     "Admin.delete_group": "group",
     "Admin.jobs": "job limit",
     "Admin.schedule": "",
+    "Admin.begin_job": "job",
+    "Admin.stop_job": "job run_id",
     "Admin.cluster": "",
     "Admin.nodes": "",
     "Admin.config": "",

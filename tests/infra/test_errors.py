@@ -22,13 +22,13 @@ CONTRACT = {
     400: "malformed_body invalid_parameter credential_in_url",
     401: "unauthenticated",
     403: "forbidden origin_not_allowed tls_required cap_reached",
-    404: "unknown_topic unknown_partition unknown_group unknown_member unknown_key not_found",
+    404: "unknown_topic unknown_partition unknown_group unknown_member unknown_key unknown_run not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
     408: "request_timeout",
     409: "access_changed auth_off cluster_off key_exists last_admin topic_exists fenced_member fenced_producer "
     "unknown_producer out_of_order_sequence partition_count_changed group_not_empty records_open "
-    "overridden needs_restart config_changed",
+    "overridden needs_restart config_changed job_running job_unavailable run_ended",
     413: "request_too_large record_too_large",
     415: "unsupported_media_type unsupported_encoding",
     416: "offset_out_of_range",
@@ -37,7 +37,7 @@ CONTRACT = {
     429: "rate_limited",
     500: "corrupt_data internal store_denied",
     503: "wal_full overloaded coordinator_unavailable shutting_down topic_unavailable identity_unavailable "
-    "access_unavailable audit_unavailable owner_away",
+    "access_unavailable audit_unavailable owner_away schedule_unavailable",
     504: "ack_timeout",
     507: "disk_full",
 }

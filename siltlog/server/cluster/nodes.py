@@ -146,7 +146,7 @@ class Nodes:
 
     def released(self, topic: str, to: TermEntry | None) -> None:
         """A topic was handed over: who is to have it need not look at its table to find out."""
-        member = None if to is None else self._member(to.node)
+        member = None if to is None else self.member(to.node)
         if member is not None and to is not None and member.journal == to.journal:
             self._begin(self._tell(member, RELEASED, _Released(topic)))
 
@@ -249,10 +249,11 @@ class Nodes:
         return ""
 
     def _others(self) -> list[Member]:
-        members = [self._member(name) for name in self._membership.view.nodes if name != self._membership.node]
+        members = [self.member(name) for name in self._membership.view.nodes if name != self._membership.node]
         return [member for member in members if member is not None]
 
-    def _member(self, name: str) -> Member | None:
+    def member(self, name: str) -> Member | None:
+        """A node that is not away; None where there is no such node."""
         entry = self._membership.view.nodes.get(name)
         return None if entry is None or entry.state == "away" else self._addresses.member(name, entry)
 

@@ -294,6 +294,6 @@ def test_a_job_traces_where_whoever_runs_the_schedule_does(tmp_path: Path, monke
     monkeypatch.delenv("SILT_TRACES", raising=False)
     settings = ServerSettings(data_dir=tmp_path, traces="on")
     start = schedule._starting(settings, "http://127.0.0.1:1", logger("info", "console"), Credentials())
-    job = start("retain", "run", 0, lambda: None)
+    job = start("retain", "run", "schedule", 0, lambda: None)
     job.join(30)
     assert (job.status, job.last_line) == (0, "on http://collector:4318")

@@ -33,7 +33,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 def start(data_dir: Path, credentials: Credentials) -> None:
     settings = ServerSettings(data_dir=data_dir)  # type: ignore[call-arg]
     log = logger("error", "json")
-    opening._starting(settings, "http://127.0.0.1:1", log, credentials)("retain", "run", 0, lambda: None)
+    opening._starting(settings, "http://127.0.0.1:1", log, credentials)("retain", "run", "schedule", 0, lambda: None)
 
 
 @pytest.mark.rule("A43")

@@ -3,91 +3,22 @@
 import os
 import sys
 import threading
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kept_log import KeptLog
-from schedule_rig import MovedClock
+from schedule_rig import CRONS, FOR_EVER, START_US, WAIT_SECONDS, MovedClock, Rig, states, wait_for
 
 from siltlog.infra.clock import format_us, parse_us
 from siltlog.infra.errors import problem
-from siltlog.infra.settings.cron import Cron
 from siltlog.infra.store.store import ObjectStore
 from siltlog.pipelines.compaction.compact import LIVE_FILES_MAX
 from siltlog.pipelines.schedule.crowded import GROWN_FILES, HURRIED_FILES, MOVED_FILES
-from siltlog.pipelines.schedule.lease import JobState, ScheduleLease, newest_entry
+from siltlog.pipelines.schedule.lease import newest_entry
 from siltlog.pipelines.schedule.process import LINE_CHARS_MAX, LINES_MAX, JobProcess
-from siltlog.pipelines.schedule.runs import JobRunRequest
-from siltlog.pipelines.schedule.scheduler import FULL_SECONDS, JOB_SECONDS_MAX, Scheduler
-
-START_US = parse_us("2026-11-21T07:30:10Z")
-CRONS = {"compact": Cron("*/10 * * * *"), "retain": Cron("*/10 * * * *"), "vacuum": Cron("0 * * * *")}
-FOR_EVER = ["sleep", "600"]
-WAIT_SECONDS = 20.0
-
-
-class Rig:
-    """A runner whose jobs are the commands of the test."""
-
-    def __init__(self, store: ObjectStore, clock: MovedClock, commands: Mapping[str, list[str]], **crons: Cron) -> None:
-        self.clock = clock
-        self.log = KeptLog()
-        self.commands = dict(commands)
-        self.told: list[JobRunRequest] = []
-        self.missing: dict[str, str] = {}
-        self.begun: list[JobProcess] = []
-        self.niceness: dict[str, int] = {}
-        """Of each job's last run."""
-        self.ended = threading.Event()
-        self.files: dict[str, int] = {}
-        self.listening = True
-        lease = ScheduleLease(store, str(uuid.uuid4()), "node-0", clock)
-        self.scheduler = Scheduler(
-            crons or CRONS,
-            lease,
-            self._start,
-            clock,
-            self.log,
-            new_run_id=lambda: str(uuid.uuid4()),
-            unavailable=self.missing.get,
-            record=self._record,
-            live_files=lambda: self.files,
-            settle_seconds=0,
-        )
-
-    def _start(self, job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
-        self.niceness[job] = niceness
-        process = JobProcess(job, self.commands.get(job, ["true"]), {"RUN": run_id}, self.log, on_end)
-        self.begun.append(process)
-        return process
-
-    def _record(self, run: JobRunRequest) -> bool:
-        if self.listening:
-            self.told.append(run)
-        return self.listening
-
-    def jobs(self) -> list[str]:
-        return [process.job for process in self.begun]
-
-    def settle(self) -> None:
-        """Everything that was begun ends by itself, and is taken note of."""
-        for _ in range(100):
-            for process in self.begun:
-                if not process.running:
-                    continue
-                process._ended.wait(WAIT_SECONDS)
-                assert not process.running
-            before = len(self.begun)
-            self.scheduler.step()
-            if len(self.begun) == before:
-                return
-        raise AssertionError("it begins jobs for ever")
-
-    def outcomes(self) -> list[tuple[str, str]]:
-        return sorted((run.job, run.outcome) for run in self.told)
+from siltlog.pipelines.schedule.runs import Trigger
+from siltlog.pipelines.schedule.scheduler import FULL_SECONDS
+from siltlog.pipelines.schedule.under_way import JOB_SECONDS_MAX
 
 
 @pytest.fixture
@@ -97,12 +28,6 @@ def rig(store: ObjectStore) -> Iterator[Rig]:
     for process in made.begun:
         process.stop()
         process.join(0)
-
-
-def states(store: ObjectStore) -> dict[str, JobState]:
-    found = newest_entry(store)
-    assert found is not None
-    return found[1].jobs
 
 
 @pytest.mark.rule("H3")
@@ -368,9 +293,9 @@ def test_a_compaction_that_left_work_is_followed_by_another_at_once(rig: Rig) ->
     rig.files["busy"] = 40_000
     begin = rig._start
 
-    def start(job: str, run_id: str, niceness: int, on_end: Callable[[], None]) -> JobProcess:
+    def start(job: str, run_id: str, trigger: Trigger, niceness: int, on_end: Callable[[], None]) -> JobProcess:
         rig.files["busy"] = max(rig.files["busy"] - 9_000, LIVE_FILES_MAX + MOVED_FILES)
-        return begin(job, run_id, niceness, on_end)
+        return begin(job, run_id, trigger, niceness, on_end)
 
     rig.scheduler._start = start
     rig.scheduler.step()
@@ -493,12 +418,3 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True

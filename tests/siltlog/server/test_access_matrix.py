@@ -173,6 +173,8 @@ TABLE: dict[str, Row] = {
     ),
     "listJobRuns": Row(on("cluster", "describe"), "GET", "/v1/jobs"),
     "recordJobRun": Row(on("cluster", "write"), "POST", "/v1/jobs", lambda t, g: RUN),
+    "beginJobRun": Row(on("cluster", "alter"), "POST", "/v1/jobs/none/runs"),
+    "stopJobRun": Row(on("cluster", "alter"), "DELETE", "/v1/jobs/none/runs/none"),
     "describeSchedule": Row(on("cluster", "describe"), "GET", "/v1/schedule"),
     "index": Row(nothing, "GET", "/", kind="open"),
     "health": Row(nothing, "GET", "/healthz", kind="open"),

@@ -19,7 +19,7 @@ from siltlog.cli.output import TopicBars, emit, grid, plain, progress, show, wai
 from siltlog.cli.server_options import take_settings
 from siltlog.cli.session import EXIT_FAILED, Extra, Session, needs, output_option, pass_session, url_option
 from siltlog.infra import names
-from siltlog.infra.client.address import scheduled_run
+from siltlog.infra.client.address import run_trigger
 from siltlog.infra.errors import ConfigError, SiltlogError, problem_document
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def compact(session: Session, topics: tuple[str, ...], dry_run: bool, root: str 
         from siltlog.pipelines.compaction.compact import SCHEDULED_FILES_MIN, compact_topics
 
         advance = TopicBars(bar, "compacting").advance
-        files_min = 1 if scheduled_run() is None else SCHEDULED_FILES_MIN
+        files_min = 1 if run_trigger() == "hand" else SCHEDULED_FILES_MIN
         reports = compact_topics(settings, topics, dry_run=dry_run, progress=advance, files_min=files_min)
         _record(recording, reports, files="merged_files", written_files="written_files", size_bytes="written_bytes")
     columns = ("files_before", "files_after", "bytes_before", "bytes_after", "removed_rows", "seconds")

@@ -70,9 +70,13 @@ def test_a_data_directory_that_is_named_is_meant(
 
 
 @pytest.mark.rule("H7")
-@pytest.mark.parametrize(("run_id", "files_min"), [("", 1), ("a-run", 20)], ids=["by hand", "by the schedule"])
+@pytest.mark.parametrize(
+    ("run_id", "trigger", "files_min"),
+    [("", "", 1), ("a-run", "hand", 1), ("a-run", "schedule", 20), ("a-run", "", 20)],
+    ids=["by hand", "asked of the schedule", "by the schedule", "by an older schedule"],
+)
 def test_only_a_run_of_the_schedule_waits_for_files(
-    run_id: str, files_min: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_id: str, trigger: str, files_min: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
 
@@ -82,6 +86,7 @@ def test_only_a_run_of_the_schedule_waits_for_files(
 
     monkeypatch.setattr(job, "compact_topics", compacted)
     monkeypatch.setenv(names.ENV_RUN_ID, run_id)
+    monkeypatch.setenv(names.ENV_RUN_TRIGGER, trigger)
     assert run(["compact", "--root", tmp_path.as_uri()]) == 0
     assert asked == [files_min]
 
