@@ -61,6 +61,7 @@ INNER = {
         "keeping": {"groups"},
         "dead_letters": {"groups", "reading"},
         "push": {"groups", "reading"},
+        "searching": {"push", "reading"},
         "remote": {"reading"},
         "library": set(),
     },

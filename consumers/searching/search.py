@@ -1,0 +1,225 @@
+"""Searches a range of a topic piece by piece: row groups of the table, and as much of the head.
+
+Of a row group only the columns that are asked about are read, and the others where something is found: then by Arrow,
+and no record is made into an object but what Arrow cannot tell, JSON. All of that is on threads that give way to
+others. What is given is kept nowhere: the cache of the reads is theirs.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from siltlog.consumers.push.feed import RecordFilter
+from siltlog.consumers.reading.reader import last_offset_of, uncovered
+from siltlog.consumers.reading.row_groups import CheckedFiles
+from siltlog.consumers.searching.member import Member
+from siltlog.consumers.searching.places import SearchRange, cursor_text
+from siltlog.consumers.view import PartitionView
+from siltlog.infra.columns import RECORD_SCHEMA
+from siltlog.infra.errors import CorruptData, problem
+from siltlog.infra.store.store import ObjectStore
+from siltlog.infra.table.data_file import DataFile, read_row_group
+from siltlog.infra.table.snapshot import TableSnapshot
+
+HEAD_RECORDS_MAX = 50_000
+HEAD_BYTES_MAX = 4 * 1024 * 1024
+"""How much of the head one piece has."""
+JSON_RECORDS_MAX = 1_000
+"""After so many values that were read as JSON a search that has ended stops."""
+
+
+class Runs(Protocol):
+    def __call__(self, work: Callable[[], Any], /) -> Awaitable[Any]:
+        """Does work on a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a record is to have, each part of it where it is asked for."""
+
+    records: RecordFilter
+    member: Member | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.records) or self.member is not None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns by which it is told."""
+        value = self.records.contains is not None or self.member is not None
+        return ["offset", *(["key"] if self.records.key is not None else []), *(["value"] if value else [])]
+
+    def of(self, batch: pa.RecordBatch, ended: Callable[[], bool]) -> pa.RecordBatch:
+        """The rows of `batch`, which has `columns`, that are wanted, in order; too few once the search has `ended`."""
+        batch = self.records.of(batch)
+        if self.member is None or not batch.num_rows:
+            return batch
+        batch = self.member.narrowed(batch)
+        values = batch.column("value")
+        rows: list[int] = []
+        for first in range(0, batch.num_rows, JSON_RECORDS_MAX):
+            if ended():
+                break
+            piece = values.slice(first, JSON_RECORDS_MAX).to_pylist()
+            rows += [first + at for at, value in enumerate(piece) if self.member.is_in(value)]
+        return batch.take(pa.array(rows, pa.int64()))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one step looked at: a partition up to `next_offset`; `rows` are those that are wanted, RECORD_SCHEMA."""
+
+    partition: int
+    next_offset: int
+    rows: pa.RecordBatch | None = None
+
+
+class Search:
+    """Used on one event loop, by one task. Partitions take turns."""
+
+    def __init__(
+        self, store: ObjectStore, checked: CheckedFiles, run: Runs, within: SearchRange, wanted: Wanted
+    ) -> None:
+        self._store = store
+        self._checked = checked
+        self._run = run
+        self._topic = within.topic
+        self._starts = within.starts
+        self._ends = within.ends
+        self._wanted = wanted
+        self._offsets = dict(within.starts)
+        self._turn = deque(partition for partition, start in within.starts.items() if start < within.ends[partition])
+        self._ended = False
+
+    @property
+    def looked_at(self) -> int:
+        """How many offsets were looked at, or are known to have nothing."""
+        return sum(self._offsets.values()) - sum(self._starts.values())
+
+    @property
+    def of(self) -> int:
+        return sum(self._ends.values()) - sum(self._starts.values())
+
+    @property
+    def complete(self) -> bool:
+        return not self._turn
+
+    def cursor(self) -> str | None:
+        """Says where to go on; None once it is complete."""
+        return None if self.complete else cursor_text(self._topic, self._offsets, self._ends)
+
+    def end(self) -> None:
+        """Nobody waits any more for what a thread of it is at."""
+        self._ended = True
+
+    async def step(self) -> Piece:
+        """Looks at the next piece, of which nothing counts before `reached` says so; there must be one.
+
+        Raises what is wrong with its partition, as a read does.
+        """
+        partition = self._turn[0]
+        view = self._topic.partitions[partition]
+        while True:
+            position, end = await self._bounded(view)
+            if position >= end:
+                return Piece(partition, self._ends[partition])
+            snapshot = self._topic.snapshot
+            position = max(position, snapshot.starts.get(partition, 0))
+            table_end = min(snapshot.offsets.get(partition, 0), end)
+            try:
+                if position < table_end:
+                    return await self._in_table(partition, snapshot, position, table_end)
+                batches = await view.read_head(position, end, HEAD_RECORDS_MAX, HEAD_BYTES_MAX)
+            except CorruptData:
+                # A file of an older snapshot may be gone; the newer one has its records elsewhere.
+                if self._topic.snapshot.version == snapshot.version:
+                    raise
+                continue
+            if batches:
+                return await self._in_head(partition, batches)
+            if batches is not None or self._topic.snapshot.version == snapshot.version:
+                raise uncovered(self._topic, view, position, "no source answers for it")
+
+    def reached(self, partition: int, offset: int) -> None:
+        """What lies before `offset` was looked at, and given where it is wanted; the next partition has its turn."""
+        self._offsets[partition] = min(max(offset, self._offsets[partition]), self._ends[partition])
+        if partition in self._turn:
+            self._turn.remove(partition)
+            if self._offsets[partition] < self._ends[partition]:
+                self._turn.append(partition)
+
+    async def _bounded(self, view: PartitionView) -> tuple[int, int]:
+        """From where to where is left to be looked at, of what may be seen now."""
+        bounds, end = view.bounds(), self._ends[view.partition]
+        if bounds.high_watermark < end:
+            # It was there when the search began: its owner knows whether it still is.
+            decided = await view.decided()
+            if decided is None:
+                raise problem(
+                    "topic_unavailable",
+                    f"{self._topic.name}/{view.partition} can be read up to {bounds.high_watermark} until a node owns "
+                    "it; go on from next in a moment",
+                )
+            bounds = decided
+        position = max(self._offsets[view.partition], bounds.log_start_offset)
+        return position, min(end, bounds.high_watermark)
+
+    async def _in_table(self, partition: int, snapshot: TableSnapshot, position: int, end: int) -> Piece:
+        files = self._checked.of(self._topic.name, snapshot, partition)
+        at = bisect_left(files, position, key=last_offset_of)
+        if at == len(files) or files[at].first_offset >= end:
+            return Piece(partition, end)
+        found: Piece = await self._run(
+            partial(
+                _in_file, self._store, self._topic.name, files[at], position, end, self._wanted, lambda: self._ended
+            )
+        )
+        return found
+
+    async def _in_head(self, partition: int, batches: Sequence[pa.RecordBatch]) -> Piece:
+        found: Piece = await self._run(partial(_in_batches, partition, batches, self._wanted, lambda: self._ended))
+        return found
+
+
+def _in_file(
+    store: ObjectStore,
+    topic: str,
+    file: DataFile,
+    position: int,
+    end: int,
+    wanted: Wanted,
+    ended: Callable[[], bool],
+) -> Piece:
+    """Looks at the first row group from `position` on."""
+    batch = _row_group(store, topic, file, wanted.columns if wanted else RECORD_SCHEMA.names, position)
+    if not batch.num_rows:
+        return Piece(file.partition, min(file.last_offset + 1, end))
+    offsets = batch.column("offset").to_numpy()
+    next_offset = min(int(offsets[-1]) + 1, end)
+    first, stop = (int(at) for at in np.searchsorted(offsets, (position, end)))
+    found = wanted.of(batch.slice(first, stop - first), ended)
+    if not found.num_rows or ended():
+        return Piece(file.partition, next_offset)
+    if not wanted:
+        return Piece(file.partition, next_offset, found)
+    whole = _row_group(store, topic, file, RECORD_SCHEMA.names, position)
+    places = np.searchsorted(whole.column("offset").to_numpy(), found.column("offset").to_numpy())
+    return Piece(file.partition, next_offset, whole.take(pa.array(places)))
+
+
+def _row_group(store: ObjectStore, topic: str, file: DataFile, columns: Sequence[str], offset: int) -> pa.RecordBatch:
+    table = read_row_group(store, topic, file, columns=columns, offset=offset).combine_chunks()
+    return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _in_batches(partition: int, batches: Sequence[pa.RecordBatch], wanted: Wanted, ended: Callable[[], bool]) -> Piece:
+    found = [wanted.of(batch, ended) for batch in batches]
+    next_offset = batches[-1].column("offset")[-1].as_py() + 1
+    rows = pa.concat_batches(found) if any(batch.num_rows for batch in found) else None
+    return Piece(partition, next_offset, rows)
