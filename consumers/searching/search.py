@@ -129,22 +129,23 @@ class Search:
             position, end = await self._bounded(view)
             if position >= end:
                 return Piece(partition, self._ends[partition])
+            batches = await view.read_head(position, end, HEAD_RECORDS_MAX, HEAD_BYTES_MAX)
+            if batches:
+                return await self._in_head(partition, batches)
+            # Taken after the head declined: it lets an offset go only once the topic's snapshot covers it.
             snapshot = self._topic.snapshot
-            position = max(position, snapshot.starts.get(partition, 0))
+            if position < snapshot.starts.get(partition, 0):
+                # The log start moved since the bounds were read.
+                return Piece(partition, snapshot.starts[partition])
             table_end = min(snapshot.offsets.get(partition, 0), end)
+            if batches is not None or position >= table_end:
+                raise uncovered(self._topic, view, position, "no source answers for it")
             try:
-                if position < table_end:
-                    return await self._in_table(partition, snapshot, position, table_end)
-                batches = await view.read_head(position, end, HEAD_RECORDS_MAX, HEAD_BYTES_MAX)
+                return await self._in_table(partition, snapshot, position, table_end)
             except CorruptData:
                 # A file of an older snapshot may be gone; the newer one has its records elsewhere.
                 if self._topic.snapshot.version == snapshot.version:
                     raise
-                continue
-            if batches:
-                return await self._in_head(partition, batches)
-            if batches is not None or self._topic.snapshot.version == snapshot.version:
-                raise uncovered(self._topic, view, position, "no source answers for it")
 
     def reached(self, partition: int, offset: int) -> None:
         """What lies before `offset` was looked at, and given where it is wanted; the next partition has its turn."""

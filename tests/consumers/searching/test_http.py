@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
-from http_rig import Http
+from http_rig import NO_REDIS, Http
 
 from siltlog.consumers.searching.http import LIMIT_MAX, SEARCHES_MAX
 from siltlog.infra import names
+from siltlog.infra.settings.settings import MIB
+from siltlog.testing import running_server
 
 LARGE_BYTES = 2_000
 """LIMIT_MAX values of so many are more than sockets keep for who takes nothing."""
@@ -192,6 +194,31 @@ def test_two_at_a_time_and_who_hangs_up_makes_room(http: Http, topic: str) -> No
             assert time.monotonic() - hung_up < 1, "it goes on without a client"
             time.sleep(0.02)
     assert found(http, topic, limit=LIMIT_MAX)[1]["records"] == LIMIT_MAX
+
+
+def test_finds_what_the_head_let_go_of_and_tells_of_damage() -> None:
+    with running_server(redis_url=NO_REDIS, flush_ms=50, head_bytes_max=MIB) as server:
+        own = Http(server.url)
+        own.create("large", 2)
+        numbers = range(6_000)
+        for first in range(0, 6_000, 1_000):
+            values = [b"%d %b" % (n, b"." * 500) for n in numbers[first : first + 1_000]]
+            rows = {"value": values, "key": [f"k{n}" for n in numbers[first : first + 1_000]]}
+            partitions = pa.array([0] * 1_000, pa.int32())
+            assert own.arrow("large", pa.table({**rows, "partition": partitions})).status == 200
+        settled(own, "large")
+        for asked in ({"key": "k7"}, {"contains": "7 ."}, {"key": "k7", "contains": "7 ."}):
+            records, done = found(own, "large", limit=1_000, **asked)
+            assert "k7" in [one["key"] for one in records]
+            assert all(asked["contains"] in one["value"] for one in records if "contains" in asked)
+            assert done["looked_at"] == 6_000
+        for path in (server.data_dir / names.LAKE_FOLDER).rglob("*.parquet"):
+            path.unlink()
+        *_, told, last = lines(own, "large", contains="7 .")
+        assert told["problem"]["error_code"] == "corrupt_data"
+        assert "is missing" in told["problem"]["detail"]
+        assert last["done"]["ended_by"] == "problem"
+        assert last["done"]["next"]
 
 
 def test_progress_is_told_while_nothing_is_found(http: Http, topic: str) -> None:
