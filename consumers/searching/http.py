@@ -182,7 +182,7 @@ class SearchHttp:
             raise problem("shutting_down", "the server is shutting down; search again in a moment")
         with self.place():
             within = await find_range(self.log, self.lookup, topic, asked.start, asked.end, asked.partitions)
-        search = Search(self.log.store, self.checked, self.run, within, wanted)
+        search = Search(self.log.store, self.checked, self.run, pace_of(request.scope).rest, within, wanted)
         return _Lines(self, topic, asked, search)
 
 
@@ -221,7 +221,6 @@ class _Lines(Response):
                 await send(body_part(_line("done", done)))
                 await send(body_part(b"", more=False))
             finally:
-                self._search.end()
                 listening.cancel()
 
     async def _ended(self, scope: Scope, stream: Stream, send: Send) -> tuple[EndedBy, SiltlogError | None]:

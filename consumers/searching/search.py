@@ -30,8 +30,8 @@ from siltlog.infra.table.snapshot import TableSnapshot
 HEAD_RECORDS_MAX = 50_000
 HEAD_BYTES_MAX = 4 * 1024 * 1024
 """How much of the head one piece has."""
-JSON_RECORDS_MAX = 1_000
-"""After so many values that were read as JSON a search that has ended stops."""
+JSON_RECORDS_MAX = 500
+"""After so many values that were read as JSON, which takes the interpreter and Arrow does not, others have their turn."""
 
 
 class Runs(Protocol):
@@ -55,19 +55,16 @@ class Wanted:
         value = self.records.contains is not None or self.member is not None
         return ["offset", *(["key"] if self.records.key is not None else []), *(["value"] if value else [])]
 
-    def of(self, batch: pa.RecordBatch, ended: Callable[[], bool]) -> pa.RecordBatch:
-        """The rows of `batch`, which has `columns`, that are wanted, in order; too few once the search has `ended`."""
+    def narrowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of `batch`, which has `columns`, that may be wanted, by Arrow alone; that are, without a member."""
         batch = self.records.of(batch)
-        if self.member is None or not batch.num_rows:
-            return batch
-        batch = self.member.narrowed(batch)
-        values = batch.column("value")
-        rows: list[int] = []
-        for first in range(0, batch.num_rows, JSON_RECORDS_MAX):
-            if ended():
-                break
-            piece = values.slice(first, JSON_RECORDS_MAX).to_pylist()
-            rows += [first + at for at, value in enumerate(piece) if self.member.is_in(value)]
+        return batch if self.member is None or not batch.num_rows else self.member.narrowed(batch)
+
+    def told_by_json(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of the narrowed rows that are wanted."""
+        assert self.member is not None
+        values = batch.column("value").to_pylist()
+        rows = [at for at, value in enumerate(values) if self.member.is_in(value)]
         return batch.take(pa.array(rows, pa.int64()))
 
 
@@ -84,18 +81,25 @@ class Search:
     """Used on one event loop, by one task. Partitions take turns."""
 
     def __init__(
-        self, store: ObjectStore, checked: CheckedFiles, run: Runs, within: SearchRange, wanted: Wanted
+        self,
+        store: ObjectStore,
+        checked: CheckedFiles,
+        run: Runs,
+        rest: Callable[[], Awaitable[None]],
+        within: SearchRange,
+        wanted: Wanted,
     ) -> None:
+        """`rest` is awaited where others are to have their turn."""
         self._store = store
         self._checked = checked
         self._run = run
+        self._rest = rest
         self._topic = within.topic
         self._starts = within.starts
         self._ends = within.ends
         self._wanted = wanted
         self._offsets = dict(within.starts)
         self._turn = deque(partition for partition, start in within.starts.items() if start < within.ends[partition])
-        self._ended = False
 
     @property
     def looked_at(self) -> int:
@@ -113,10 +117,6 @@ class Search:
     def cursor(self) -> str | None:
         """Says where to go on; None once it is complete."""
         return None if self.complete else cursor_text(self._topic, self._offsets, self._ends)
-
-    def end(self) -> None:
-        """Nobody waits any more for what a thread of it is at."""
-        self._ended = True
 
     async def step(self) -> Piece:
         """Looks at the next piece, of which nothing counts before `reached` says so; there must be one.
@@ -176,51 +176,50 @@ class Search:
         at = bisect_left(files, position, key=last_offset_of)
         if at == len(files) or files[at].first_offset >= end:
             return Piece(partition, end)
-        found: Piece = await self._run(
-            partial(
-                _in_file, self._store, self._topic.name, files[at], position, end, self._wanted, lambda: self._ended
-            )
+        file = files[at]
+        columns = self._wanted.columns if self._wanted else RECORD_SCHEMA.names
+        group: pa.RecordBatch = await self._run(
+            partial(_row_group, self._store, self._topic.name, file, columns, position)
         )
-        return found
+        if not group.num_rows:
+            return Piece(partition, min(file.last_offset + 1, end))
+        offsets = group.column("offset").to_numpy()
+        next_offset = min(int(offsets[-1]) + 1, end)
+        first, stop = (int(at) for at in np.searchsorted(offsets, (position, end)))
+        rows = await self._told([group.slice(first, stop - first)])
+        if rows.num_rows and self._wanted:
+            rows = await self._run(
+                partial(_whole, self._store, self._topic.name, file, position, rows.column("offset"))
+            )
+        return Piece(partition, next_offset, rows)
 
     async def _in_head(self, partition: int, batches: Sequence[pa.RecordBatch]) -> Piece:
-        found: Piece = await self._run(partial(_in_batches, partition, batches, self._wanted, lambda: self._ended))
-        return found
+        next_offset = batches[-1].column("offset")[-1].as_py() + 1
+        return Piece(partition, next_offset, await self._told(batches))
 
-
-def _in_file(
-    store: ObjectStore,
-    topic: str,
-    file: DataFile,
-    position: int,
-    end: int,
-    wanted: Wanted,
-    ended: Callable[[], bool],
-) -> Piece:
-    """Looks at the first row group from `position` on."""
-    batch = _row_group(store, topic, file, wanted.columns if wanted else RECORD_SCHEMA.names, position)
-    if not batch.num_rows:
-        return Piece(file.partition, min(file.last_offset + 1, end))
-    offsets = batch.column("offset").to_numpy()
-    next_offset = min(int(offsets[-1]) + 1, end)
-    first, stop = (int(at) for at in np.searchsorted(offsets, (position, end)))
-    found = wanted.of(batch.slice(first, stop - first), ended)
-    if not found.num_rows or ended():
-        return Piece(file.partition, next_offset)
-    if not wanted:
-        return Piece(file.partition, next_offset, found)
-    whole = _row_group(store, topic, file, RECORD_SCHEMA.names, position)
-    places = np.searchsorted(whole.column("offset").to_numpy(), found.column("offset").to_numpy())
-    return Piece(file.partition, next_offset, whole.take(pa.array(places)))
+    async def _told(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """The rows that are wanted."""
+        rows: pa.RecordBatch = await self._run(partial(_narrowed, batches, self._wanted))
+        if self._wanted.member is None or not rows.num_rows:
+            return rows
+        told = []
+        for first in range(0, rows.num_rows, JSON_RECORDS_MAX):
+            told.append(await self._run(partial(self._wanted.told_by_json, rows.slice(first, JSON_RECORDS_MAX))))
+            await self._rest()
+        return pa.concat_batches(told)
 
 
 def _row_group(store: ObjectStore, topic: str, file: DataFile, columns: Sequence[str], offset: int) -> pa.RecordBatch:
+    """The first row group from `offset` on; no rows where the file has none there."""
     table = read_row_group(store, topic, file, columns=columns, offset=offset).combine_chunks()
     return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def _in_batches(partition: int, batches: Sequence[pa.RecordBatch], wanted: Wanted, ended: Callable[[], bool]) -> Piece:
-    found = [wanted.of(batch, ended) for batch in batches]
-    next_offset = batches[-1].column("offset")[-1].as_py() + 1
-    rows = pa.concat_batches(found) if any(batch.num_rows for batch in found) else None
-    return Piece(partition, next_offset, rows)
+def _whole(store: ObjectStore, topic: str, file: DataFile, position: int, offsets: pa.Array) -> pa.RecordBatch:
+    """The records at these offsets of the first row group from `position` on, RECORD_SCHEMA."""
+    group = _row_group(store, topic, file, RECORD_SCHEMA.names, position)
+    return group.take(pa.array(np.searchsorted(group.column("offset").to_numpy(), offsets.to_numpy())))
+
+
+def _narrowed(batches: Sequence[pa.RecordBatch], wanted: Wanted) -> pa.RecordBatch:
+    return pa.concat_batches([wanted.narrowed(batch) for batch in batches])

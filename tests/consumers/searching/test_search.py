@@ -37,6 +37,9 @@ class Rig:
         self.between()
         return work()
 
+    async def rest(self) -> None:
+        self.between()
+
     def range(
         self, start: Beginning | None = None, end: Place | None = None, partitions: list[int] | None = None
     ) -> SearchRange:
@@ -51,7 +54,7 @@ class Rig:
         return asyncio.run(found())
 
     def search(self, wanted: Wanted, within: SearchRange | None = None) -> Search:
-        return Search(self.log.store, CheckedFiles(), self.run, within or self.range(), wanted)
+        return Search(self.log.store, CheckedFiles(), self.run, self.rest, within or self.range(), wanted)
 
 
 def finish(search: Search) -> list[Place_]:

@@ -23,8 +23,11 @@ async def searching(node: Node, contains: bytes) -> Search:
     async def on_thread(work: Callable[[], T]) -> T:
         return await asyncio.to_thread(work)
 
+    async def rest() -> None:
+        await asyncio.sleep(0)
+
     within = await find_range(node.reads, node.fetcher.lookup, "t", None, None, None)
-    return Search(node.log.store, CheckedFiles(), on_thread, within, Wanted(RecordFilter(contains=contains)))
+    return Search(node.log.store, CheckedFiles(), on_thread, rest, within, Wanted(RecordFilter(contains=contains)))
 
 
 async def found(search: Search) -> list[str]:
