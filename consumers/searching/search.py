@@ -31,7 +31,7 @@ HEAD_RECORDS_MAX = 50_000
 HEAD_BYTES_MAX = 4 * 1024 * 1024
 """How much of the head one piece has."""
 JSON_RECORDS_MAX = 500
-"""After so many values that were read as JSON, which takes the interpreter and Arrow does not, others have their turn."""
+"""After so many values that were read as JSON, which takes the interpreter as Arrow does not, others have a turn."""
 
 
 class Runs(Protocol):
