@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltlog.infra.json_pointer import JsonPointer, is_index
+from siltlog.infra.json.pointer import JsonPointer, is_index
 
 _PLAIN = re.compile(r"[^\"\\\x00-\x1f]*")
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from siltlog.infra.errors import problem
-from siltlog.infra.json_pointer import JsonPointer
+from siltlog.infra.json.pointer import JsonPointer
 
 _decode_text = msgspec.json.Decoder(str).decode
 

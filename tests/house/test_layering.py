@@ -29,6 +29,7 @@ MAY_IMPORT = {
 INNER = {
     "infra": {
         "arrow": set(),
+        "json": set(),
         "store": set(),
         "table": {"arrow", "settings", "store"},
         "redis": set(),

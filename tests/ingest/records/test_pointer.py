@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from siltlog.infra.errors import Refused
-from siltlog.infra.json_pointer import POINTER_CHARS_MAX, POINTER_TOKENS_MAX
+from siltlog.infra.json.pointer import POINTER_CHARS_MAX, POINTER_TOKENS_MAX
 from siltlog.ingest.records.pointer import KeyPointer
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=3) | st.sampled_from(
