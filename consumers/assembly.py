@@ -24,6 +24,7 @@ from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.files_http import FilesHttp
 from siltlog.consumers.reading.http import ReadLimits, ReadsHttp
 from siltlog.consumers.reading.row_groups import RowGroups
+from siltlog.consumers.searching.http import SearchHttp
 from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.part import Part
@@ -117,12 +118,13 @@ async def assemble(
         streams.drain()
 
     async def close(patient: bool) -> bool:
-        ended = patient and await _ended(row_groups)
+        ended = patient and await _ended(row_groups, searches)
         await groups.close()
         await redis.close()
         return ended
 
     reads = ReadsHttp(log, fetcher, limits)
+    searches = SearchHttp(log, fetcher.lookup, streams)
     files = FilesHttp(FileLister(log, fetcher.waits, node.cluster_id), limits)
 
     def reconfigure(changed: ReadLimits) -> None:
@@ -134,6 +136,7 @@ async def assemble(
             handlers=(
                 reads,
                 files,
+                searches,
                 GroupsHttp(groups, log, fetcher, clock, limits),
                 DeadLettersHttp(dead_letters, Replay(log, fetcher, system, clock)),
                 Tails(log, fetcher, streams, logger),
@@ -185,9 +188,13 @@ class _Redis:
             await asyncio.to_thread(self._valkey.stop)
 
 
-async def _ended(row_groups: RowGroups) -> bool:
+async def _ended(*reads: RowGroups | SearchHttp) -> bool:
+    def close() -> None:
+        for one in reads:
+            one.close()
+
     try:
-        await asyncio.wait_for(asyncio.to_thread(row_groups.close), STOP_SECONDS_MAX)
+        await asyncio.wait_for(asyncio.to_thread(close), STOP_SECONDS_MAX)
     except TimeoutError:
         return False
     return True

@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Found
 from siltlog.consumers.push.tail import (
@@ -36,7 +36,15 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import EVENTS_HEADERS, retry_field
-from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, STREAM, Stream, Streams, asked_again
+from siltlog.infra.http.streams import (
+    CROWDED_RETRY_SECONDS,
+    STREAM,
+    Stream,
+    Streams,
+    asked_again,
+    body_part,
+    until_gone,
+)
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.telemetry import Logger
 
@@ -106,7 +114,7 @@ class _Events(Response):
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         if scope["method"] == "HEAD":
             await send(start)
-            await send(_body(b"", more=False))
+            await send(body_part(b"", more=False))
             return
         tails = self._tails
         grant, topic = grant_of(scope), self._asked.topic.name
@@ -117,12 +125,12 @@ class _Events(Response):
             scope["state"][STREAM] = stream
             held = held_of(scope)
             tail = Tail(tails.log, tails.fetcher, self._asked, stream.wake, held)
-            listening = asyncio.create_task(_until_gone(receive, stream))
+            listening = asyncio.create_task(until_gone(receive, stream))
             try:
                 await send(start)
-                await send(_body(b"%b\n%b" % (retry_field(RETRY_MS), _id_alone(tail))))
+                await send(body_part(b"%b\n%b" % (retry_field(RETRY_MS), _id_alone(tail))))
                 await self._run(tail, stream, held, send, scope["state"].get("request_id"))
-                await send(_body(b"", more=False))
+                await send(body_part(b"", more=False))
             finally:
                 tail.feed.close()
                 listening.cancel()
@@ -142,15 +150,15 @@ class _Events(Response):
                     asyncio.get_running_loop().call_later(CROWDED_RETRY_SECONDS, stream.wake)
                     await stream.sleep()
                     continue
-                await send(_body(_ending(error, request_id)))
+                await send(body_part(_ending(error, request_id)))
                 return
             if stream.beat:
                 stream.beat = False
                 text += _id_alone(tail) if tail.is_ahead else _COMMENT
             if text:
-                await send(_body(text))
+                await send(body_part(text))
                 # Once more, with nothing: what was sent may be forgotten when this returns.
-                await send(_body(b""))
+                await send(body_part(b""))
                 stream.sent(sum(part.records for part in found))
             if held is not None:
                 held.release()
@@ -186,13 +194,3 @@ def _ending(error: SiltlogError, request_id: str | None) -> bytes:
     if error.retry_after_ms is not None:
         return retry_field(error.retry_after_ms) + b"\n"
     return b"event: problem\ndata: %b\n\n" % _JSON.encode(problem_document(error, request_id))
-
-
-def _body(text: bytes, *, more: bool = True) -> Message:
-    return {"type": "http.response.body", "body": text, "more_body": more}
-
-
-async def _until_gone(receive: Receive, stream: Stream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.end()

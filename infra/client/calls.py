@@ -8,15 +8,27 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
+import msgspec
+
+from siltlog.infra import names
 from siltlog.infra.client.core import Request, Response, json_request
 from siltlog.infra.client.record import TimeLike, TopicPartition, checked_partition, time_us
 from siltlog.infra.clock import format_us
-from siltlog.infra.errors import ConfigError
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, from_problem
 
 T = TypeVar("T")
 Call = Generator[Request, Response, T]
 Document = dict[str, Any]
 """A JSON object of the HTTP API."""
+
+
+class _SearchLine(msgspec.Struct):
+    record: msgspec.Raw = msgspec.Raw()
+    problem: Document | None = None
+    done: Document | None = None
+
+
+_search_line = msgspec.json.Decoder(_SearchLine).decode
 
 PAGE = 1_000
 REPLAY_TIMEOUT_MS = 600_000
@@ -67,6 +79,34 @@ def offsets(topic: str, timestamp: TimeLike | None = None) -> Call[Document]:
 def delete_records(topic: str, partition: int, before_offset: int | str) -> Call[Document]:
     path = f"{topic_path(topic)}/partitions/{partition}/records"
     return document_of("DELETE", path, query={"before_offset": str(before_offset)})
+
+
+class Searched(NamedTuple):
+    """The lines of one reply of a search: record objects as they came, and `done`."""
+
+    records: list[msgspec.Raw]
+    done: Document
+
+
+def search(topic: str, asked: Mapping[str, Any], timeout_ms: int) -> Call[Searched]:
+    """Searches for so long. Raises what the search ended by where that is a problem, and nothing was found before."""
+    request = json_request(
+        "POST",
+        f"{topic_path(topic)}/search",
+        {**asked, "timeout_ms": timeout_ms},
+        accept=names.MEDIA_NDJSON,
+        repeatable=True,
+    )
+    reply = yield request
+    lines = [_search_line(line) for line in reply.body.splitlines()]
+    records = [line.record for line in lines if line.record]
+    problem = next((line.problem for line in lines if line.problem is not None), None)
+    if problem is not None and not records:
+        raise from_problem(problem, problem["status"])
+    done = lines[-1].done if lines else None
+    if done is None:
+        raise OutcomeUnknown("the search was cut off before its end; try again", error_code="internal")
+    return Searched(records, done)
 
 
 def groups(prefix: str | None) -> Call[list[Document]]:

@@ -38,7 +38,7 @@ BODIES = "bodies"
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
 EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}
-"""Headers of a stream of events: a proxy that kept events until it has many would make them late."""
+"""Headers of what is sent as it comes: a proxy that kept events until it has many would make them late."""
 JSON_HEADERS = [(b"content-type", names.MEDIA_JSON.encode()), (b"cache-control", b"no-store")]
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[")

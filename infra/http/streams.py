@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from starlette.types import Message, Receive
+
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.security.grant import EVERYTHING, Grant
@@ -23,8 +25,8 @@ BEAT_GRAIN_SECONDS = 0.25
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.01, 3_600.0
 """How soon, and how late, a grant that ends is looked at."""
 
-Kind = Literal["events", "topic_socket", "group_socket"]
-KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket")
+Kind = Literal["events", "topic_socket", "group_socket", "search"]
+KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket", "search")
 
 STREAM = "stream"
 """Where a request's state has its stream, for the connection to say that its client takes nothing."""
@@ -124,6 +126,18 @@ def asked_again(stream: Stream, grant: Grant, ask: Callable[[], None]) -> Iterat
         forget()
         if timer is not None:
             timer.cancel()
+
+
+async def until_gone(receive: Receive, stream: Stream) -> None:
+    """Waits until the client hangs up, and ends the stream."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.end()
+
+
+def body_part(text: bytes, *, more: bool = True) -> Message:
+    """A part of the body of an answer."""
+    return {"type": "http.response.body", "body": text, "more_body": more}
 
 
 class Streams:

@@ -13,7 +13,7 @@ from siltlog.ingest.records.arrow_messages import inflated_within
 from siltlog.ingest.records.body import Body, HeaderList, one_record, timestamp_us
 from siltlog.ingest.records.json import decode_base64, parse_json
 from siltlog.ingest.records.lines import parse_record_lines, parse_value_lines
-from siltlog.ingest.records.pointer import JsonPointer
+from siltlog.ingest.records.pointer import KeyPointer
 
 PARAMETERS: Mapping[str, frozenset[str]] = {
     names.MEDIA_JSON: frozenset(("key_from",)),
@@ -99,7 +99,7 @@ def _quick(media: str, content: bytes) -> bool:
 def _parse(media: str, content: bytes, query: Query, bytes_max: int) -> Body:
     if media == names.MEDIA_ARROW:
         return parse_arrow(content, bytes_max)
-    key_from = JsonPointer(query.text("key_from")) if "key_from" in query else None
+    key_from = KeyPointer(query.text("key_from")) if "key_from" in query else None
     if media == names.MEDIA_JSON:
         return parse_json(content, key_from)
     if query.choice("lines", LINES, "value") == "record":

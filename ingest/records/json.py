@@ -25,7 +25,7 @@ from siltlog.ingest.records.body import (
     too_many_records,
 )
 from siltlog.ingest.records.json_columns import JsonHeader, JsonRecord, PlainRecord, columns_of, plain_body_of
-from siltlog.ingest.records.pointer import JsonPointer
+from siltlog.ingest.records.pointer import KeyPointer
 
 Refuse = Callable[[int, str], SiltlogError]
 """Makes the refusal that says where a record is, of its index and of what is wrong with it."""
@@ -58,7 +58,7 @@ _INDEX = re.compile(r"\$\.records\[(\d+)\]")
 _NULL = b"null"
 
 
-def parse_json(body: bytes, key_from: JsonPointer | None = None) -> Body:
+def parse_json(body: bytes, key_from: KeyPointer | None = None) -> Body:
     """`{"records": [{"key", "value", "headers", "timestamp", "partition", "sequence"}]}`."""
     try:
         if not body.isascii():
@@ -90,7 +90,7 @@ def _check_count(body: bytes) -> None:
         raise too_many_records()
 
 
-def _plain(body: bytes, key_from: JsonPointer | None) -> Body | None:
+def _plain(body: bytes, key_from: KeyPointer | None) -> Body | None:
     """The columns of a body of many plain records; None where it is another."""
     try:
         records = _decode_plain(body).records
@@ -99,7 +99,7 @@ def _plain(body: bytes, key_from: JsonPointer | None) -> Body | None:
     return plain_body_of(records, key_from) if len(records) > ROWS_MAX else None
 
 
-def body_of_records(records: Sequence[JsonRecord], key_from: JsonPointer | None, refuse: Refuse) -> Body:
+def body_of_records(records: Sequence[JsonRecord], key_from: KeyPointer | None, refuse: Refuse) -> Body:
     """Makes a body of at least one record. A large body that is irregular or wrong is read record by record."""
     if len(records) > ROWS_MAX:
         columns = columns_of(records, key_from)
@@ -126,7 +126,7 @@ def _time(given: int | str) -> int:
         raise ValueError(f"timestamp: {error}") from None
 
 
-def _read(record: JsonRecord, key_from: JsonPointer | None, rows: Rows) -> int:
+def _read(record: JsonRecord, key_from: KeyPointer | None, rows: Rows) -> int:
     """Adds one record; about how many bytes it takes. Raises ValueError."""
     raw = bytes(record.value)
     value: bytes | None
@@ -161,7 +161,7 @@ def _key(record: JsonRecord) -> bytes | None:
     return decode_base64(record.key_base64, "key_base64")
 
 
-def _key_from(pointer: JsonPointer, record: JsonRecord, raw: bytes) -> bytes:
+def _key_from(pointer: KeyPointer, record: JsonRecord, raw: bytes) -> bytes:
     if record.key is not None or record.key_base64 is not None:
         raise ValueError("it has a key, and key_from takes the key from its value; leave one out")
     if not raw:

@@ -18,7 +18,7 @@ from siltlog.infra.columns import TIMESTAMP
 from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX
 from siltlog.ingest.records.body import Body, headers_of, plain_body
 from siltlog.ingest.records.plain import PlainRecords, Text, ends_of, keys_of, lengths_of
-from siltlog.ingest.records.pointer import JsonPointer
+from siltlog.ingest.records.pointer import KeyPointer
 
 _QUOTE, _NULL_FIRST = 0x22, 0x6E
 _CANONICAL_TIME = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
@@ -57,7 +57,7 @@ class _Irregular(Exception):
     """The body must be read record by record."""
 
 
-def columns_of(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> Body | None:
+def columns_of(records: Sequence[JsonRecord], key_from: KeyPointer | None) -> Body | None:
     """The columns of `records` (n at least 1); None where they are not regular."""
     try:
         return _columns(records, key_from)
@@ -65,7 +65,7 @@ def columns_of(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> B
         return None
 
 
-def plain_body_of(records: Sequence[PlainRecord], key_from: JsonPointer | None) -> Body | None:
+def plain_body_of(records: Sequence[PlainRecord], key_from: KeyPointer | None) -> Body | None:
     """Does what `columns_of` does for records of a value and a key alone: it looks at no other column."""
     try:
         return plain_body(_plain([record.value for record in records], [record.key for record in records], key_from))
@@ -73,7 +73,7 @@ def plain_body_of(records: Sequence[PlainRecord], key_from: JsonPointer | None) 
         return None
 
 
-def _columns(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> Body:
+def _columns(records: Sequence[JsonRecord], key_from: KeyPointer | None) -> Body:
     for column in (
         [record.value_base64 for record in records],
         [record.key_base64 for record in records],
@@ -91,7 +91,7 @@ def _columns(records: Sequence[JsonRecord], key_from: JsonPointer | None) -> Bod
     return body
 
 
-def _plain(raws: list[msgspec.Raw], keys: list[str | None], key_from: JsonPointer | None) -> PlainRecords:
+def _plain(raws: list[msgspec.Raw], keys: list[str | None], key_from: KeyPointer | None) -> PlainRecords:
     values, lengths, text = _values(raws)
     given = _keys(keys, raws, key_from)
     return PlainRecords(values, lengths, text, None if given is None else keys_of(given))
@@ -117,7 +117,7 @@ def _values(raws: list[msgspec.Raw]) -> tuple[Sequence[Text], npt.NDArray[np.int
 
 
 def _keys(
-    keys: list[str | None], raws: list[msgspec.Raw], key_from: JsonPointer | None
+    keys: list[str | None], raws: list[msgspec.Raw], key_from: KeyPointer | None
 ) -> Sequence[str | bytes | None] | None:
     """None where no record has a key."""
     if key_from is None:

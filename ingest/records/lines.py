@@ -25,7 +25,7 @@ from siltlog.ingest.records.body import (
 from siltlog.ingest.records.json import body_of_records
 from siltlog.ingest.records.json_columns import JsonRecord
 from siltlog.ingest.records.plain import PlainRecords, keys_of, lengths_of
-from siltlog.ingest.records.pointer import JsonPointer
+from siltlog.ingest.records.pointer import KeyPointer
 
 _decode_record = msgspec.json.Decoder(JsonRecord).decode
 _check_syntax = msgspec.json.Decoder(msgspec.Raw).decode
@@ -43,7 +43,7 @@ class _Lines(NamedTuple):
         return index + 1 if self.numbers is None else self.numbers[index]
 
 
-def parse_value_lines(body: bytes, key_from: JsonPointer | None = None) -> Body:
+def parse_value_lines(body: bytes, key_from: KeyPointer | None = None) -> Body:
     """One value per line; a line `null` is those four bytes, never a tombstone."""
     lines = _lines(body)
     values = lines.contents
@@ -63,7 +63,7 @@ def parse_value_lines(body: bytes, key_from: JsonPointer | None = None) -> Body:
     return plain_body(PlainRecords(values, lengths_of(values), b"".join(values), keys_of(keys)))
 
 
-def parse_record_lines(body: bytes, key_from: JsonPointer | None = None) -> Body:
+def parse_record_lines(body: bytes, key_from: KeyPointer | None = None) -> Body:
     """One record object per line, as in a JSON body."""
     lines = _lines(body)
     if not body.isascii():
@@ -99,7 +99,7 @@ def _lines(body: bytes) -> _Lines:
     return _Lines(contents, numbers)
 
 
-def _keys(lines: _Lines, key_from: JsonPointer) -> list[bytes | None]:
+def _keys(lines: _Lines, key_from: KeyPointer) -> list[bytes | None]:
     keys: list[bytes | None] = []
     try:
         for value in lines.contents:

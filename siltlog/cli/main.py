@@ -51,6 +51,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Publish records to TOPIC: VALUES one each, the lines of standard input with `-`, or a --file.",
     ),
     "consume": ("commands.records.consume:consume", "Print the records of TOPIC, in order within each partition."),
+    "search": (
+        "commands.records.search:search",
+        "Find records of TOPIC by key, by text, or by a member of JSON values; the server looks through them.",
+    ),
     "group": (
         "commands.groups.group:group",
         "Consumer groups: who reads what, how far behind, and from where they go on.",

@@ -11,6 +11,7 @@ from siltlog.consumers.push.events import Tails
 from siltlog.consumers.push.sockets import Sockets
 from siltlog.consumers.reading.files_http import FilesHttp
 from siltlog.consumers.reading.http import ReadsHttp
+from siltlog.consumers.searching.http import SearchHttp
 from siltlog.infra.http.operations import operations_of
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.producers_http import ProducersHttp
@@ -35,6 +36,7 @@ HANDLERS = (
     ProducersHttp,
     ReadsHttp,
     FilesHttp,
+    SearchHttp,
     RecordsHttp,
     Tails,
     Sockets,

@@ -29,6 +29,7 @@ MAY_IMPORT = {
 INNER = {
     "infra": {
         "arrow": set(),
+        "json": set(),
         "store": set(),
         "table": {"arrow", "settings", "store"},
         "redis": set(),
@@ -61,6 +62,7 @@ INNER = {
         "keeping": {"groups"},
         "dead_letters": {"groups", "reading"},
         "push": {"groups", "reading"},
+        "searching": {"push", "reading"},
         "remote": {"reading"},
         "library": set(),
     },

@@ -3,12 +3,14 @@
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from siltlog.infra.client.record import time_us
+from siltlog.consumers.library.record import ConsumerRecord
+from siltlog.infra.client.record import EPOCH, time_us
 from siltlog.infra.columns import HEADERS, TIMESTAMP
 from siltlog.infra.limits import PARTITION_MAX
 
@@ -61,6 +63,15 @@ def record_columns(lines: Sequence[bytes]) -> tuple[dict[str, pa.Array], tuple[i
         "partition": pa.array(partitions, pa.int32()),
     }
     return columns, wrong
+
+
+def consumer_record(topic: str, line: bytes | msgspec.Raw) -> ConsumerRecord:
+    """The record that an object of a reply is. Raises msgspec.DecodeError, ValueError."""
+    record = _decode(line)
+    assert record.timestamp is not None and record.partition is not None
+    timestamp = EPOCH + timedelta(microseconds=time_us(record.timestamp))
+    key, headers = _bytes(record.key, record.key_base64, "key"), tuple(_headers(record.headers) or ())
+    return ConsumerRecord(topic, record.partition, int(bytes(record.offset)), timestamp, key, _value(record), headers)
 
 
 def headers_of(text: str | bytes) -> Stored | None:

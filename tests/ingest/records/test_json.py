@@ -16,7 +16,7 @@ from siltlog.infra.limits import INTEGER_MAX
 from siltlog.ingest.records.body import RECORDS_MAX, ROWS_MAX, Body, HeaderList, one_record
 from siltlog.ingest.records.json import parse_json
 from siltlog.ingest.records.json_columns import JsonRecord, columns_of
-from siltlog.ingest.records.pointer import JsonPointer
+from siltlog.ingest.records.pointer import KeyPointer
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON_VALUES = st.recursive(
@@ -230,7 +230,7 @@ def test_sizes_are_bytes_and_not_characters() -> None:
 
 
 def test_keys_from_values() -> None:
-    pointer = JsonPointer("/user/id")
+    pointer = KeyPointer("/user/id")
     for count in (1, ROWS_MAX + 1):
         body = parse_json(body_of(*[encoded({}, b'{"user": {"id": 1.0}}')] * count), pointer)
         assert [row["key"] for row in stored_in(body)] == [b"1.0"] * count
@@ -251,7 +251,7 @@ def test_a_value_without_the_key_is_refused(record: bytes, words: str) -> None:
     good = encoded({}, b'{"user": {"id": 1}}')
     for count in (1, ROWS_MAX + 1):
         with pytest.raises(Refused) as caught:
-            parse_json(body_of(*[good] * count, record), JsonPointer("/user/id"))
+            parse_json(body_of(*[good] * count, record), KeyPointer("/user/id"))
         assert (caught.value.error_code, caught.value.members["index"]) == ("invalid_record", count)
         assert words in caught.value.detail
 

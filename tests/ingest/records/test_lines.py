@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from siltlog.infra.errors import Refused
 from siltlog.ingest.records.body import RECORDS_MAX, ROWS_MAX, Body
 from siltlog.ingest.records.lines import parse_record_lines, parse_value_lines
-from siltlog.ingest.records.pointer import JsonPointer
+from siltlog.ingest.records.pointer import KeyPointer
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 JSON_LINES = st.recursive(
@@ -67,7 +67,7 @@ def test_records(times: int) -> None:
 
 @pytest.mark.parametrize("times", [1, ROWS_MAX + 1])
 def test_keys_from_values(times: int) -> None:
-    pointer = JsonPointer("/id")
+    pointer = KeyPointer("/id")
     assert keys_of(parse_value_lines(b'{"id": "a"}\n{"id": 7}\n' * times, pointer)) == [b"a", b"7"] * times
     assert keys_of(parse_record_lines(b'{"value": {"id": "a"}}\n' * times, pointer)) == [b"a"] * times
     for parse, line in ((parse_value_lines, b'{"id": []}'), (parse_record_lines, b'{"value": {"id": []}}')):
@@ -168,7 +168,7 @@ def test_damaged_lines_are_read_or_refused_and_nothing_else(data: st.DataObject,
     parse = parse_record_lines if as_records else parse_value_lines
     try:
         parse(
-            bytes(body[: data.draw(st.integers(0, len(body)))]), JsonPointer("/a") if data.draw(st.booleans()) else None
+            bytes(body[: data.draw(st.integers(0, len(body)))]), KeyPointer("/a") if data.draw(st.booleans()) else None
         )
     except Refused as error:
         assert error.error_code in ("malformed_body", "invalid_record", "invalid_request")

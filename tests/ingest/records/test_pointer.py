@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from siltlog.infra.errors import Refused
-from siltlog.ingest.records.pointer import POINTER_CHARS_MAX, POINTER_TOKENS_MAX, JsonPointer
+from siltlog.infra.json.pointer import POINTER_CHARS_MAX, POINTER_TOKENS_MAX
+from siltlog.ingest.records.pointer import KeyPointer
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=3) | st.sampled_from(
     ["", "0", "1", "01", "-", "~", "/", "a/b", "m~n", 'q"', "b\\", "\n", "é"]
@@ -43,7 +44,7 @@ def test_as_python_looks_it_up(value: Any, data: st.DataObject, indent: int | No
         tokens.append(data.draw(st.sampled_from(there) if there else NAMES) if data.draw(st.integers(0, 9)) else "x")
         at = looked_up(at, tokens[-1:])
     text = json.dumps(value, indent=indent, ensure_ascii=data.draw(st.booleans()))
-    pointer = JsonPointer("".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens))
+    pointer = KeyPointer("".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens))
     wanted = looked_up(value, tokens)
     if wanted is MISSING or wanted is None or isinstance(wanted, (dict, list)):
         with pytest.raises(ValueError, match="key_from="):
@@ -67,7 +68,7 @@ def test_as_python_looks_it_up(value: Any, data: st.DataObject, indent: int | No
     ],
 )
 def test_the_text_of_a_key(pointer: str, value: bytes, key: bytes) -> None:
-    assert JsonPointer(pointer).key(value) == key
+    assert KeyPointer(pointer).key(value) == key
 
 
 @pytest.mark.parametrize(
@@ -75,5 +76,5 @@ def test_the_text_of_a_key(pointer: str, value: bytes, key: bytes) -> None:
 )
 def test_what_is_no_pointer(text: str) -> None:
     with pytest.raises(Refused) as caught:
-        JsonPointer(text)
+        KeyPointer(text)
     assert (caught.value.error_code, caught.value.members["parameter"]) == ("invalid_parameter", "key_from")

@@ -67,7 +67,7 @@ def test_every_command_has_help_with_an_example(path: tuple[str, ...], capsys: p
 def test_the_commands_are_those_that_are_promised() -> None:
     families = {path[0] for path in COMMANDS}
     assert families == {
-        "init", "serve", "demo", "health", "topic", "publish", "consume",
+        "init", "serve", "demo", "health", "topic", "publish", "consume", "search",
         "group", "dlq", "stranded", "compact", "retain", "vacuum", "audit", "backup", "restore", "erase", "catalog",
         "replay", "export", "import", "schedule", "jobs", "query", "config", "doctor", "completion", "top", "bench",
         "login", "context", "access", "node", "cluster", "drain", "profile",

@@ -139,6 +139,7 @@ TABLE: dict[str, Row] = {
     "fetch": Row(lambda t, g: reads(t), "POST", "/v1/fetch", lambda t, g: {"partitions": [at(t)]}, "parts"),
     "listOffsets": Row(on("topic", "describe"), "GET", f"{T}/offsets"),
     "listFiles": Row(lambda t, g: reads(t), "POST", "/v1/files", lambda t, g: {"partitions": [at(t)]}, "parts"),
+    "searchTopic": Row(lambda t, g: reads(t), "POST", f"{T}/search", lambda t, g: {}),
     "deleteRecords": Row(on("topic", "delete"), "DELETE", f"{T}/partitions/0/records?before_offset=0"),
     "tailTopic": Row(lambda t, g: reads(t), "GET", f"{T}/tail", kind="stream"),
     "openTopicSocket": Row(lambda t, g: reads(t), "GET", f"{T}/ws", kind="stream"),

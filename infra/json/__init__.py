@@ -1,0 +1,1 @@
+"""What is within the text of JSON values."""
