@@ -1,10 +1,14 @@
 """Dead letters that are listed and discarded, from a real server."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from access_rig import secured_server
+from cluster_rig import cluster
 from http_rig import Http, Reply
 from letters_rig import Member, filled
 
@@ -230,3 +234,39 @@ def test_a_record_that_is_given_up_again_is_a_letter_again(http: Http) -> None:
     second = Member(http, "again", "again", "b")
     assert [second.bury(offset)["duplicate"] for offset in (0, 2)] == [False, False]
     assert [one["dead_letter"]["offset"] for one in page(http, "again")["dead_letters"]] == [2, 0, 1, 0]
+
+
+def test_it_takes_the_right_to_delete_the_topic_and_is_audited() -> None:
+    with secured_server(flush_ms=50, redis_url="") as secured:
+        buried(secured.admin, "guarded", 2)
+        _, reader = secured.key("reads", ("consumer", ""))
+        assert listed(reader, "guarded") == [(0, 1), (0, 0)]
+        assert discard(reader, "guarded", 0).error_code == "forbidden"
+        assert discard(secured.admin, "guarded", 0, reason="tests").json["discarded"] == 1
+        assert discard(secured.admin, "guarded", 9).status == 416
+        records = [json.loads(one["value"]) for one in secured.admin.read("_audit", query="values=text")]
+        told = [one for one in records if one["operation"] == "discardDeadLetters" and one["outcome"] != "denied"]
+        assert [one["outcome"] for one in told[:2]] == ["begun", "done"] and len(told) == 4
+        assert (told[0]["principal"], told[0]["resource"]) == ("key:admin", "topic/guarded")
+        assert told[0]["detail"] == "discard 1 dead letters and 0 ranges: tests"
+        assert (told[3]["outcome"], told[3]["status"]) != ("done", 200)
+
+
+@pytest.mark.slow
+def test_any_node_lists_and_discards(tmp_path: Path) -> None:
+    with cluster(tmp_path, 2) as nodes:
+        callers = [Http(node.url) for node in nodes.values()]
+        member = buried(callers[0], "shared", 6)
+        assert [listed(http, "shared") for http in callers] == [[(0, offset) for offset in range(5, -1, -1)]] * 2
+        for number, http in enumerate(callers):
+            assert discard(http, "shared", number).json["discarded"] == 1
+            # At once, at each of them.
+            left = [(0, offset) for offset in range(5, number, -1)]
+            assert [listed(each, "shared") for each in callers] == [left] * 2
+        with ThreadPoolExecutor(2) as pool:
+            replies = list(pool.map(lambda http: discard(http, "shared", 2, 4), callers))
+        assert sum(reply.json["discarded"] for reply in replies) == 2
+        for http in callers:
+            assert listed(http, "shared") == [(0, 5), (0, 3)]
+            assert http.json("POST", "/v1/topics/shared/dlq/replay", {"replay_id": "r"}).status == 200
+        assert member.bury(5)["duplicate"]

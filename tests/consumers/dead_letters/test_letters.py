@@ -1,5 +1,6 @@
 """Giving up and replaying over a log whose appends fail, before or after they have landed."""
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ class FlakySystem:
     def __init__(self, log: FakeLog, rng: random.Random) -> None:
         self.log, self.rng = log, rng
         self.flaky = 0.3
+        self.paused = False
+        """Whether others run before something is appended."""
         self.last: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, Any]) -> FakeTopic:
@@ -57,6 +60,8 @@ class FlakySystem:
         sequences: Sequence[int] = (),
         epoch: int = 0,
     ) -> list[int | None]:
+        if self.paused:
+            await asyncio.sleep(0)
         if self.rng.random() < self.flaky:
             raise Unavailable("not now")
         view = self.log.topic(topic).partitions[partition]
@@ -278,6 +283,31 @@ def test_what_was_discarded_stays_so_whatever_fails_in_between(
             done = await Discard(log, system, MarkIndex(Fetcher(log, row_groups)), None).discard("t", last)
             assert done.discarded == 0
             assert view.bounds().log_start_offset == view.high_watermark
+
+    try:
+        run(scenario())
+    finally:
+        row_groups.close()
+
+
+def test_of_two_that_discard_at_once_one_does(valkey_url: str, tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    system = FlakySystem(log, random.Random(0))
+    system.flaky = 0
+    row_groups = RowGroups(log.store)
+
+    async def scenario() -> None:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            giver = Giver(r, letters_of(r, log, row_groups, system))
+            await giver.join()
+            for offset in range(5):
+                await giver.bury(offset)
+            log.pause = lambda: asyncio.sleep(0)
+            discard = Discard(log, system, MarkIndex(Fetcher(log, row_groups)), None)
+            system.paused = True
+            request = DiscardRequest(ranges=[DeadLetterRange(0, 1, 4)])
+            done = await asyncio.gather(*(discard.discard("t", request) for _ in range(2)))
+            assert sorted((one.discarded, one.duplicates) for one in done) == [(0, 4), (4, 0)]
 
     try:
         run(scenario())
