@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from siltlog.consumers.behind import Lag
+from siltlog.consumers.dead_letters.discard import Discard
 from siltlog.consumers.dead_letters.http import DeadLettersHttp
 from siltlog.consumers.dead_letters.letters import DeadLetters
+from siltlog.consumers.dead_letters.listing import DeadLetterList
+from siltlog.consumers.dead_letters.marks import MarkIndex
 from siltlog.consumers.dead_letters.replay import Replay
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.http import GroupsHttp
@@ -97,7 +100,8 @@ async def assemble(
     )
     if access is not None:
         access.when_changed(groups.look)
-    dead_letters = DeadLetters(groups, fetcher, system, clock)
+    marks = MarkIndex(fetcher)
+    dead_letters = DeadLetters(groups, fetcher, system, clock, marks)
     streams = Streams(node.draining)
     groups.start()
 
@@ -138,7 +142,12 @@ async def assemble(
                 files,
                 searches,
                 GroupsHttp(groups, log, fetcher, clock, limits),
-                DeadLettersHttp(dead_letters, Replay(log, fetcher, system, clock)),
+                DeadLettersHttp(
+                    dead_letters,
+                    Replay(log, fetcher, system, clock, marks),
+                    DeadLetterList(log, fetcher, marks),
+                    Discard(log, system, marks, logger),
+                ),
                 Tails(log, fetcher, streams, logger),
                 Sockets(log, fetcher, groups, dead_letters, streams, Connected(), logger),
             ),

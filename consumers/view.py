@@ -118,6 +118,9 @@ class SystemLog(Protocol):
         where it is gone. Raises what a publish does: UnknownTopic, Unavailable, OutcomeUnknown.
         """
 
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Deletes what is below an offset, for good; the log start as it is then. Raises what a deletion does."""
+
     def epoch_of(self, topic: str) -> int:
         """The epoch under which this node appends to the topic, 0 where there is none. Those of later owners are
         higher."""

@@ -157,7 +157,7 @@ async def assemble(
         ),
         log=log,
         flusher=flusher,
-        system=SystemTopics(log, topics, publishing),
+        system=SystemTopics(log, topics, publishing, log_starts),
         publish=publish,
         bodies=bodies,
         fast_path=lambda door: FastPublishes(

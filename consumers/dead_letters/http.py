@@ -1,31 +1,52 @@
-"""Attempts, dead letters and their way back, over HTTP."""
+"""Attempts, dead letters and what becomes of them, over HTTP."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from siltlog.consumers.dead_letters.discard import Discard, DiscardRequest
 from siltlog.consumers.dead_letters.letters import DeadLetters
+from siltlog.consumers.dead_letters.listing import DeadLetterList
 from siltlog.consumers.dead_letters.replay import Replay, ReplayRequest
 from siltlog.consumers.groups.http import OTHERS_MEMBER
 from siltlog.consumers.groups.messages import Actor, AttemptRequest, CountRequest, DeadLetterRequest
+from siltlog.consumers.reading.answers import Record
 from siltlog.consumers.reading.fetch import require_read
+from siltlog.consumers.reading.render import VALUES, Values
 from siltlog.infra import names
 from siltlog.infra.errors import problem
-from siltlog.infra.http.answers import Whole
+from siltlog.infra.http.answers import Time, Whole
 from siltlog.infra.http.media import chosen_media
-from siltlog.infra.http.operations import GROUP, IN_BODY, TOPIC, begin_change, json_answer, json_body, operation
+from siltlog.infra.http.operations import (
+    GROUP,
+    IN_BODY,
+    TOPIC,
+    begin_change,
+    choice,
+    cut,
+    in_query,
+    json_answer,
+    json_body,
+    on_topic,
+    operation,
+)
 from siltlog.infra.http.query import Query
+from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.security.grant import grant_of
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
+LIMIT_DEFAULT = 100
+LIMIT_MAX = 1_000
 
 _attempt_decoder = msgspec.json.Decoder(CountRequest)
 _dead_letter_decoder = msgspec.json.Decoder(DeadLetterRequest)
 _replay_decoder = msgspec.json.Decoder(ReplayRequest)
+_discard_decoder = msgspec.json.Decoder(DiscardRequest)
+_JSON = msgspec.json.Encoder()
 
 
 class Attempts(msgspec.Struct, omit_defaults=True):
@@ -50,6 +71,44 @@ class Replayed(msgspec.Struct):
     duplicates: Annotated[Whole, Meta(description="Those that this replay had brought back before")]
 
 
+class Failure(msgspec.Struct):
+    """Where a dead letter came from, and why it was given up."""
+
+    topic: str
+    partition: Whole
+    offset: Whole
+    timestamp: Annotated[Time, Meta(description="Of the record that it was")]
+    group: str
+    attempts: Whole
+    error: str
+    failed_at: Time
+
+
+class ListedLetter(Record, kw_only=True):
+    dead_letter: Annotated[
+        Failure | None, Meta(description="What the last headers say; null: they are not those of a dead letter")
+    ]
+
+
+class ListedLetters(msgspec.Struct):
+    topic: str
+    dead_letters: list[ListedLetter]
+    count: Annotated[Whole, Meta(description="How many there are now, of all groups")]
+    next: Annotated[str | None, Meta(description="Give it as `after` for what follows; null: nothing does")]
+
+
+class LogStart(msgspec.Struct):
+    partition: Whole
+    log_start_offset: Whole
+
+
+class DiscardedLetters(msgspec.Struct):
+    topic: str
+    discarded: Annotated[Whole, Meta(description="Dead letters that are hidden from now on")]
+    duplicates: Annotated[Whole, Meta(description="Those that were discarded, or deleted, before")]
+    partitions: Annotated[list[LogStart], Meta(description="Those that were named, and where `{topic}.dlq` begins now")]
+
+
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request", "not_acceptable")
 _AWAY = (
     "coordinator_unavailable",
@@ -66,9 +125,11 @@ _RECORD = {"member_id": "a", "generation": 1763710560000, "topic": "flights", "p
 
 
 class DeadLettersHttp:
-    def __init__(self, dead_letters: DeadLetters, replay: Replay) -> None:
+    def __init__(self, dead_letters: DeadLetters, replay: Replay, letters: DeadLetterList, discard: Discard) -> None:
         self._dead_letters = dead_letters
         self._replay = replay
+        self._letters = letters
+        self._discard = discard
 
     @operation(
         "POST",
@@ -123,7 +184,7 @@ class DeadLettersHttp:
         "Bring dead letters back",
         "Publishes them to `topic`, from which they came, as they were: key, value, headers, time and partition. Each "
         "once for a `replay_id`, which stands for one request: repeated it brings what is missing. `offsets` are those "
-        "of the dead letters; left out: every one.",
+        "of the dead letters; left out: every one that was not discarded.",
         access=IN_BODY,
         at_owner="yes",
         needs="`read` of `{topic}.dlq` and `write` of the topic",
@@ -147,6 +208,87 @@ class DeadLettersHttp:
         await begin_change(request, "topic", topic)
         done = await self._replay.replay(topic, body)
         return json_reply(Replayed(topic, body.replay_id, done.replayed, done.duplicates))
+
+    @operation(
+        "GET",
+        "/v1/topics/{topic}/dlq",
+        "listDeadLetters",
+        "Topics",
+        "List dead letters, the newest first",
+        "Each as a read of `{topic}.dlq` gives it, with what its headers say about it. Those that were discarded are "
+        "left out. Newest is what was given up last; in one partition that is the order of offsets. A page may have "
+        "fewer than `limit` and be followed by others. None where the topic never had any.",
+        access=on_topic("read"),
+        needs="`read` of `{topic}.dlq`",
+        reads=True,
+        replies={200: json_answer("Dead letters.", ListedLetters)},
+        parameters=(
+            TOPIC,
+            in_query("group", "Only what this group gave up."),
+            in_query("after", "Only what follows this place: the last reply's `next`."),
+            in_query("limit", f"How many at most; more than {LIMIT_MAX:,} is cut.", cut(1, LIMIT_DEFAULT)),
+            in_query(
+                "values",
+                "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
+                choice(*VALUES, default="text"),
+            ),
+        ),
+        errors=("unknown_topic", "not_acceptable", "corrupt_data", "topic_unavailable", "store_denied"),
+    )
+    async def list(self, request: Request) -> Response:
+        query = Query(request, ("group", "after", "limit", "values"))
+        chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
+        topic: str = request.path_params["topic"]
+        require_read(grant_of(request), names.dead_letter_topic(topic))
+        group, after = (query.text(name) if name in query else None for name in ("group", "after"))
+        wrong = None if group is None else names.name_problem(group)
+        if wrong is not None:
+            raise problem("invalid_parameter", f"group: {wrong}", parameter="group")
+        limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
+        values = cast(Values, query.choice("values", VALUES, "text"))
+        page = await self._letters.page(topic, group, after, limit, values)
+        document = {"topic": topic, "dead_letters": page.letters, "count": page.letters_all, "next": page.following}
+        return await read_reply(request, [_JSON.encode(document)], names.MEDIA_JSON, {})
+
+    @operation(
+        "POST",
+        "/v1/topics/{topic}/dlq/discard",
+        "discardDeadLetters",
+        "Topics",
+        "Discard dead letters",
+        "They are listed and brought back no more. A record without key and value in `{topic}.dlq` says so, with "
+        "`reason`, in the headers `silt.discarded`, `silt.partition` and `silt.reason`; who reads that topic itself "
+        "sees it. Its log start follows where the lowest are discarded, as if the records below had been deleted; "
+        "where that cannot be done now, the next call does it. `offsets` each name a dead letter, `ranges` all that "
+        "there are from `first_offset` to `last_offset`. All are looked at before any is discarded. A repeat changes "
+        "nothing.",
+        access=on_topic("delete"),
+        at_owner="yes",
+        changes="in_body",
+        replies={200: json_answer("How many.", DiscardedLetters)},
+        parameters=(TOPIC,),
+        body=json_body(
+            DiscardRequest,
+            {
+                "offsets": [{"partition": 0, "offset": 3}],
+                "ranges": [{"partition": 1, "first_offset": 0, "last_offset": 9}],
+                "reason": "test payments",
+            },
+        ),
+        errors=(
+            *("shutting_down", "topic_unavailable", "store_denied", "overloaded", "wal_full", "disk_full"),
+            *_BODY_ERRORS,
+            *("unknown_topic", "unknown_partition", "offset_out_of_range", *_READ_ERRORS, "not_found"),
+        ),
+    )
+    async def discard(self, request: Request) -> Response:
+        topic = _asked(request, "topic")
+        body = decode(await body_of(request, BODY_BYTES_MAX), _discard_decoder)
+        told = f"discard {len(body.offsets)} dead letters and {len(body.ranges)} ranges: {body.reason}"
+        await begin_change(request, "topic", topic, told)
+        done = await self._discard.discard(topic, body)
+        starts = [LogStart(partition, start) for partition, start in done.log_starts.items()]
+        return json_reply(DiscardedLetters(topic, done.discarded, done.duplicates, starts))
 
 
 def _actor(request: Request, group: str, at: AttemptRequest) -> Actor | None:

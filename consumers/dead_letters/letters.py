@@ -1,7 +1,8 @@
 """Records that a group gave up: copied to the dead letters of their topic, once, and then passed.
 
 The copy is published by a producer of the group and partition, whose sequences are the source's offsets; so that one
-whose commit was lost with the server is known when it comes again. A group that goes back gives up lower offsets than
+whose commit was lost with the server is known when it comes again. A copy that was discarded since does not count: who
+gives the record up again is to be seen. A group that goes back gives up lower offsets than
 before, which such a producer would take for duplicates: a producer that has passed the offset is left alone, and the
 next one in a line of them is taken.
 """
@@ -11,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 
+from siltlog.consumers.dead_letters.marks import MarkIndex, bounds_of
 from siltlog.consumers.dead_letters.record import Failure, Stored, dead_letter, stored_records
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import (
@@ -55,11 +57,12 @@ class Nacked:
 class DeadLetters:
     """Used on one event loop."""
 
-    def __init__(self, groups: Groups, fetcher: Fetcher, system: SystemLog, clock: Clock) -> None:
+    def __init__(self, groups: Groups, fetcher: Fetcher, system: SystemLog, clock: Clock, marks: MarkIndex) -> None:
         self._groups = groups
         self._fetcher = fetcher
         self._system = system
         self._clock = clock
+        self._marks = marks
         # Between looking at the producers and appending as one of them nobody else appends as one.
         self._locks = [asyncio.Lock() for _ in range(LOCKS)]
         self.attempts: Counter[str] = Counter()
@@ -120,7 +123,7 @@ class DeadLetters:
     async def _copied(self, group: str, request: DeadLetterRequest, found: Attempted) -> Buried:
         key = found.key
         topic = await self._system.dead_letters(key.topic)
-        producer_id, known = await self._producer(topic, group, key, request.offset)
+        producer_id, known = await self._producer(topic, group, key, request.offset, found.committed)
         if known is None and request.offset < found.committed:
             raise problem(
                 "invalid_request",
@@ -139,7 +142,9 @@ class DeadLetters:
         duplicate = offset is None
         return Buried(topic.name, key.partition, known if duplicate else offset, found.attempts, duplicate)
 
-    async def _producer(self, topic: TopicView, group: str, key: Key, offset: int) -> tuple[str, int | None]:
+    async def _producer(
+        self, topic: TopicView, group: str, key: Key, offset: int, committed: int
+    ) -> tuple[str, int | None]:
         """Returns the producer id that copies the record at `offset`, and the offset of a copy made before."""
         start = topic.partitions[key.partition].bounds().log_start_offset
         for line in count():
@@ -147,10 +152,16 @@ class DeadLetters:
             last = await self._system.last_of(topic.name, key.partition, producer_id)
             if last is None or last[0] < offset:
                 return producer_id, None
-            if last[0] == offset and last[1] >= start:
+            # Where the record is done, this is a repeat, even where the copy was discarded since.
+            there = last[0] == offset and last[1] >= start
+            if there and (offset < committed or not await self._discarded(topic, key.partition, last[1])):
                 return producer_id, last[1]
-            # It went beyond, or what it published was purged.
+            # It went beyond, or what it published was purged or discarded.
         raise AssertionError("a line of producers has an end")
+
+    async def _discarded(self, topic: TopicView, partition: int, offset: int) -> bool:
+        bounds = await bounds_of(topic.partitions[partition])
+        return offset in (await self._marks.of(topic, partition, bounds)).hidden
 
     async def _stored(self, key: Key, offset: int) -> Stored:
         at = FetchPosition(key.topic, key.partition, offset, topic_id=key.topic_id)

@@ -10,9 +10,10 @@ from typing import Annotated
 import msgspec
 import xxhash
 
-from siltlog.consumers.dead_letters.record import Origin, Stored, origin, stored_records
+from siltlog.consumers.dead_letters.marks import MarkIndex, Marks, bounds_of, read_on
+from siltlog.consumers.dead_letters.record import Origin, origin, stored_records
 from siltlog.consumers.groups.messages import Name, Whole
-from siltlog.consumers.reading.fetch import Fetcher, FetchPosition, find_partition
+from siltlog.consumers.reading.fetch import Fetcher, find_partition
 from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.view import LogView, SystemLog, TopicView
 from siltlog.infra import names
@@ -22,8 +23,6 @@ from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import TopicConfig
 
-CHUNK_RECORDS = 1_000
-CHUNK_BYTES = 4 * 1024 * 1024
 OFFSETS_MAX = 100_000
 ALL = "all"
 
@@ -51,11 +50,12 @@ class Replayed:
 class Replay:
     """Used on one event loop."""
 
-    def __init__(self, log: LogView, fetcher: Fetcher, system: SystemLog, clock: Clock) -> None:
+    def __init__(self, log: LogView, fetcher: Fetcher, system: SystemLog, clock: Clock, marks: MarkIndex) -> None:
         self._log = log
         self._fetcher = fetcher
         self._system = system
         self._clock = clock
+        self._marks = marks
         # What a replay_id stands for is known by what it has published: two at a time would not see each other.
         self._lock = asyncio.Lock()
 
@@ -63,8 +63,8 @@ class Replay:
         """Publishes them with their own key, value, headers and time, to the partitions they came from.
 
         Repeated with the same `replay_id` and `offsets` it brings what is missing. Raises Refused
-        `idempotency_key_reused` where the replay_id stands for other offsets, `offset_out_of_range`, UnknownTopic, and
-        what a publish raises.
+        `idempotency_key_reused` where the replay_id stands for other offsets, `offset_out_of_range`, `not_found` for
+        one that was discarded, UnknownTopic, and what a publish raises.
         """
         async with self._lock:
             target = self._log.topic(topic)
@@ -78,9 +78,19 @@ class Replay:
             chosen = _chosen(request.offsets)
             await self._check_unused(topic, request.replay_id, chosen)
             wanted = self._wanted(dead, request.offsets)
+            marks = {at: await self._marks.of(dead, at, await bounds_of(dead.partitions[at])) for at in wanted}
+            for at in request.offsets or ():
+                if at.offset not in marks[at.partition].shown:
+                    raise problem(
+                        "not_found",
+                        f"there is no dead letter {at.partition}:{at.offset} of {topic} (any more): it was discarded, "
+                        "or says what was; nothing was replayed",
+                        partition=at.partition,
+                        offset=at.offset,
+                    )
             for partition, offsets in sorted(wanted.items()):
                 producer_id = names.replay_producer(request.replay_id, chosen, dead.topic_id, partition)
-                await self._replay(dead, partition, offsets, target, producer_id, done)
+                await self._replay(dead, partition, offsets, marks[partition], target, producer_id, done)
             return done
 
     async def _check_unused(self, topic: str, replay_id: str, chosen: str) -> None:
@@ -112,6 +122,7 @@ class Replay:
         dead: TopicView,
         partition: int,
         offsets: Sequence[int],
+        marks: Marks,
         target: TopicView,
         producer_id: str,
         done: Replayed,
@@ -119,10 +130,10 @@ class Replay:
         chosen = offsets if isinstance(offsets, range) else frozenset(offsets)
         at = 0
         while at < len(offsets):
-            records, next_offset = await self._read(dead, partition, offsets[at])
+            batches, next_offset = await read_on(self._fetcher, dead, partition, offsets[at])
             by_partition: dict[int, list[tuple[int, NewRecord]]] = defaultdict(list)
-            for record in records:
-                if record.offset in chosen:
+            for record in (record for batch in batches for record in stored_records(batch)):
+                if record.offset in chosen and record.offset in marks.shown:
                     found = origin(record)
                     by_partition[_partition(found, target)].append((record.offset, self._timed(found, target.config)))
             for number, entries in sorted(by_partition.items()):
@@ -136,18 +147,6 @@ class Replay:
                 done.duplicates += appended.count(None)
                 done.replayed += len(appended) - appended.count(None)
             at = bisect_left(offsets, next_offset)
-
-    async def _read(self, dead: TopicView, partition: int, offset: int) -> tuple[list[Stored], int]:
-        """The next dead letters, and where to go on."""
-        position = FetchPosition(dead.name, partition, offset, topic_id=dead.topic_id)
-        result = await self._fetcher.fetch(
-            [position], max_records=CHUNK_RECORDS, max_bytes=CHUNK_BYTES, min_bytes=0, wait_ms=0
-        )
-        [part] = result.partitions
-        if part.error is not None:
-            raise part.error
-        assert part.next_offset > offset, "below the high watermark a read gets on"
-        return [record for batch in part.batches for record in stored_records(batch)], part.next_offset
 
     def _timed(self, found: Origin, config: TopicConfig) -> NewRecord:
         """Gives the record its own time, unless the topic no longer takes one that is so old."""

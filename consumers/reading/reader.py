@@ -206,12 +206,20 @@ def check_range(topic: TopicView, view: PartitionView, offset: int, bounds: Boun
         raise _out_of_range(detail, topic, view, offset, bounds)
 
 
-def check_there(topic: TopicView, view: PartitionView, offset: int, what: str = "record", then: str = "") -> None:
+def check_there(
+    topic: TopicView,
+    view: PartitionView,
+    offset: int,
+    what: str = "record",
+    then: str = "",
+    bounds: Bounds | None = None,
+) -> None:
     """Raises OffsetOutOfRange where there can be no record.
 
-    `what` names the record, and `then` says at the end of the sentence what comes of it.
+    `what` names the record, and `then` says at the end of the sentence what comes of it. Without `bounds` those count
+    that this node knows.
     """
-    bounds = view.bounds()
+    bounds = bounds or view.bounds()
     first, end = bounds.log_start_offset, bounds.high_watermark
     if not first <= offset < end:
         detail = f"{topic.name}/{view.partition} has no {what} at {offset}: it has {first} to {end - 1}{then}"

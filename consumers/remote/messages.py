@@ -76,6 +76,12 @@ class Append(msgspec.Struct, frozen=True, tag="append"):
     sequences: tuple[int, ...] = ()
 
 
+class DeleteRecords(msgspec.Struct, frozen=True, tag="delete_records"):
+    topic: str
+    partition: int
+    before_offset: int
+
+
 class LastOf(msgspec.Struct, frozen=True, tag="last_of"):
     topic: str
     partition: int
@@ -87,7 +93,7 @@ class ProducersOf(msgspec.Struct, frozen=True, tag="producers_of"):
     prefix: str
 
 
-SystemAsked = Ensure | DeadLetters | Append | LastOf | ProducersOf
+SystemAsked = Ensure | DeadLetters | Append | DeleteRecords | LastOf | ProducersOf
 """What a node asks of the owner of a topic that it appends to by itself."""
 system_asked: msgspec.json.Decoder[SystemAsked] = msgspec.json.Decoder(SystemAsked)
 encode = msgspec.json.Encoder().encode

@@ -9,7 +9,15 @@ from starlette.responses import Response
 
 from siltlog.consumers.remote import messages
 from siltlog.consumers.remote.log import ClusterLog
-from siltlog.consumers.remote.messages import Append, DeadLetters, Ensure, LastOf, ProducersOf, SystemAsked
+from siltlog.consumers.remote.messages import (
+    Append,
+    DeadLetters,
+    DeleteRecords,
+    Ensure,
+    LastOf,
+    ProducersOf,
+    SystemAsked,
+)
 from siltlog.consumers.view import SystemLog, TopicView
 from siltlog.infra import names
 from siltlog.infra.clock import Clock
@@ -20,6 +28,8 @@ from siltlog.infra.records import NewRecord
 from siltlog.infra.settings.topic_config import Value
 
 OWNER_SECONDS = 10.0
+DELETE_SECONDS = 30.0
+"""What is deleted is flushed before, which is waited for."""
 AGAIN_SECONDS = 0.1
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _RACED = ("unknown_topic", "topic_exists", "not_owner")
@@ -62,6 +72,10 @@ class ClusterSystem:
         offsets: list[int | None] = await self._ask(topic, asked, harmless=bool(producer_id))
         return offsets
 
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        start: int = await self._ask(topic, DeleteRecords(topic, partition, before_offset), DELETE_SECONDS)
+        return start
+
     def epoch_of(self, topic: str) -> int:
         return self._local.epoch_of(topic)
 
@@ -99,9 +113,11 @@ class ClusterSystem:
             if error.error_code not in _RACED or isinstance(asked, DeadLetters):
                 raise
 
-    async def _ask(self, topic: str, asked: SystemAsked, *, harmless: bool = True) -> Any:
+    async def _ask(
+        self, topic: str, asked: SystemAsked, seconds: float = OWNER_SECONDS, *, harmless: bool = True
+    ) -> Any:
         body = messages.encode(asked)
-        reply = await self._log.ask_owner(topic, messages.SYSTEM, body, OWNER_SECONDS, harmless=harmless)
+        reply = await self._log.ask_owner(topic, messages.SYSTEM, body, seconds, harmless=harmless)
         return await answered(self._local, asked) if reply is None else msgspec.json.decode(reply.body)
 
 
@@ -114,6 +130,8 @@ async def answered(local: SystemLog, asked: SystemAsked) -> Any:
             return (await local.dead_letters(topic)).name
         case Append(topic, partition, records, producer_id, sequences):
             return await local.append(topic, partition, records, producer_id=producer_id, sequences=sequences)
+        case DeleteRecords(topic, partition, before_offset):
+            return await local.delete_records(topic, partition, before_offset)
         case LastOf(topic, partition, producer_id):
             return await local.last_of(topic, partition, producer_id)
         case ProducersOf(topic, prefix):

@@ -93,6 +93,34 @@ class AsyncAdmin:
         """
         return await self._run(calls.replay_dead_letters(topic, replay_id, offsets))
 
+    async def dead_letters(
+        self, topic: str, *, group: str | None = None, after: str | None = None, limit: int = 100
+    ) -> Document:
+        """One page of the dead letters of a topic, the newest first, of one group or of all.
+
+        Gives `dead_letters`, each a record with what is said about it in `dead_letter`; the `count` of all there are;
+        and `next`, to be given as `after` for the next page: None where nothing follows. A page may have fewer than
+        `limit` and be followed by others.
+        """
+        return await self._run(calls.dead_letters(topic, group, after, limit))
+
+    async def discard_dead_letters(
+        self,
+        topic: str,
+        offsets: Iterable[tuple[int, int]] = (),
+        *,
+        ranges: Iterable[tuple[int, int, int]] = (),
+        reason: str = "",
+    ) -> Document:
+        """Discards dead letters of a topic for good: those at (partition, offset), and all that there are from
+        (partition, first offset, last offset) on up to that, both included.
+
+        They are listed and brought back no more. Gives how many were `discarded`, how many `duplicates` had been
+        before, and where the named `partitions` of the dead letters begin now. Where an offset has no dead letter
+        nothing is done.
+        """
+        return await self._run(calls.discard_dead_letters(topic, offsets, ranges, reason))
+
     async def groups(self, prefix: str | None = None) -> list[Document]:
         return await self._run(calls.groups(prefix))
 

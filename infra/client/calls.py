@@ -204,6 +204,28 @@ def replay_dead_letters(topic: str, replay_id: str, offsets: Iterable[tuple[int,
     return found
 
 
+def dead_letters(topic: str, group: str | None, after: str | None, limit: int) -> Call[Document]:
+    query = {"group": group, "after": after, "limit": limit}
+    return document_of("GET", f"{topic_path(topic)}/dlq", query=query)
+
+
+def discard_dead_letters(
+    topic: str,
+    offsets: Iterable[tuple[int, int]],
+    ranges: Iterable[tuple[int, int, int]],
+    reason: str,
+) -> Call[Document]:
+    document = {
+        "offsets": [{"partition": partition, "offset": offset} for partition, offset in offsets],
+        "ranges": [{"partition": at, "first_offset": first, "last_offset": last} for at, first, last in ranges],
+        "reason": reason,
+    }
+    path = f"{topic_path(topic)}/dlq/discard"
+    reply = yield json_request("POST", path, document, read_timeout_ms=REPLAY_TIMEOUT_MS, repeatable=True)
+    found: Document = reply.json()
+    return found
+
+
 def cluster() -> Call[Document]:
     return document_of("GET", "/v1/cluster")
 

@@ -12,6 +12,7 @@ from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.publish.publishing import Publisher, Publishing
 from siltlog.ingest.records.body import Body, Rows, from_rows, record_bytes
+from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.ingest.topics.topics import Topics
 
 APPEND_MS_MAX = 10_000
@@ -20,10 +21,11 @@ APPEND_MS_MAX = 10_000
 class SystemTopics:
     """Satisfies `SystemLog` of the consumers. Used on the log's event loop."""
 
-    def __init__(self, log: Log, topics: Topics, publishing: Publishing) -> None:
+    def __init__(self, log: Log, topics: Topics, publishing: Publishing, log_starts: LogStarts) -> None:
         self._log = log
         self._topics = topics
         self._publishing = publishing
+        self._log_starts = log_starts
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, Value]) -> TopicLog:
         return await self._topics.ensure_system(name, partitions, config)
@@ -58,6 +60,10 @@ class SystemTopics:
         body = _body(partition, records, sequences)
         published = await self._publishing.publish(target, body, by, "wal", APPEND_MS_MAX)
         return [offset for _, offset in published.appended.positions()]
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        bounds = await self._log_starts.delete_records(self._log.topic(topic), partition, before_offset)
+        return bounds.log_start_offset
 
     def epoch_of(self, topic: str) -> int:
         try:

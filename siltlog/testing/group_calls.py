@@ -1,8 +1,11 @@
 """Consumer groups and dead letters over a log in memory: the server's own, without a Redis."""
 
-from typing import Any
+from typing import Any, cast
 
+from siltlog.consumers.dead_letters.discard import Discard, DiscardRequest
 from siltlog.consumers.dead_letters.letters import DeadLetters
+from siltlog.consumers.dead_letters.listing import DeadLetterList
+from siltlog.consumers.dead_letters.marks import MarkIndex
 from siltlog.consumers.dead_letters.replay import Replay, ReplayRequest
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import (
@@ -17,9 +20,10 @@ from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.upkeep import lag_of
 from siltlog.consumers.reading.fetch import Fetcher
+from siltlog.consumers.reading.render import Values
 from siltlog.infra.client.core import Response
 from siltlog.infra.clock import Clock, format_us
-from siltlog.testing.call import LIMITS, NOTHING, Call, Steps, page, reply, settled
+from siltlog.testing.call import LIMITS, LIST_LIMIT, NOTHING, Call, Steps, page, reply, settled
 from siltlog.testing.log import MemoryLog
 from siltlog.testing.redis import MemoryRedis
 
@@ -32,8 +36,11 @@ class GroupCalls:
         self._redis = redis
         self._clock = clock
         self._groups = Groups(redis, log, clock, None)  # type: ignore[arg-type]
-        self._dead_letters = DeadLetters(self._groups, fetcher, log, clock)
-        self._replay = Replay(log, fetcher, log, clock)
+        marks = MarkIndex(fetcher)
+        self._dead_letters = DeadLetters(self._groups, fetcher, log, clock, marks)
+        self._replay = Replay(log, fetcher, log, clock, marks)
+        self._letters = DeadLetterList(log, fetcher, marks)
+        self._discard = Discard(log, log, marks, None)
         self._reset = OffsetReset(self._groups, log, fetcher.lookup)
 
     def tick(self) -> None:
@@ -88,6 +95,20 @@ class GroupCalls:
         done = settled(self._replay.replay(call.names[0], asked))
         counts = {"replayed": done.replayed, "duplicates": done.duplicates}
         return reply({"topic": call.names[0], "replay_id": asked.replay_id} | counts)
+
+    def list_dead_letters(self, call: Call) -> Response:
+        limit = int(call.query.get("limit", LIST_LIMIT))
+        values = cast(Values, call.query.get("values", "text"))
+        found = self._letters.page(call.names[0], call.query.get("group"), call.query.get("after"), limit, values)
+        page = settled(found)
+        counts = {"count": page.letters_all, "next": page.following}
+        return reply({"topic": call.names[0], "dead_letters": page.letters, **counts})
+
+    def discard_dead_letters(self, call: Call) -> Response:
+        done = settled(self._discard.discard(call.names[0], call.document(DiscardRequest)))
+        starts = [{"partition": at, "log_start_offset": start} for at, start in done.log_starts.items()]
+        counts = {"discarded": done.discarded, "duplicates": done.duplicates}
+        return reply({"topic": call.names[0], **counts, "partitions": starts})
 
     def list_groups(self, call: Call) -> Response:
         there = sorted(name for name, group in self._redis.groups.items() if group.exists)

@@ -208,7 +208,7 @@ class MemoryLog:
             raise problem("forbidden", f"the topic {name} is the system's: it can be read, and is not {done} by users")
         return topic
 
-    def delete_records(self, topic: MemoryTopic, partition: int, before_offset: int | None) -> Bounds:
+    def move_log_start(self, topic: MemoryTopic, partition: int, before_offset: int | None) -> Bounds:
         """Deletes what is below an offset, None: all there is."""
         log = topic.partition(partition)
         bounds = log.bounds()
@@ -278,11 +278,16 @@ class MemoryLog:
         """The offsets of the records; None of one that its producer has published before."""
         body = body_of(records, partition, sequences)
         body.stored = True
-        [done] = self.publish(self.topic(topic), body, Producer(producer_id, 0, increasing=True))
+        [done] = self.publish(
+            self.topic(topic), body, Producer(producer_id, 0, increasing=True) if producer_id else None
+        )
         if done.duplicate or done.first_offset is None or done.last_offset is None:
             return [None] * len(records)
         new = range(done.first_offset, done.last_offset + 1)
         return [*[None] * (len(records) - len(new)), *new]
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        return self.move_log_start(self.topic(topic), partition, before_offset).log_start_offset
 
     def epoch_of(self, topic: str) -> int:
         return int(topic in self._topics)

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
+from siltlog.consumers.dead_letters.marker import still_there
 from siltlog.consumers.dead_letters.record import Stored, origin, said_of
 from siltlog.consumers.library.async_consumer import AsyncConsumer
 from siltlog.consumers.library.consumer import Consumer
@@ -159,13 +160,16 @@ class MemoryServer:
             return 0 if state is None else state.progress.attempts(at, offset)
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """The records of the topic that were given up, by the partition they were in."""
+        """The records of the topic that were given up and not discarded, by the partition they were in."""
         with self._changed:
             self._log.topic(topic)
             dead = names.dead_letter_topic(topic)
             if all(there.name != dead for there in self._log.topics()):
                 return []
-            return [_dead_letter(record) for record in self.records(dead)]
+            found: dict[int, list[Stored]] = {}
+            for record in self.records(dead):
+                found.setdefault(record.partition, []).append(_stored(record))
+            return [_dead_letter(record) for at, records in found.items() for record in still_there(records, at)]
 
     def fail(self, operation: Operation, error_code: str = "overloaded", *, times: int = 1, done: bool = False) -> None:
         """Lets the next `times` requests of this kind fail, before anything is done, or with `done` after it was done.
@@ -220,11 +224,14 @@ def _failed(failure: _Failure) -> Response:
     return refusal(problem(failure.error_code, "the test lets it fail", retry_after_ms=RETRY_AFTER_MS))
 
 
-def _dead_letter(record: ConsumerRecord) -> DeadLetter:
+def _stored(record: ConsumerRecord) -> Stored:
+    return Stored(record.offset, time_us(record.timestamp), record.key, record.value, record.headers)
+
+
+def _dead_letter(record: Stored) -> DeadLetter:
     said = said_of(record.headers)
     assert said is not None, "who buries a record says where it was"
-    us = time_us(record.timestamp)
-    was = origin(Stored(record.offset, us, record.key, record.value, record.headers))
+    was = origin(record)
     assert was.record.timestamp_us is not None
     moment = datetime_of(was.record.timestamp_us)
     own = ConsumerRecord(

@@ -167,7 +167,7 @@ class TopicCalls:
         asked = call.query.get("before_offset", "")
         if asked != "latest" and not asked.isdigit():
             raise problem("invalid_parameter", f"before_offset must be a whole number or latest, not {asked!r}")
-        bounds = self._log.delete_records(topic, partition, None if asked == "latest" else int(asked))
+        bounds = self._log.move_log_start(topic, partition, None if asked == "latest" else int(asked))
         return reply({"topic": topic.name, "partition": partition, **bounds._asdict()})
 
 

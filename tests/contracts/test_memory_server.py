@@ -313,6 +313,18 @@ def test_a_handler_is_tried_again_and_gives_up(server: Any, admin: Admin, name: 
     assert admin.replay_dead_letters(name, "again") == replayed
     assert admin.replay_dead_letters(name, "again") == {**replayed, "replayed": 0, "duplicates": 1}
     assert [record.json()["n"] for record in read(server, group=name, topics=name)] == [2]
+    page = admin.dead_letters(name, group=name)
+    [letter] = page["dead_letters"]
+    assert (page["count"], page["next"], letter["key"], letter["value"]) == (1, None, "2", '{"n":2}')
+    assert (letter["dead_letter"]["group"], letter["dead_letter"]["attempts"]) == (name, 3)
+    at = (dead.partition, dead.offset)
+    assert error_of(lambda: admin.discard_dead_letters(name, [(at[0], at[1] + 1)])) == ("offset_out_of_range", 416)
+    gone = {"topic": name, "discarded": 1, "duplicates": 0}
+    starts = {"partitions": [{"partition": at[0], "log_start_offset": 2}]}
+    assert admin.discard_dead_letters(name, [at], reason="tests") == {**gone, **starts}
+    again = admin.discard_dead_letters(name, ranges=[(at[0], 0, at[1])])
+    assert again == {**gone, "discarded": 0, **starts}
+    assert admin.dead_letters(name)["dead_letters"] == []
 
 
 def test_offsets_are_set_and_reset_while_nobody_reads(server: Any, admin: Admin, name: str) -> None:

@@ -13,4 +13,4 @@ PAGE = Path(__file__).parents[2] / "docs" / "dead-letters.md"
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     with running_server(flush_ms=100) as server:
-        assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path) == 6
+        assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path) == 7

@@ -75,6 +75,8 @@ METHODS = {
     "Admin.offsets": "topic timestamp",
     "Admin.delete_records": "topic partition before_offset",
     "Admin.replay_dead_letters": "topic replay_id offsets",
+    "Admin.dead_letters": "topic *group *after *limit",
+    "Admin.discard_dead_letters": "topic offsets *ranges *reason",
     "Admin.groups": "prefix",
     "Admin.group": "group",
     "Admin.group_offsets": "group",

@@ -99,6 +99,10 @@ def _made_possible(case: Any) -> None:
         case.query = {"before_offset": "latest"}
     elif case.method == "DELETE" and case.path == "/v1/groups/{group}":
         case.path_parameters["group"] = UNUSED_GROUP
+    elif case.path.endswith("/dlq/discard"):
+        case.path_parameters["topic"] = TOPIC
+        lowest = {"partition": 0, "first_offset": 0, "last_offset": 0}
+        case.body = {"ranges": [lowest], "reason": str(body.get("reason", "")) if isinstance(body, dict) else ""}
     elif case.path == "/v1/config":
         case.body = {"changes": {"drain_ms": 20_000}}
         case.headers.pop("If-Match", None)

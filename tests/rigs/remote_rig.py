@@ -32,6 +32,7 @@ from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.publishing import Publishing
+from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.ingest.topics.topics import Topics
 from siltlog.ingest.wal.disk import Disk
 
@@ -116,7 +117,12 @@ async def node(name: str, folder: Path) -> AsyncIterator[Node]:
             await Response(status_code=200)(scope, receive, send)
 
         row_groups = RowGroups(log.store)
-        local = SystemTopics(log, topics, Publishing(log, lambda: None, None))
+        local = SystemTopics(
+            log,
+            topics,
+            Publishing(log, lambda: None, None),
+            LogStarts(log, flusher.states, log.flush_due.set, LOGGER),
+        )
 
         def owned(topic: str) -> None:
             if topic not in owns():

@@ -1,18 +1,24 @@
 """Giving up and replaying over a log whose appends fail, before or after they have landed."""
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from chaos import seeds
 from fake_log import FakeLog, FakeTopic
 from groups_rig import Rig, rig, run
 
-from siltlog.consumers.dead_letters import replay as dead_letter_replay
+from siltlog.consumers.dead_letters import marks as dead_letter_marks
+from siltlog.consumers.dead_letters.discard import DeadLetterRange, Discard, DiscardRequest
 from siltlog.consumers.dead_letters.letters import DeadLetters
+from siltlog.consumers.dead_letters.listing import DeadLetterList
+from siltlog.consumers.dead_letters.marks import MarkIndex
 from siltlog.consumers.dead_letters.record import said_of, stored_records
 from siltlog.consumers.dead_letters.replay import DeadLetterName, Replay, ReplayRequest
 from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset, DeadLetterRequest
@@ -32,6 +38,8 @@ class FlakySystem:
     def __init__(self, log: FakeLog, rng: random.Random) -> None:
         self.log, self.rng = log, rng
         self.flaky = 0.3
+        self.paused = False
+        """Whether others run before something is appended."""
         self.last: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     async def ensure(self, name: str, partitions: int, config: Mapping[str, Any]) -> FakeTopic:
@@ -52,23 +60,35 @@ class FlakySystem:
         sequences: Sequence[int] = (),
         epoch: int = 0,
     ) -> list[int | None]:
+        if self.paused:
+            await asyncio.sleep(0)
         if self.rng.random() < self.flaky:
             raise Unavailable("not now")
         view = self.log.topic(topic).partitions[partition]
         offsets: list[int | None] = []
-        for record, sequence in zip(records, sequences, strict=True):
+        for record, sequence in zip(records, sequences or [None] * len(records), strict=True):
             last = self.last.get((topic, partition, producer_id))
-            if last is not None and sequence <= last[0]:
+            if last is not None and sequence is not None and sequence <= last[0]:
                 offsets.append(None)
                 continue
             offsets.append(view.high_watermark)
-            self.last[topic, partition, producer_id] = sequence, view.high_watermark
+            if sequence is not None:
+                self.last[topic, partition, producer_id] = sequence, view.high_watermark
             headers = list(record.headers) or None
             times = [record.timestamp_us or 0]
             view.append([record.value], keys=[record.key], headers=[headers], timestamps=times)
         if self.rng.random() < self.flaky:
             raise OutcomeUnknown("lost")
         return offsets
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        if self.rng.random() < self.flaky:
+            raise Unavailable("not now")
+        view = self.log.topic(topic).partitions[partition]
+        if before_offset > view.bounds().log_start_offset:
+            view.flush()
+            view.retain(before_offset)
+        return view.bounds().log_start_offset
 
     def epoch_of(self, topic: str) -> int:
         return 1
@@ -78,6 +98,16 @@ class FlakySystem:
 
     async def producers_of(self, topic: str, prefix: str) -> set[str]:
         return {known for name, _, known in self.last if name == topic and known.startswith(prefix)}
+
+
+def letters_of(r: Rig, log: FakeLog, row_groups: RowGroups, system: FlakySystem) -> DeadLetters:
+    fetcher = Fetcher(log, row_groups)
+    return DeadLetters(r.groups, fetcher, system, SystemClock(), MarkIndex(fetcher))
+
+
+def replay_of(log: FakeLog, row_groups: RowGroups, system: FlakySystem) -> Replay:
+    fetcher = Fetcher(log, row_groups)
+    return Replay(log, fetcher, system, SystemClock(), MarkIndex(fetcher))
 
 
 def filled(folder: Path, partitions: int = 1) -> FakeLog:
@@ -145,7 +175,7 @@ def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
 
     async def scenario() -> None:
         async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            giver = Giver(r, DeadLetters(r.groups, Fetcher(log, row_groups), system, SystemClock()))
+            giver = Giver(r, letters_of(r, log, row_groups, system))
             await giver.join()
             at = passes = 0
             for _ in range(40):
@@ -174,7 +204,7 @@ def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
 def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(dead_letter_replay, "CHUNK_RECORDS", 3)
+    monkeypatch.setattr(dead_letter_marks, "CHUNK_RECORDS", 3)
     rng = random.Random(seed)
     log = filled(tmp_path)
     system = FlakySystem(log, rng)
@@ -182,12 +212,12 @@ def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
 
     async def scenario() -> None:
         async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            giver = Giver(r, DeadLetters(r.groups, Fetcher(log, row_groups), system, SystemClock()))
+            giver = Giver(r, letters_of(r, log, row_groups, system))
             await giver.join()
             given = sorted(rng.sample(range(RECORDS), 20))
             for offset in given:
                 await giver.bury(offset)
-            replay = Replay(log, Fetcher(log, row_groups), system, SystemClock())
+            replay = replay_of(log, row_groups, system)
             some = sorted(rng.sample(range(20), 9))
             for replay_id, offsets in (("all", None), ("some", some)):
                 chosen = None if offsets is None else [DeadLetterName(0, offset) for offset in offsets]
@@ -212,6 +242,79 @@ def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
         row_groups.close()
 
 
+@pytest.mark.rule("D10")
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", seeds(4))
+def test_what_was_discarded_stays_so_whatever_fails_in_between(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(dead_letter_marks, "CHUNK_RECORDS", 3)
+    rng = random.Random(seed)
+    log = filled(tmp_path)
+    system = FlakySystem(log, rng)
+    row_groups = RowGroups(log.store)
+
+    async def scenario() -> None:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            giver = Giver(r, letters_of(r, log, row_groups, system))
+            await giver.join()
+            for offset in range(RECORDS):
+                await giver.bury(offset)
+            [view] = log.topic("t.dlq").partitions
+            left = set(range(RECORDS))
+            while left:
+                chosen = rng.sample(sorted(left), min(len(left), rng.randrange(1, 6)))
+                left -= set(chosen)
+                request = DiscardRequest([DeadLetterName(0, offset) for offset in chosen])
+                answered = False
+                while not answered:
+                    # As after a kill: what is known is read anew.
+                    fetcher = Fetcher(log, row_groups)
+                    marks = MarkIndex(fetcher)
+                    with suppress(Unavailable, OutcomeUnknown):
+                        await Discard(log, system, marks, None).discard("t", request)
+                        answered = True
+                page = await DeadLetterList(log, fetcher, marks).page("t", None, None, 100, "text")
+                shown = [msgspec.json.decode(letter)["offset"] for letter in page.letters]
+                assert shown == sorted(left, reverse=True) and page.letters_all == len(left)
+                assert view.bounds().log_start_offset <= min(left, default=view.high_watermark)
+            system.flaky = 0
+            last = DiscardRequest(ranges=[DeadLetterRange(0, 0, RECORDS - 1)])
+            done = await Discard(log, system, MarkIndex(Fetcher(log, row_groups)), None).discard("t", last)
+            assert done.discarded == 0
+            assert view.bounds().log_start_offset == view.high_watermark
+
+    try:
+        run(scenario())
+    finally:
+        row_groups.close()
+
+
+def test_of_two_that_discard_at_once_one_does(valkey_url: str, tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    system = FlakySystem(log, random.Random(0))
+    system.flaky = 0
+    row_groups = RowGroups(log.store)
+
+    async def scenario() -> None:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            giver = Giver(r, letters_of(r, log, row_groups, system))
+            await giver.join()
+            for offset in range(5):
+                await giver.bury(offset)
+            log.pause = lambda: asyncio.sleep(0)
+            discard = Discard(log, system, MarkIndex(Fetcher(log, row_groups)), None)
+            system.paused = True
+            request = DiscardRequest(ranges=[DeadLetterRange(0, 1, 4)])
+            done = await asyncio.gather(*(discard.discard("t", request) for _ in range(2)))
+            assert sorted((one.discarded, one.duplicates) for one in done) == [(0, 4), (4, 0)]
+
+    try:
+        run(scenario())
+    finally:
+        row_groups.close()
+
+
 def test_a_nack_counts_and_gives_up_at_the_last_attempt(valkey_url: str, tmp_path: Path) -> None:
     log = filled(tmp_path)
     system = FlakySystem(log, random.Random(0))
@@ -220,7 +323,7 @@ def test_a_nack_counts_and_gives_up_at_the_last_attempt(valkey_url: str, tmp_pat
 
     async def scenario() -> None:
         async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            dead_letters = DeadLetters(r.groups, Fetcher(log, row_groups), system, SystemClock())
+            dead_letters = letters_of(r, log, row_groups, system)
             generation = (await r.join("g", "a", "t")).generation
             request = DeadLetterRequest(
                 topic="t", partition=0, offset=4, member_id="a", generation=generation, error="no"

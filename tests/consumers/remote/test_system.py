@@ -7,7 +7,7 @@ import pytest
 from remote_rig import owner_and_reader, run, settle, until
 
 from siltlog.infra.cluster.router import Held, Place
-from siltlog.infra.errors import SiltlogError, UnknownTopic
+from siltlog.infra.errors import OffsetOutOfRange, SiltlogError, UnknownTopic
 from siltlog.infra.records import NewRecord
 
 RECORD = NewRecord(b"k\x00", b"v\xff", (("h", b"x"), ("n", None)), 1_763_710_560_000_000)
@@ -65,6 +65,10 @@ def test_dead_letters_and_topics_of_the_system_are_made_where_they_belong(tmp_pa
             assert (await making).name == "t.dlq"
             assert await b.system.append("t.dlq", 0, [RECORD]) == [0]
             assert (await a.read("t.dlq", 0)).count == 1
+            assert await b.system.delete_records("t.dlq", 0, 1) == 1
+            assert a.log.topic("t.dlq").partition(0).bounds().log_start_offset == 1
+            with pytest.raises(OffsetOutOfRange):
+                await b.system.delete_records("t.dlq", 0, 2)
             # Nobody has it: it is made here.
             ensuring = asyncio.create_task(b.system.ensure("_own", 1, {"retention.ms": 1_000_000}))
             await until(lambda: any(topic.name == "_own" for topic in b.log.topics()))

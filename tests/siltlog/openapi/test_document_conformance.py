@@ -20,6 +20,7 @@ from conformance_hooks import (
     UNUSED_GROUP,
 )
 from http_rig import Http
+from letters_rig import Member
 
 from siltlog.server.api import OPERATIONS
 from siltlog.testing import running_server
@@ -61,6 +62,10 @@ def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
         http.create("passing")
         http.create(EMPTIED_TOPIC)
         spare = http.json("POST", "/v1/access/keys", {"name": "spare"}).json["id"]
+        member = Member(http, "gives-up", TOPIC)
+        for offset in (0, 1):
+            member.bury(offset)
+        member.leave()
         for group in ("reporting", MOVED_GROUP, UNUSED_GROUP):
             assert http.json("PUT", f"/v1/groups/{group}/offsets", _commit(0)).status == 204
         ran = subprocess.run(

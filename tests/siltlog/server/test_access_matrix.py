@@ -166,6 +166,8 @@ TABLE: dict[str, Row] = {
     "deleteGroup": Row(on("group", "delete"), "DELETE", G, destroys=True),
     "countAttempt": Row(member, "POST", f"{G}/attempts", lambda t, g: {**at(t), **ATTEMPT}),
     "giveUpRecord": Row(member, "POST", f"{G}/dead_letters", lambda t, g: {**at(t), **ATTEMPT, "error": "e"}),
+    "listDeadLetters": Row(lambda t, g: reads(f"{t}.dlq"), "GET", f"{T}/dlq"),
+    "discardDeadLetters": Row(on("topic", "delete"), "POST", f"{T}/dlq/discard", lambda t, g: {}),
     "replayDeadLetters": Row(
         lambda t, g: [("read", "topic", f"{t}.dlq"), ("write", "topic", t)],
         "POST",

@@ -28,5 +28,6 @@ def test_only_what_takes_a_right_away_is_done_without_its_record() -> None:
 
 def test_the_operations_that_answer_with_records() -> None:
     assert {stated.operation_id for stated in OPERATIONS if stated.reads} == {
-        "readRecords", "fetch", "searchTopic", "poll", "tailTopic", "openTopicSocket", "openGroupSocket"
+        "readRecords", "fetch", "searchTopic", "listDeadLetters", "poll", "tailTopic", "openTopicSocket",
+        "openGroupSocket",
     }  # fmt: skip

@@ -1,10 +1,11 @@
-"""`silt dlq`: the dead letters of topics: list, show, replay, purge, export."""
+"""`silt dlq`: the dead letters of topics: list, show, replay, discard, purge, export."""
 
 import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -12,24 +13,29 @@ from uuid import uuid4
 import click
 
 from siltlog.cli.output import emit, grid, pairs
-from siltlog.cli.records.records import document_of
 from siltlog.cli.session import Session, client_options, on_terminal, pass_session
 from siltlog.infra import names
-from siltlog.infra.errors import UnknownTopic, problem
+from siltlog.infra.errors import Refused, UnknownTopic, problem
 
 if TYPE_CHECKING:
-    from siltlog.consumers.library.record import ConsumerRecord
     from siltlog.infra.client.admin import Admin
 
 LIST_MAX = 100
 LIST_COLUMNS = ("position", "came_from", "group", "attempts", "failed_at", "key", "error")
 _POSITION = re.compile(r"(\d{1,10}):(\d{1,16})")
+_OFFSET = re.compile(r"\d{1,16}")
 Position = tuple[int, int]
+Span = tuple[int, int, int | None]
+"""Partition, offset, and the last offset where it is more than one."""
 REPLAY_EPILOG = """\b
 Examples:
   silt dlq replay flights
   silt dlq replay flights 0:3 0:4
   silt dlq replay flights --replay-id incident-7"""
+DISCARD_EPILOG = """\b
+Examples:
+  silt dlq discard flights 0:3 0:4 --reason "test flights"
+  silt dlq discard flights 0:10-25"""
 EXPORT_EPILOG = """\b
 Examples:
   silt dlq export flights | jq .dead_letter.error
@@ -48,6 +54,17 @@ def _parsed(text: str) -> Position:
     return int(found[1]), int(found[2])
 
 
+def _spans(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> list[Span]:
+    spans = []
+    for text in value:
+        start, dash, last = text.partition("-")
+        partition, first = _parsed(start)
+        if dash and (not _OFFSET.fullmatch(last) or int(last) < first):
+            raise click.BadParameter(f"{text!r} is not PARTITION:FIRST-LAST, such as 0:17-21; it takes in both")
+        spans.append((partition, first, int(last) if dash else None))
+    return spans
+
+
 @click.group()
 def dlq() -> None:
     """Dead letters: records that a group gave up on, each with where it was and why."""
@@ -62,19 +79,13 @@ def dlq() -> None:
 @client_options
 @pass_session
 def list_(session: Session, topic: str | None, group: str | None, max_records: int) -> None:
-    """List the dead letters of TOPIC; without one the topics that have some."""
+    """List the dead letters of TOPIC, the newest first; without one the topics that have some."""
     if topic is None:
         if group is not None:
             raise click.UsageError("--group is for the dead letters of one topic; say which: silt dlq list TOPIC")
         _list_topics(session)
         return
-    documents: list[dict[str, Any]] = []
-    for record in _dead_letters(session, topic):
-        document = _document(record)
-        if group in (None, (document["dead_letter"] or {}).get("group")):
-            documents.append(document)
-        if len(documents) == max_records:
-            break
+    documents = list(islice(_dead_letters(session, topic, group), max_records))
     session.output.document(
         {"topic": topic, "dead_letters": documents},
         value=[f"{document['partition']}:{document['offset']}" for document in documents],
@@ -89,10 +100,12 @@ def list_(session: Session, topic: str | None, group: str | None, max_records: i
 @pass_session
 def show(session: Session, topic: str, position: Position) -> None:
     """Show one dead letter of TOPIC: what it was, where it came from, and why it was given up."""
-    record = next(_dead_letters(session, topic, position), None)
-    if record is None or (record.partition, record.offset) != position:
-        raise problem("not_found", f"there is no dead letter {position[0]}:{position[1]} of {topic}")
-    document = _document(record)
+    partition, offset = position
+    with session.admin() as admin:
+        page = admin.dead_letters(topic, after=f"{partition}:{offset + 1}", limit=1)
+    [document] = page["dead_letters"] or [{}]
+    if (document.get("partition"), document.get("offset")) != position:
+        raise problem("not_found", f"there is no dead letter {partition}:{offset} of {topic}")
     said = {name: value for name, value in (document["dead_letter"] or {}).items() if name != "topic"}
     content = {name: document[name] for name in document if name.startswith(("key", "value"))}
     headers = [
@@ -115,13 +128,32 @@ def show(session: Session, topic: str, position: Position) -> None:
 def replay(session: Session, topic: str, positions: list[Position], replay_id: str | None) -> None:
     """Publish dead letters to TOPIC again, as they were: all, or those at PARTITION:OFFSET.
 
-    They stay in the dead letters until they are purged.
+    They stay in the dead letters until they are discarded or purged.
     """
     replay_id = replay_id or str(uuid4())
     session.output.note(f"If this is cut short, repeat it with --replay-id {replay_id}")
     with session.admin() as admin:
         document = admin.replay_dead_letters(topic, replay_id, positions or None)
     session.output.document(document, value=[document["replayed"]], tables=[pairs(document)])
+
+
+@dlq.command(epilog=DISCARD_EPILOG)
+@click.argument("topic")
+@click.argument("positions", metavar="PARTITION:OFFSET[-LAST]...", nargs=-1, required=True, callback=_spans)
+@click.option("--reason", default="", help="Why; it is kept with what was discarded.")
+@client_options
+@pass_session
+def discard(session: Session, topic: str, positions: list[Span], reason: str) -> None:
+    """Discard dead letters of TOPIC for good: those at PARTITION:OFFSET, or all from one offset to another.
+
+    They are shown, exported and replayed no more. One that is gone already is no error.
+    """
+    offsets = [(partition, first) for partition, first, last in positions if last is None]
+    ranges = [(partition, first, last) for partition, first, last in positions if last is not None]
+    with session.admin() as admin:
+        document = admin.discard_dead_letters(topic, offsets, ranges=ranges, reason=reason)
+    counts = {name: document[name] for name in ("topic", "discarded", "duplicates")}
+    session.output.document(document, value=[document["discarded"]], tables=[pairs(counts)])
 
 
 @dlq.command(epilog="Example:  silt dlq purge flights --yes")
@@ -133,7 +165,7 @@ def purge(session: Session, topic: str, yes: bool) -> None:
     """Delete the dead letters of TOPIC that are there now, for good."""
     with session.admin() as admin:
         bounds = _require(admin, topic)
-        count = sum(entry["high_watermark"] - entry["log_start_offset"] for entry in bounds)
+        count = _count(admin, topic, bounds)
         if count and not yes:
             if not on_terminal():
                 raise click.UsageError(
@@ -162,11 +194,12 @@ def purge(session: Session, topic: str, yes: bool) -> None:
 @client_options
 @pass_session
 def export(session: Session, topic: str, file: str, form: str) -> None:
-    """Write the dead letters of TOPIC, each as HTTP gives a record, with `dead_letter` for what is said about it.
+    """Write the dead letters of TOPIC, the newest first, each as HTTP gives a record, with `dead_letter` for what is
+    said about it.
 
     A file is there once it is whole.
     """
-    lines = (json.dumps(_document(record), ensure_ascii=False) for record in _dead_letters(session, topic))
+    lines = (json.dumps(document, ensure_ascii=False) for document in _dead_letters(session, topic))
     with _written(file) as write:
         if form == "ndjson":
             for line in lines:
@@ -205,8 +238,8 @@ def _list_topics(session: Session) -> None:
         rows = []
         for one in dead:
             bounds = admin.offsets(one["name"])
-            count = sum(entry["high_watermark"] - entry["log_start_offset"] for entry in bounds)
-            rows.append({"topic": one["name"].removesuffix(names.DEAD_LETTER_SUFFIX), "dead_letters": count})
+            topic = one["name"].removesuffix(names.DEAD_LETTER_SUFFIX)
+            rows.append({"topic": topic, "dead_letters": _count(admin, topic, bounds)})
     session.output.document(
         {"topics": rows},
         value=[row["topic"] for row in rows if row["dead_letters"]],
@@ -223,31 +256,27 @@ def _require(admin: "Admin", topic: str) -> list[dict[str, Any]]:
         return []
 
 
-def _dead_letters(session: Session, topic: str, position: Position | None = None) -> "Iterator[ConsumerRecord]":
-    """Yields the dead letters that are there now, by partition; or of one partition those from `position` on."""
-    from siltlog.infra.client.record import TopicPartition
+def _count(admin: "Admin", topic: str, bounds: list[dict[str, Any]]) -> int:
+    """How many dead letters there are; to who may not read them, how many records those are stored as."""
+    try:
+        count: int = admin.dead_letters(topic, limit=1)["count"]
+    except Refused as error:
+        if error.error_code not in ("forbidden", "unknown_topic"):
+            raise
+        return sum(entry["high_watermark"] - entry["log_start_offset"] for entry in bounds)
+    return count
 
+
+def _dead_letters(session: Session, topic: str, group: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yields the dead letters that are there, the newest first."""
+    after = None
     with session.admin() as admin:
-        bounds = _require(admin, topic)
-    for entry in bounds:
-        start, end = entry["log_start_offset"], entry["high_watermark"]
-        if position is not None:
-            start = max(start, position[1]) if entry["partition"] == position[0] else end
-        if start >= end:
-            continue
-        at = TopicPartition(names.dead_letter_topic(topic), entry["partition"])
-        with closing(session.consumer(assign=[at], stop_at="latest")) as consumer:
-            consumer.seek(at.topic, at.partition, offset=start)
-            for record in consumer:
-                if record.offset >= end:
-                    break
-                yield record
-
-
-def _document(record: "ConsumerRecord") -> dict[str, Any]:
-    from siltlog.consumers.dead_letters.record import said_of
-
-    return document_of(record) | {"dead_letter": said_of(record.headers)}
+        while True:
+            page = admin.dead_letters(topic, group=group, after=after, limit=LIST_MAX)
+            yield from page["dead_letters"]
+            after = page["next"]
+            if after is None:
+                return
 
 
 def _row(document: dict[str, Any]) -> dict[str, Any]:

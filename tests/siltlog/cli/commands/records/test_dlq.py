@@ -62,9 +62,9 @@ def test_list_and_show(capsys: Capture, topic: str) -> None:
     assert {"topic": topic, "dead_letters": 3} in json_of(capsys, "dlq", "list")["topics"]
     documents = json_of(capsys, "dlq", "list", topic)["dead_letters"]
     assert [(one["partition"], one["offset"], one["value"]) for one in documents] == [
-        (1, 0, "value 1"),
-        (1, 1, "value 3"),
         (1, 2, "value 5"),
+        (1, 1, "value 3"),
+        (1, 0, "value 1"),
     ]
     said = documents[1]["dead_letter"]
     assert (said["topic"], said["partition"], said["offset"], said["group"]) == (topic, 1, 1, "reporting")
@@ -111,6 +111,33 @@ def test_replay(capsys: Capture, topic: str, server: ServerProcess) -> None:
     with Admin(server.url) as admin:
         assert admin.offsets(topic)[1]["high_watermark"] == 3 + 2 + 3
     assert dead(server, topic) == 3
+
+
+def test_discard(capsys: Capture, topic: str, server: ServerProcess) -> None:
+    document = json_of(capsys, "dlq", "discard", topic, "1:1", "--reason", "tests")
+    starts = [{"partition": 1, "log_start_offset": 0}]
+    assert document == {"topic": topic, "discarded": 1, "duplicates": 0, "partitions": starts}
+    assert [one["offset"] for one in json_of(capsys, "dlq", "list", topic)["dead_letters"]] == [2, 0]
+    assert run(["dlq", "show", topic, "1:1"]) == 1
+    assert f"no dead letter 1:1 of {topic}" in capsys.readouterr().err
+    assert run(["dlq", "export", topic]) == 0
+    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [2, 0]
+    assert {"topic": topic, "dead_letters": 2} in json_of(capsys, "dlq", "list")["topics"]
+    assert json_of(capsys, "dlq", "replay", topic)["replayed"] == 2
+    assert run(["dlq", "discard", topic, "1:0-2", "--output", "value"]) == 0
+    assert capsys.readouterr().out == "2\n"
+    assert dead(server, topic) == 0
+    assert json_of(capsys, "dlq", "purge", topic) == {"topic": topic, "purged": 0}
+
+
+def test_what_cannot_be_discarded(capsys: Capture, topic: str) -> None:
+    assert run(["dlq", "discard", topic, "1:7"]) == 1
+    assert "nothing was discarded" in capsys.readouterr().err
+    for wrong in ("1", "1:2-1", "1:2-", "1:2-x"):
+        assert run(["dlq", "discard", topic, wrong]) == 2
+        assert "PARTITION:" in capsys.readouterr().err
+    assert run(["dlq", "discard", topic]) == 2
+    assert len(json_of(capsys, "dlq", "list", topic)["dead_letters"]) == 3
 
 
 def test_purge_asks(capsys: Capture, topic: str, server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
