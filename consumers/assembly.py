@@ -142,12 +142,7 @@ async def assemble(
                 files,
                 searches,
                 GroupsHttp(groups, log, fetcher, clock, limits),
-                DeadLettersHttp(
-                    dead_letters,
-                    Replay(log, fetcher, system, clock, marks),
-                    DeadLetterList(log, fetcher, marks),
-                    Discard(log, system, marks, logger),
-                ),
+                _dead_letters_http(node, log, system, fetcher, dead_letters, marks),
                 Tails(log, fetcher, streams, logger),
                 Sockets(log, fetcher, groups, dead_letters, streams, Connected(), logger),
             ),
@@ -162,6 +157,17 @@ async def assemble(
         keep=keep,
         reconfigure=reconfigure,
         redis_value=lambda: "" if same is None else same.value,
+    )
+
+
+def _dead_letters_http(
+    node: Node, log: LogView, system: SystemLog, fetcher: Fetcher, dead_letters: DeadLetters, marks: MarkIndex
+) -> DeadLettersHttp:
+    return DeadLettersHttp(
+        dead_letters,
+        Replay(log, fetcher, system, node.clock, marks),
+        DeadLetterList(log, fetcher, marks),
+        Discard(log, system, marks, node.logger),
     )
 
 
