@@ -135,6 +135,9 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("topic_unanswered", "growing a topic: no answer yet", _STORE),
     LogEvent("records_deleted", "records deleted"),
     LogEvent("dead_letters_stay", "dead letters of a deleted topic stay", "delete the topic that `topic` names"),
+    LogEvent(
+        "discarded_letters_stay", "discarded dead letters are hidden, and not deleted yet", "do what `reason` says"
+    ),
     LogEvent("dead_letters_narrow", "dead letters of a topic have fewer partitions until the next one comes"),
     LogEvent("producer_state_stays", "producer state of a deleted topic stays"),
     # Flush and tables.
@@ -212,6 +215,8 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("job_begins", "job begins"),
     LogEvent("job_ended", "job ended"),
     LogEvent("job_stopped", "job was stopped; it is due again"),
+    LogEvent("asked_job_stopped", "job was stopped"),
+    LogEvent("job_unwanted", "job was stopped, as it was asked"),
     LogEvent("job_not_started", "a job could not be started", "silt doctor"),
     LogEvent("job_not_run", "a job of the schedule is not run", "do what `reason` says"),
     LogEvent("job_says", "job says"),

@@ -412,8 +412,10 @@ class Scheduler:
         seconds = round(self._clock.monotonic() - run.started, 3)
         said = {"job": result.job, "run_id": run.run_id, "outcome": result.outcome, "seconds": seconds}
         if stopped and not run.unwanted:
-            again = "; it is due again" if run.trigger == "schedule" else ""
-            self._logger.info(f"job was stopped{again}", **said)
+            if run.trigger == "schedule":
+                self._logger.info("job was stopped; it is due again", **said)
+            else:
+                self._logger.info("job was stopped", **said)
         else:
             self._handled[run.due.job] = run.due.due_us
             if stopped:

@@ -13,6 +13,7 @@ from siltlog.infra.http.memory import InFlight
 from siltlog.infra.settings.topic_config import Value
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.infra.telemetry import logger
+from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.log.admission import Admission
 from siltlog.ingest.log.log import Log
@@ -20,6 +21,7 @@ from siltlog.ingest.log.topic_logs import TopicLogs
 from siltlog.ingest.opening.opening import start_log
 from siltlog.ingest.ownership.stranded import Stranded
 from siltlog.ingest.records.body import Body, Rows
+from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.ingest.topics.topics import Topics
 from siltlog.ingest.wal import Wal
 from siltlog.ingest.wal.disk import Disk
@@ -124,6 +126,12 @@ def stopped_log(
         in_flight=InFlight(8 * MIB, CLOCK),
         journal=journal_of(store, topic_logs, clock),
     )
+
+
+def log_starts_of(log: Log) -> LogStarts:
+    """What moves the log starts of its topics."""
+    states = StateWriter(log.store, log.clock, LOGGER, asyncio.to_thread)
+    return LogStarts(log, states, log.flush_due.set, LOGGER)
 
 
 def journal_of(store: ObjectStore, topic_logs: TopicLogs, clock: Clock) -> Journal:

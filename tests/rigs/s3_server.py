@@ -166,6 +166,7 @@ def _free_ports(count: int) -> list[int]:
                 above.bind(("127.0.0.1", port + GRPC_PORT_DISTANCE))
             except OSError:
                 continue
-            if not any(port == other + GRPC_PORT_DISTANCE for other in ports):
+            # Nor may one of them be where another of them takes calls of gRPC.
+            if not any(abs(port - other) == GRPC_PORT_DISTANCE for other in ports):
                 ports.append(port)
     return ports

@@ -4,16 +4,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from log_rig import LOGGER, running_log
+from log_rig import log_starts_of, running_log
 
 from siltlog.infra.errors import Refused, SiltlogError, UnknownTopic
 from siltlog.infra.records import NewRecord
-from siltlog.ingest.flush.producer_objects import StateWriter
 from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.publishing import Publishing
-from siltlog.ingest.topics.deletion import LogStarts
 from siltlog.ingest.topics.topics import Topics
 from siltlog.ingest.wal.disk import Disk
 
@@ -21,9 +19,7 @@ CONFIG = {"cleanup.policy": "compact"}
 
 
 def system(log: Log, topics: Topics) -> SystemTopics:
-    states = StateWriter(log.store, log.clock, LOGGER, asyncio.to_thread)
-    log_starts = LogStarts(log, states, log.flush_due.set, LOGGER)
-    return SystemTopics(log, topics, Publishing(log, lambda: None, None), log_starts)
+    return SystemTopics(log, topics, Publishing(log, lambda: None, None), log_starts_of(log))
 
 
 async def stored(log: Log, topic: str, partition: int = 0) -> list[dict[str, object]]:

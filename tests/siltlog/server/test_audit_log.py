@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from kept_log import KeptLog
-from log_rig import CLOCK, GatedDisk, running_log
+from log_rig import CLOCK, GatedDisk, log_starts_of, running_log
 
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.row_groups import RowGroups
@@ -46,7 +46,7 @@ class System(SystemTopics):
     """The real one, which can be told to fail: before it appends, or once it has."""
 
     def __init__(self, log: Log, topics: Topics) -> None:
-        super().__init__(log, topics, Publishing(log, lambda: None, None))
+        super().__init__(log, topics, Publishing(log, lambda: None, None), log_starts_of(log))
         self.before: SiltlogError | None = None
         self.after: SiltlogError | None = None
         self.appended: list[int] = []
