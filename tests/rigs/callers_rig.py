@@ -15,6 +15,7 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
+from siltlog.infra.http.connection.connection import STRANGER_SECONDS
 from siltlog.infra.security.access import Binding, Entry
 from siltlog.infra.security.document import AccessDocument, KeptKey
 from siltlog.infra.security.documents import AccessDocuments
@@ -136,6 +137,7 @@ class Caller:
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection = self.connection()
         self._called_at = 0.0
+        self._connected_at = time.monotonic()
 
     def connection(self) -> http.client.HTTPConnection:
         if self._local:
@@ -148,9 +150,11 @@ class Caller:
         """Header names are written with underscores."""
         named = self.headers | {name.replace("_", "-"): value for name, value in headers.items()}
         now = time.monotonic()
-        if now - self._called_at > IDLE_S:
+        known = self._local or "Authorization" in self.headers
+        if now - self._called_at > IDLE_S or (not known and now - self._connected_at > STRANGER_SECONDS / 2):
             # The server may be about to close it.
             self._connection.close()
+            self._connected_at = now
         self._called_at = now
         body = None
         if document is not None:
