@@ -296,7 +296,7 @@ def _balance(draft: Draft) -> None:
         return
     up, places = draft.up(), draft.places()
     movable = [name for name in draft.topics if _movable(draft, name)]
-    under_way = sum(topic.to is not None for topic in draft.topics.values())
+    under_way = _under_way(draft)
     moves = sorted(balance(up, places, movable).items())
     for name, node in moves[: max(0, AT_ONCE_MAX - under_way)]:
         draft.hand(name, node)
@@ -305,10 +305,10 @@ def _balance(draft: Draft) -> None:
         topic.owner.node in up and not draft.claimed(name, topic.owner) and draft.waiting(name) is None
         for name, topic in draft.topics.items()
     )
-    if not moves and not _moving(draft) and (not unsure or not found or max(found) - min(found) <= 1):
+    if not moves and not under_way and (not unsure or not found or max(found) - min(found) <= 1):
         draft.balancing = False
 
 
-def _moving(draft: Draft) -> bool:
-    """Whether a topic is under way, which may come to nothing: it would stay where it was too much."""
-    return any(topic.to is not None for topic in draft.topics.values())
+def _under_way(draft: Draft) -> int:
+    """How many topics are being handed over. Each may come to nothing, and stay where it was too much."""
+    return sum(topic.to is not None for topic in draft.topics.values())

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,23 @@ class Giver:
         raise AssertionError("it is never answered")
 
 
+@asynccontextmanager
+async def giving(
+    valkey_url: str, folder: Path, rng: random.Random
+) -> AsyncIterator[tuple[Giver, FakeLog, FlakySystem, RowGroups]]:
+    """A member that has joined, on a log whose appends fail."""
+    log = filled(folder)
+    system = FlakySystem(log, rng)
+    row_groups = RowGroups(log.store)
+    try:
+        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
+            giver = Giver(r, letters_of(r, log, row_groups, system))
+            await giver.join()
+            yield giver, log, system, row_groups
+    finally:
+        row_groups.close()
+
+
 @pytest.mark.rule("D4", "D5")
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", seeds(4))
@@ -169,14 +186,9 @@ def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
     valkey_url: str, tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
-    log = filled(tmp_path)
-    system = FlakySystem(log, rng)
-    row_groups = RowGroups(log.store)
 
     async def scenario() -> None:
-        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            giver = Giver(r, letters_of(r, log, row_groups, system))
-            await giver.join()
+        async with giving(valkey_url, tmp_path, rng) as (giver, log, *_):
             at = passes = 0
             for _ in range(40):
                 if rng.random() < 0.15 or at == RECORDS:
@@ -193,10 +205,7 @@ def test_what_was_given_up_is_there_once_each_time_the_group_comes_by(
                 assert max(dead(log).values()) <= passes + 1
                 at = offset + 1
 
-    try:
-        run(scenario())
-    finally:
-        row_groups.close()
+    run(scenario())
 
 
 @pytest.mark.chaos
@@ -206,14 +215,9 @@ def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
 ) -> None:
     monkeypatch.setattr(dead_letter_marks, "CHUNK_RECORDS", 3)
     rng = random.Random(seed)
-    log = filled(tmp_path)
-    system = FlakySystem(log, rng)
-    row_groups = RowGroups(log.store)
 
     async def scenario() -> None:
-        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            giver = Giver(r, letters_of(r, log, row_groups, system))
-            await giver.join()
+        async with giving(valkey_url, tmp_path, rng) as (giver, log, system, row_groups):
             given = sorted(rng.sample(range(RECORDS), 20))
             for offset in given:
                 await giver.bury(offset)
@@ -236,10 +240,7 @@ def test_each_dead_letter_goes_back_once_however_often_it_is_repeated(
             assert [int(record.value or b"") for record in came] == given + [given[offset] for offset in some]
             assert {record.headers for record in came} == {(("own", b"x"),)}
 
-    try:
-        run(scenario())
-    finally:
-        row_groups.close()
+    run(scenario())
 
 
 @pytest.mark.rule("D10")
@@ -250,14 +251,9 @@ def test_what_was_discarded_stays_so_whatever_fails_in_between(
 ) -> None:
     monkeypatch.setattr(dead_letter_marks, "CHUNK_RECORDS", 3)
     rng = random.Random(seed)
-    log = filled(tmp_path)
-    system = FlakySystem(log, rng)
-    row_groups = RowGroups(log.store)
 
     async def scenario() -> None:
-        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            giver = Giver(r, letters_of(r, log, row_groups, system))
-            await giver.join()
+        async with giving(valkey_url, tmp_path, rng) as (giver, log, system, row_groups):
             for offset in range(RECORDS):
                 await giver.bury(offset)
             [view] = log.topic("t.dlq").partitions
@@ -284,22 +280,14 @@ def test_what_was_discarded_stays_so_whatever_fails_in_between(
             assert done.discarded == 0
             assert view.bounds().log_start_offset == view.high_watermark
 
-    try:
-        run(scenario())
-    finally:
-        row_groups.close()
+    run(scenario())
 
 
 def test_of_two_that_discard_at_once_one_does(valkey_url: str, tmp_path: Path) -> None:
-    log = filled(tmp_path)
-    system = FlakySystem(log, random.Random(0))
-    system.flaky = 0
-    row_groups = RowGroups(log.store)
 
     async def scenario() -> None:
-        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            giver = Giver(r, letters_of(r, log, row_groups, system))
-            await giver.join()
+        async with giving(valkey_url, tmp_path, random.Random(0)) as (giver, log, system, row_groups):
+            system.flaky = 0
             for offset in range(5):
                 await giver.bury(offset)
             log.pause = lambda: asyncio.sleep(0)
@@ -309,24 +297,16 @@ def test_of_two_that_discard_at_once_one_does(valkey_url: str, tmp_path: Path) -
             done = await asyncio.gather(*(discard.discard("t", request) for _ in range(2)))
             assert sorted((one.discarded, one.duplicates) for one in done) == [(0, 4), (4, 0)]
 
-    try:
-        run(scenario())
-    finally:
-        row_groups.close()
+    run(scenario())
 
 
 def test_a_nack_counts_and_gives_up_at_the_last_attempt(valkey_url: str, tmp_path: Path) -> None:
-    log = filled(tmp_path)
-    system = FlakySystem(log, random.Random(0))
-    system.flaky = 0
-    row_groups = RowGroups(log.store)
-
     async def scenario() -> None:
-        async with rig(valkey_url, log) as r:  # type: ignore[arg-type]
-            dead_letters = letters_of(r, log, row_groups, system)
-            generation = (await r.join("g", "a", "t")).generation
+        async with giving(valkey_url, tmp_path, random.Random(0)) as (giver, log, system, _):
+            system.flaky = 0
+            dead_letters = giver.dead_letters
             request = DeadLetterRequest(
-                topic="t", partition=0, offset=4, member_id="a", generation=generation, error="no"
+                topic="t", partition=0, offset=4, member_id="m1", generation=giver.generation, error="no"
             )
             told = [await dead_letters.nack("g", request, 3) for _ in range(3)]
             assert [one.attempts for one in told] == [1, 2, 3]
@@ -338,7 +318,4 @@ def test_a_nack_counts_and_gives_up_at_the_last_attempt(valkey_url: str, tmp_pat
                 await dead_letters.nack("g", request, 3)
             assert (dead_letters.attempts["t"], dead_letters.buried["t"]) == (3, 1)
 
-    try:
-        run(scenario())
-    finally:
-        row_groups.close()
+    run(scenario())

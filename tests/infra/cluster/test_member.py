@@ -158,8 +158,8 @@ MUTANTS: dict[str, tuple[object, str, Any, Scenario]] = {
     ),
     "CM5 what came to nothing is not tried again": (
         controller,
-        "_moving",
-        lambda draft: False,
+        "_under_way",
+        lambda draft: 0,
         scenarios.a_move_that_came_to_nothing_is_made_again,
     ),
     "CM5 who claims nothing keeps it": (
