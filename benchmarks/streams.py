@@ -171,7 +171,7 @@ def longest_gap(times: Iterable[float], began: float, ended: float) -> float:
 
 
 def told(errors: Counter[str]) -> str:
-    """Which there were, in brackets; nothing where there was none."""
+    """Tells which there were, in brackets; nothing where there was none."""
     return f" ({', '.join(f'{count:,} {what}' for what, count in errors.most_common())})" if errors else ""
 
 

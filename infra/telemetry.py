@@ -24,6 +24,7 @@ _FIRST = (
     *("request_id", "principal", "operation", "topic", "node", "trace_id"),
 )
 """The fields of a JSON line that any may have, in their order."""
+_LEVELS = logging.getLevelNamesMapping()
 _ACTION_LEVELS = ("warning", "error", "critical")
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
@@ -49,7 +50,7 @@ class LogOutput:
 
     def reconfigure(self, level: str, log_format: LogFormat) -> None:
         """The next line is written so, or not at all."""
-        self._least = logging.getLevelNamesMapping()[level.upper()]
+        self._least = _LEVELS[level.upper()]
         self.is_json = log_format == "json"
         self._renderer: Any = (
             _as_json
@@ -74,7 +75,7 @@ class LogOutput:
         )
 
     def _wanted(self, _: Any, method: str, line: Any) -> Any:
-        if logging.getLevelNamesMapping()[method.upper()] < self._least:
+        if _LEVELS[method.upper()] < self._least:
             raise structlog.DropEvent
         return line
 

@@ -65,7 +65,7 @@ class Offsets:
         return min(self._ends[at], end) - 1 if at >= 0 else None
 
     def _overlap(self, first: int, end: int) -> tuple[int, int]:
-        """Which runs have some of [first, end)."""
+        """Gives the runs that have some of [first, end)."""
         return bisect_right(self._ends, first), bisect_left(self._firsts, end) if first < end else 0
 
     def __contains__(self, offset: int) -> bool:

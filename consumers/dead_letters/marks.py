@@ -1,4 +1,4 @@
-"""Which dead letters are hidden: what markers say, kept by partition and read on from where it was read to."""
+"""The dead letters that are hidden: what markers say, kept by partition and read on from where it was read to."""
 
 import asyncio
 from collections import OrderedDict

@@ -61,7 +61,7 @@ class Wanted:
         return batch if self.member is None or not batch.num_rows else self.member.narrowed(batch)
 
     def told_by_json(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of the narrowed rows that are wanted."""
+        """Keeps those of the narrowed rows that are wanted."""
         assert self.member is not None
         values = batch.column("value").to_pylist()
         rows = [at for at, value in enumerate(values) if self.member.is_in(value)]

@@ -43,7 +43,7 @@ class Left(NamedTuple):
 
 
 def of_key(keys: pa.ChunkedArray, key: bytes) -> pa.ChunkedArray:
-    """Which of `keys` are `key`; a record without a key is of none."""
+    """Tells which of `keys` are `key`; a record without a key is of none."""
     return pc.fill_null(pc.equal(keys, pa.scalar(key, keys.type)), False)
 
 

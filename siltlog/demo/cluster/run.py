@@ -304,7 +304,7 @@ def _account(play: Play, result: ClusterResult) -> None:
 
 
 def taken(loss: Loss) -> str:
-    """Who took over what."""
+    """Tells who took over what."""
     parts = [f"{topic} at {node}" for topic, node in loss.taken_by.items()]
     if loss.was == "controller":
         parts.append(f"{loss.controller} is the controller")

@@ -17,7 +17,7 @@ MINUTE_SECONDS = 60
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
 STEPS_MORE = 6
-"""Who asks for the last hour asks a moment later."""
+"""Room for whoever asks for the last hour a moment later."""
 SERIES_MAX = 2_000
 """About 14 MB, when there are so many."""
 POINTS = 360
@@ -130,5 +130,5 @@ class History:
 
 
 def _highest(series: Sequence[Series]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Which of them count by their highest value: the worst of ten seconds is the worst of the minute."""
+    """Says which of them count by their highest value: the worst of ten seconds is the worst of the minute."""
     return np.array([one.label == QUANTILE or one.name in _HIGHEST for one in series], bool)

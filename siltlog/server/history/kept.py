@@ -1,4 +1,4 @@
-"""Which metrics have a history, and how many series become one of it."""
+"""The metrics that have a history, and how many series become one of it."""
 
 from typing import Final, Literal, NamedTuple
 

@@ -21,7 +21,7 @@ class Places(NamedTuple):
     silt: Path
     """The program."""
     user: str
-    """Who owns the files, by name or by numbers."""
+    """The owner of the files, by name or by numbers."""
     config: Path
     written: Sequence[Path]
     """The folders that the server writes to, its data directory first."""
