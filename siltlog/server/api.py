@@ -30,6 +30,7 @@ from siltlog.server.history.http import HistoryHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.http import ConfigHttp
+from siltlog.ui.http import PageHttp
 
 HANDLERS = (
     Publish,
@@ -55,6 +56,7 @@ HANDLERS = (
     ProfileHttp,
     NodesHttp,
     DocumentHttp,
+    PageHttp,
 )
 OPERATIONS = tuple(operations_of(*HANDLERS))
 

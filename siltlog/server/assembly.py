@@ -34,6 +34,8 @@ from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.configuration import Configuration
 from siltlog.server.settings.http import ConfigHttp
 from siltlog.server.watching.loop_lag import watch_loop
+from siltlog.ui.files import read_files
+from siltlog.ui.http import PageHttp
 
 
 def assemble(
@@ -103,6 +105,7 @@ def assemble(
             NodesHttp(node, url, membership),
             AccessHttp(security, node.clock),
             DocumentHttp(OPERATIONS),
+            PageHttp(read_files()),
         ),
         gauges=gauges,
         start=start,

@@ -20,6 +20,7 @@ from siltlog.infra.security.grant import grant_of
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.ingest.log.log import Log
 from siltlog.server.document_http import DOCS_PATH, OPENAPI_PATH
+from siltlog.ui.http import PAGE_PATH
 
 FEATURES = (
     "acks.none",
@@ -135,16 +136,16 @@ class NodeHttp:
         "index",
         "Node",
         "Where to go on",
-        "Whoever takes HTML is sent to `/docs`.",
+        "Whoever takes HTML is sent to the page, `ui/`.",
         access=ANYBODY,
-        replies={200: json_answer("The paths to begin with.", Index), 307: Reply("The page is elsewhere.")},
+        replies={200: json_answer("The paths to begin with.", Index), 303: Reply("The page is elsewhere.")},
     )
     async def index(self, request: Request) -> Response:
-        """Where to go on: people to the page of the interface, programs by the paths in the document."""
+        """Where to go on: people to the page, programs by the paths in the document."""
         Query(request, ())
         headers = {"Vary": "Accept"}
         if _HTML in request.headers.get("accept", "").lower():
-            return Response(status_code=307, headers={**headers, "Location": DOCS_PATH})
+            return Response(status_code=303, headers={**headers, "Location": PAGE_PATH})
         return json_reply(Index("siltlog", version("siltlog"), **PLACES), headers=headers)
 
     @operation(

@@ -146,7 +146,7 @@ def test_the_root_leads_on(http: Http) -> None:
     for path in document.values():
         assert http.get(path).status in (200, 503), path  # groups are away here
     browser = http.call("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
-    assert (browser.status, browser.headers["location"]) == (307, "/docs")
+    assert (browser.status, browser.headers["location"]) == (303, "ui/")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/cluster", "/v1/topics", "/v1/topics/absent"])

@@ -1,0 +1,13 @@
+/** The page: its frame, and which page of it is shown. */
+import { begin } from "./session.js";
+import { html, render } from "./dom.js";
+import { Frame } from "../parts/frame.js";
+
+const place = document.getElementById("page");
+if (place !== null) {
+  place.replaceChildren();
+  render(html`<${Frame} />`, place);
+}
+begin().catch(() => {
+  // The frame shows that the server is not reached, and each page asks again for itself.
+});

@@ -1,0 +1,89 @@
+/** Hooks that ask the server. */
+import { get } from "./api.js";
+import { useCallback, useEffect, useRef, useState } from "./dom.js";
+
+/**
+ * Asks for something, again when what is asked for changes, and each `everyMs` while the page is seen.
+ *
+ * What was answered stays while it is asked again; `problem` is why the last time failed.
+ * @param {string[] | null} path null: nothing is asked for
+ * @param {Record<string, unknown>} [query] @param {number} [everyMs]
+ * @param {() => Record<string, unknown>} [moving] what of the query is told anew each time, such as the time it ends at
+ * @returns {{ answer: any, problem: any, again: () => void, asking: boolean }}
+ */
+export function useGet(path, query = {}, everyMs = 0, moving = () => ({})) {
+  const key = JSON.stringify([path, query]);
+  const [held, setHeld] = useState({ key: "", answer: /** @type {any} */ (null), problem: /** @type {any} */ (null) });
+  const [asking, setAsking] = useState(false);
+  const [turn, setTurn] = useState(0);
+  const shown = useRef(key);
+  shown.current = key;
+  useEffect(() => {
+    if (path === null) return undefined;
+    const stop = new AbortController();
+    setAsking(true);
+    get(path, { ...query, ...moving() }, { signal: stop.signal })
+      .then((answer) => setHeld({ key, answer, problem: null }))
+      .catch((problem) => {
+        if (stop.signal.aborted) return;
+        setHeld((before) => ({ key, answer: before.key === key ? before.answer : null, problem }));
+      })
+      .finally(() => shown.current === key && setAsking(false));
+    return () => stop.abort();
+  }, [key, turn]);
+  useEffect(() => {
+    if (everyMs === 0 || path === null) return undefined;
+    const timer = setInterval(() => document.hidden || setTurn((before) => before + 1), everyMs);
+    return () => clearInterval(timer);
+  }, [key, everyMs]);
+  const again = useCallback(() => setTurn((before) => before + 1), []);
+  const current = held.key === key;
+  return { answer: current ? held.answer : null, problem: current ? held.problem : null, again, asking };
+}
+
+/**
+ * Something that is done at a press: `run` does it once at a time.
+ * @template T
+ * @param {(...given: any[]) => Promise<T>} act
+ */
+export function useAct(act) {
+  const [state, setState] = useState({ busy: false, problem: /** @type {any} */ (null), result: /** @type {any} */ (null) });
+  const busy = useRef(false);
+  /** @param {any[]} given */
+  async function run(...given) {
+    if (busy.current) return undefined;
+    busy.current = true;
+    setState((before) => ({ ...before, busy: true, problem: null }));
+    try {
+      const result = await act(...given);
+      setState({ busy: false, problem: null, result });
+      return result;
+    } catch (problem) {
+      setState({ busy: false, problem, result: null });
+      return undefined;
+    } finally {
+      busy.current = false;
+    }
+  }
+  return { ...state, run, clear: () => setState({ busy: false, problem: null, result: null }) };
+}
+
+/** Gives the present time in milliseconds, anew each `everyMs`. */
+export function useNow(everyMs = 1000) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => document.hidden || setNow(Date.now()), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+  return now;
+}
+
+/** Gives `value` once it has not changed for `ms`. @template T @param {T} value @param {number} ms @returns {T} */
+export function useSettled(value, ms = 250) {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(() => value), ms);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return settled;
+}
