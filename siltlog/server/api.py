@@ -30,6 +30,7 @@ from siltlog.server.history.http import HistoryHttp
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.http import ConfigHttp
+from siltlog.server.tables.http import TablesHttp
 
 HANDLERS = (
     Publish,
@@ -41,6 +42,7 @@ HANDLERS = (
     Tails,
     Sockets,
     TopicsHttp,
+    TablesHttp,
     GroupsHttp,
     DeadLettersHttp,
     JobsHttp,

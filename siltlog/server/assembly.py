@@ -3,6 +3,7 @@
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 
 from siltlog.consumers.assembly import Consumers
@@ -33,6 +34,9 @@ from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.configuration import Configuration
 from siltlog.server.settings.http import ConfigHttp
+from siltlog.server.tables.flushing import flushing_of
+from siltlog.server.tables.http import TablesHttp
+from siltlog.server.tables.log_look import LogLooks
 from siltlog.server.watching.loop_lag import watch_loop
 
 
@@ -61,6 +65,7 @@ def assemble(
         return [*listener_warnings(), *store_watch.warnings(), *about_nodes, *(security.warnings() if security else ())]
 
     about_node = NodeHttp(node, url, ingest.log, consumers, membership, warnings, lambda: configuration.settings)
+    tables = TablesHttp(log, LogLooks(node.store, node.clock), node.clock, partial(flushing_of, ingest.log, node.clock))
     drains = DrainHttp(node, ingest.log, consumers.groups, membership)
     started_seconds = node.clock.now_us() / MICROS_PER_SECOND
     build = (version("siltlog"), platform.python_version())
@@ -88,6 +93,7 @@ def assemble(
 
     async def close(patient: bool) -> bool:
         store_watch.stop()
+        tables.close()
         return True
 
     return Part(
@@ -95,6 +101,7 @@ def assemble(
             JobsHttp(jobs, node.store, node.clock),
             JobRunsHttp(job_runs, jobs),
             about_node,
+            tables,
             HistoryHttp(history, node.settings.node_id, node.clock),
             ConfigHttp(configuration, node.settings.node_id),
             drains,
