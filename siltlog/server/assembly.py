@@ -2,9 +2,10 @@
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.view import LogView, SystemLog
@@ -29,6 +30,8 @@ from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.history.history import History
 from siltlog.server.history.http import HistoryHttp
+from siltlog.server.history.metrics_log import MetricsLog
+from siltlog.server.history.others import Histories
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
@@ -53,11 +56,11 @@ def assemble(
     listener_warnings: Callable[[], Sequence[str]],
     configuration: Configuration,
     job_runs: JobRuns,
+    histories: Histories,
 ) -> Part:
     """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
     topics that other nodes own."""
     store_watch = StoreWatch(node.store, node.clock)
-    history = None if node.settings.metrics_history == "off" else History(node.metrics, node.clock)
     jobs = JobLog(log, consumers.fetcher, system, node.cluster_id, node.logger)
 
     def warnings() -> list[str]:
@@ -84,8 +87,7 @@ def assemble(
     def start() -> None:
         running.append(asyncio.create_task(jobs.restore()))
         running.append(asyncio.create_task(watch_loop(node.clock, node.metrics.loop_late)))
-        if history is not None:
-            running.append(asyncio.create_task(history.run()))
+        running.extend(asyncio.create_task(each) for each in _keeping(histories.history, node, log, consumers, system))
 
     def drain() -> None:
         for task in running:
@@ -102,7 +104,7 @@ def assemble(
             JobRunsHttp(job_runs, jobs),
             about_node,
             tables,
-            HistoryHttp(history, node.settings.node_id, node.clock),
+            HistoryHttp(histories, node.clock),
             ConfigHttp(configuration, node.settings.node_id),
             drains,
             SettleHttp(ingest.flusher.settling, see_others),
@@ -116,3 +118,15 @@ def assemble(
         drain=drain,
         close=close,
     )
+
+
+def _keeping(
+    history: History | None, node: Node, log: LogView, consumers: Consumers, system: SystemLog
+) -> Iterator[Coroutine[Any, Any, None]]:
+    """What keeps the history of metrics, for ever."""
+    if history is None:
+        return
+    yield history.run()
+    if node.settings.metrics_history == "topic":
+        recorded = MetricsLog(history, log, consumers.fetcher, system, node.settings.node_id, node.clock, node.logger)
+        yield recorded.run()

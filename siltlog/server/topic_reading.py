@@ -1,4 +1,4 @@
-"""Reads partition 0 of a topic of the system for this server itself."""
+"""Reads a partition of a topic of the system for this server itself."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from siltlog.consumers.view import TopicView
 LOOK_BYTES = 16 * 1024 * 1024
 
 
-async def stored_in(fetcher: Fetcher, topic: TopicView, first: int, end: int) -> list[Stored]:
+async def stored_in(fetcher: Fetcher, topic: TopicView, first: int, end: int, partition: int = 0) -> list[Stored]:
     """The records in [first, end), which is below the high watermark. Raises what a read raises."""
     found: list[Stored] = []
     while first < end:
-        at = FetchPosition(topic.name, 0, first, topic_id=topic.topic_id)
+        at = FetchPosition(topic.name, partition, first, topic_id=topic.topic_id)
         result = await fetcher.fetch([at], max_records=end - first, max_bytes=LOOK_BYTES, min_bytes=0, wait_ms=0)
         [part] = result.partitions
         if part.error is not None:
