@@ -238,7 +238,7 @@ EVENTS: tuple[LogEvent, ...] = (
         _STORE,
     ),
     LogEvent("history_written", "the history of the metrics is recorded again"),
-    LogEvent("history_failed", "the history of the metrics failed; the next minute follows", _DEFECT),
+    LogEvent("history_failed", "the history of the metrics failed; it is tried again", _DEFECT),
 )
 BY_SENTENCE = {event.sentence: event for event in EVENTS}
 assert len(BY_SENTENCE) == len(EVENTS) == len({event.name for event in EVENTS})

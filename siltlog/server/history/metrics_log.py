@@ -28,7 +28,7 @@ from siltlog.server.history.series_rings import (
     UNKNOWN,
     SeriesRings,
 )
-from siltlog.server.topic_reading import stored_in
+from siltlog.server.topic_reading import stored_pages
 
 T = TypeVar("T")
 
@@ -42,11 +42,12 @@ CONFIG: Mapping[str, Value] = {
 }
 LATE_MINUTES = 10
 """A minute that could not be written is written with a later one, for so long."""
-LOOK_RECORDS = 64
-"""Read at once: 1.3 MB, where there are as many series as are kept."""
-
-
-AGAIN_MINUTES_MAX = 63
+LOOK_RECORDS = 16
+"""Read at once: 0.4 MB, where there are as many series as are kept."""
+REST_SECONDS = 0.02
+"""Between two such reads, for those who publish: a start is when clients come back."""
+AGAIN_SECONDS = 2.0
+AGAIN_SECONDS_MAX = 3_600.0
 _UNREAD = -1
 
 
@@ -75,34 +76,34 @@ class MetricsLog:
         """The last minute that was written, or that there is nothing to write of."""
         self._hour = _UNREAD
         """The last hour that was."""
-        self._rest = self._wait = 0
-        """Minutes until the next try to read it, and between two."""
         self._writes = True
 
     async def run(self) -> None:
-        """Reads what there is, then writes for ever."""
+        """Reads what there is, and writes for ever."""
+        await asyncio.gather(self.read_back(), self._write_on())
+
+    async def read_back(self) -> None:
+        """Returns once it was read. A file that is damaged is read more and more seldom."""
+        rest_seconds = AGAIN_SECONDS
+        while self._hour == _UNREAD:
+            try:
+                await self.restore()
+                return
+            except SiltlogError as error:
+                if rest_seconds == AGAIN_SECONDS and not self._log.draining:
+                    self._logger.warning(
+                        "the history of the metrics before this start cannot be read now; it is tried again",
+                        reason=error.detail,
+                    )
+            except Exception:
+                self._logger.exception("the history of the metrics failed; it is tried again")
+            await asyncio.sleep(rest_seconds)
+            rest_seconds = min(2 * rest_seconds, AGAIN_SECONDS_MAX)
+
+    async def _write_on(self) -> None:
         while True:
-            if self._hour == _UNREAD:
-                await self._try_to_read()
             await self._history.minute_closed()
             await self._try_to_write()
-
-    async def _try_to_read(self) -> None:
-        self._rest -= 1
-        if self._rest >= 0:
-            return
-        try:
-            await self.restore()
-        except SiltlogError as error:
-            if not self._wait and not self._log.draining:
-                self._logger.warning(
-                    "the history of the metrics before this start cannot be read now; it is tried again",
-                    reason=error.detail,
-                )
-            # A file that is damaged is not read each minute.
-            self._rest = self._wait = min(2 * self._wait + 1, AGAIN_MINUTES_MAX)
-        except Exception:
-            self._logger.exception("the history of the metrics failed; the next minute follows")
 
     async def _try_to_write(self) -> None:
         try:
@@ -116,7 +117,7 @@ class MetricsLog:
             self._writes = False
             return
         except Exception:
-            self._logger.exception("the history of the metrics failed; the next minute follows")
+            self._logger.exception("the history of the metrics failed; it is tried again")
             return
         if not self._writes:
             self._logger.info("the history of the metrics is recorded again")
@@ -222,10 +223,12 @@ class MetricsLog:
             raise problem("topic_unavailable", f"nobody owns {names.METRICS_TOPIC} now", topic=names.METRICS_TOPIC)
         since_us = (self._now_seconds() - seconds) * MICROS_PER_SECOND
         start, end = await self._fetcher.lookup.offset_at(topic, view, since_us), bounds.high_watermark
-        for first in range(start, end, LOOK_RECORDS):
-            stored = await stored_in(self._fetcher, topic, first, min(first + LOOK_RECORDS, end), partition)
+        records = 0
+        async for stored in stored_pages(self._fetcher, topic, start, end, partition, LOOK_RECORDS):
             await asyncio.get_running_loop().run_in_executor(thread, take, stored)
-        return end - start
+            records += len(stored)
+            await asyncio.sleep(REST_SECONDS)
+        return records
 
 
 class _Read:

@@ -30,6 +30,7 @@ from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.publish.inside import SystemTopics
 from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.topics.topics import Topics
+from siltlog.server.history import metrics_log
 from siltlog.server.history.history import History, Past, grid_of
 from siltlog.server.history.kept import KEPT
 from siltlog.server.history.metrics_log import HOURS, MINUTES, MetricsLog
@@ -245,25 +246,26 @@ async def test_what_cannot_be_written_is_said_once_and_written_later(tmp_path: P
 
 
 @on_a_loop
-async def test_what_cannot_be_read_is_tried_again_more_and_more_seldom(tmp_path: Path) -> None:
+async def test_what_cannot_be_read_is_tried_again_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_log, "AGAIN_SECONDS", 0.001)
     async with running(tmp_path) as node:
         await node.runs(5, counted)
-        tries = 0
+        tries, whole = 0, node.metrics_log.restore
 
         async def fails() -> None:
             nonlocal tries
             tries += 1
-            raise problem("topic_unavailable", "not now")
+            if tries < 4:
+                raise problem("topic_unavailable", "not now")
+            await whole()
 
-        whole, node.metrics_log.restore = node.metrics_log.restore, fails  # type: ignore[method-assign]
-        for _ in range(32):
-            await node.metrics_log._try_to_read()
-        assert tries == 5, "after 1, 3, 7 and 15 minutes"
+        node.metrics_log.restore = fails  # type: ignore[method-assign]
+        await node.metrics_log.read_back()
+        assert tries == 4
         assert len(node.said.warnings) == 1
-        node.metrics_log.restore = whole  # type: ignore[method-assign]
-        for _ in range(64):
-            await node.metrics_log._try_to_read()
-        assert "the history of the metrics before this start was read" in node.said.events()
+        assert node.said.events()[-1] == "the history of the metrics before this start was read"
 
 
 @on_a_loop
