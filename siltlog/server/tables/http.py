@@ -43,7 +43,6 @@ class TablesHttp:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._looks.close()
 
     @operation(
         "GET",

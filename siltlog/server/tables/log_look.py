@@ -1,9 +1,9 @@
 """Looks in the object store when a table's newest version was committed, and where its checkpoint is."""
 
 import asyncio
+import threading
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import suppress
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
@@ -25,7 +25,7 @@ class LogLooks:
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._threads = ThreadPoolExecutor(LOOKS_AT_ONCE, "table-log")
+        self._limit = asyncio.Semaphore(LOOKS_AT_ONCE)
         self._kept: OrderedDict[str, tuple[float, LogSeen]] = OrderedDict()
 
     async def look(self, topic: str, version: int) -> LogSeen:
@@ -33,11 +33,10 @@ class LogLooks:
         kept = self._kept.get(topic)
         if kept is not None and kept[1].version == version and self._clock.monotonic() < kept[0] + KEPT_SECONDS:
             return kept[1]
-        looking = asyncio.get_running_loop().run_in_executor(
-            self._threads, partial(seen_in, self._store, topic, version)
-        )
         try:
-            seen = await asyncio.wait_for(looking, LOOK_SECONDS)
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._limit.acquire()
+                seen = await self._begin(topic, version)
         except TimeoutError:
             seen = LogSeen(
                 version, None, None, None, f"the object store has not answered within {LOOK_SECONDS:g} s; ask again"
@@ -48,8 +47,24 @@ class LogLooks:
             self._kept.popitem(last=False)
         return seen
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def _begin(self, topic: str, version: int) -> "asyncio.Future[LogSeen]":
+        loop = asyncio.get_running_loop()
+        looking: asyncio.Future[LogSeen] = loop.create_future()
+
+        def ended(seen: LogSeen) -> None:
+            self._limit.release()
+            if not looking.done():
+                looking.set_result(seen)
+
+        def run() -> None:
+            seen = seen_in(self._store, topic, version)
+            # The loop may have ended while the store did not answer.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(ended, seen)
+
+        # A daemon, as a request to a store that does not answer must not keep the process.
+        threading.Thread(target=run, name="table-log", daemon=True).start()
+        return looking
 
 
 def seen_in(store: ObjectStore, topic: str, version: int) -> LogSeen:
@@ -62,6 +77,8 @@ def seen_in(store: ObjectStore, topic: str, version: int) -> LogSeen:
         return LogSeen(version, None, None, None, "the object that names the checkpoint is cut short")
     except SiltlogError as error:
         return LogSeen(version, None, None, None, error.detail)
+    except OSError as error:
+        return LogSeen(version, None, None, None, str(error))
     return LogSeen(
         version,
         None if entry is None else entry.modified_ms,
