@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
+from siltlog.server.history import history as module
 from siltlog.server.history import series_rings
 from siltlog.server.history.history import History, Past, grid_of
 from siltlog.server.history.sampling import Sample, Series
@@ -118,6 +120,7 @@ def test_there_are_no_more_series_than_there_is_room_for(monkeypatch: pytest.Mon
     assert np.isnan(found.values[2, 0]), "it has nothing of whose row it was"
 
 
+@pytest.mark.rule("MH3")
 def test_those_that_are_told_do_not_make_room_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series_rings, "SERIES_MAX", 3)
     history = made()
@@ -127,6 +130,27 @@ def test_those_that_are_told_do_not_make_room_for_each_other(monkeypatch: pytest
     found = past(history, NAMES, lambda _: True, START, START + 30)
     assert found.series == some[:3]
     assert found.values.tolist() == [[0.0, 1.0, 2.0]] * 3
+
+
+@pytest.mark.rule("MH3")
+def test_whose_row_became_anothers_while_it_was_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_rings, "SERIES_MAX", 1)
+    history = made()
+    mine, others = Series(RATE.name, "topic", "mine"), Series(RATE.name, "topic", "others")
+    history.take({mine: 1.0}, START)
+    read = module._past
+    calls = 0
+
+    def meanwhile(*arguments: Any) -> Past:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            history.take({others: 7.0}, START + 10)
+        return read(*arguments)
+
+    monkeypatch.setattr(module, "_past", meanwhile)
+    found = past(history, NAMES, lambda series: series == mine, START, START + 20)
+    assert (calls, found.series) == (2, [])
 
 
 def test_a_series_that_no_hour_tells_of_is_forgotten() -> None:

@@ -11,6 +11,7 @@ from access_rig import secured_server
 from http_rig import Http
 
 from siltlog.infra.errors import Refused
+from siltlog.infra.settings.settings import ServerSettings
 from siltlog.server.history.history import Past
 from siltlog.server.history.http import NAMES, VALUES_MAX, _told
 from siltlog.server.history.sampling import Series
@@ -126,6 +127,12 @@ def test_who_may_see_a_topic_sees_its_series_and_no_other() -> None:
 
 def of(http: Http) -> list[dict[str, str]]:
     return [one["labels"] for one in history(http, series="silt_records_total")["series"]]
+
+
+def test_a_server_records_it_unless_it_is_one_of_a_test(http: Http) -> None:
+    assert ServerSettings().metrics_history == "topic"
+    settings = http.get("/v1/config").json["settings"]
+    assert settings["metrics_history"]["value"] == "ring"
 
 
 def test_a_server_may_keep_none() -> None:

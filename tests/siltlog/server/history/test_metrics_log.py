@@ -152,6 +152,7 @@ async def test_each_minute_is_a_record_that_names_each_topic_once(tmp_path: Path
     assert told["values"]["by"]["group"] == {"of": ["billing"], "series": {LAG.name: [51.0]}}
 
 
+@pytest.mark.rule("MH1")
 @on_a_loop
 async def test_a_day_is_there_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
@@ -195,6 +196,7 @@ async def test_hours_have_their_mean_and_their_highest(tmp_path: Path) -> None:
         assert month[LAG][-3:-1] == [109.0, 169.0], "the worst of an hour"
 
 
+@pytest.mark.rule("MH1")
 @on_a_loop
 async def test_an_hour_in_which_it_was_down_at_its_end_is_recorded_all_the_same(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
@@ -222,6 +224,7 @@ async def test_nodes_have_records_of_their_own(tmp_path: Path) -> None:
         assert by_series(await again.past(300, 60))[RATE][:4] == [0.0, 1.0, 2.0, 3.0]
 
 
+@pytest.mark.rule("MH2")
 @on_a_loop
 async def test_what_cannot_be_written_is_said_once_and_written_later(tmp_path: Path) -> None:
     away = problem("topic_unavailable", "the object store does not answer")
@@ -245,6 +248,7 @@ async def test_what_cannot_be_written_is_said_once_and_written_later(tmp_path: P
         assert minutes == [BEGIN // 60 + n for n in range(4)], "nothing twice, and no gap"
 
 
+@pytest.mark.rule("MH2")
 @on_a_loop
 async def test_what_cannot_be_read_is_tried_again_and_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ def publish_at_both(nodes: Nodes) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.rule("MH4")
 def test_any_node_tells_of_all_and_names_who_is_silent(tmp_path: Path) -> None:
     with cluster(tmp_path, 2) as nodes:
         publish_at_both(nodes)
@@ -111,6 +112,7 @@ def test_any_node_tells_of_all_and_names_who_is_silent(tmp_path: Path) -> None:
         nodes.until(lambda: history(http)["complete"], "the other answers again")
 
 
+@pytest.mark.rule("MH4")
 def test_a_caller_is_told_of_what_he_may_see_on_all_nodes(tmp_path: Path) -> None:
     with secured_cluster(tmp_path, 2) as secured:
         _, mine = secured.made_key("mine", ("consumer", "of-n1"))
@@ -139,6 +141,7 @@ def test_a_caller_is_told_of_what_he_may_see_on_all_nodes(tmp_path: Path) -> Non
         assert at.call("POST", "/peers/history", b"{}").status == 404, "nodes alone ask each other so"
 
 
+@pytest.mark.rule("MH1")
 @pytest.mark.slow
 def test_what_was_measured_outlives_servers_that_are_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One that is alone, and one of a cluster; records come each minute, so both wait at once."""
