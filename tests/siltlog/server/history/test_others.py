@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,14 @@ def test_a_caller_is_told_of_what_he_may_see_on_all_nodes(tmp_path: Path) -> Non
         at = secured.at("n1", mine)
         assert at.get(f"{PLACE}?series=silt_ready&by=node").status == 403
         assert at.call("POST", "/peers/history", b"{}").status == 404, "nodes alone ask each other so"
+        # Whoever asks it next has to connect, and waits to be greeted.
+        secured.end_peers()
+        secured.nodes["n2"].pause()
+        began = time.monotonic()
+        assert (seen(mine)["complete"], seen(mine)["silent"]) == (False, [])
+        assert time.monotonic() - began < 2 * ANSWER_SECONDS + 2
+        assert [each["node"] for each in seen(secured.token)["silent"]] == ["n2"]
+        secured.nodes["n2"].resume()
 
 
 @pytest.mark.rule("MH1")
@@ -150,22 +159,22 @@ def test_what_was_measured_outlives_servers_that_are_killed(tmp_path: Path, caps
         try:
             alone.start()
             http, n1 = Http(alone.url), Http(nodes["n1"].url)
-            nodes.until(lambda: keys(http) == {"node-0"}, "a record of the lone server", MINUTES_SECONDS)
-            nodes.until(lambda: keys(n1) == {"n1", "n2"}, "records of both nodes", MINUTES_SECONDS)
+            nodes.until(lambda: recorded(http).keys() == {"node-0"}, "a record of the lone server", MINUTES_SECONDS)
+            nodes.until(lambda: recorded(n1).keys() == {"n1", "n2"}, "records of both nodes", MINUTES_SECONDS)
             topic = http.get(f"/v1/topics/{names.METRICS_TOPIC}").json
             assert topic["partitions"] == 2
             assert topic["config"]["flush.ms"]["value"] == 600_000
             assert topic["config"]["retention.ms"]["value"] == 30 * 86_400_000
             refused = http.publish(names.METRICS_TOPIC, {"value": "v"})
             assert refused.status == 403, "only the server writes it"
-            record = http.read(names.METRICS_TOPIC, query="values=json")[0]
-            minute = record["timestamp"]
+            minutes = recorded(http)["node-0"], recorded(n1)["n1"]
             alone.kill()
             nodes["n1"].kill()
             alone.start()
             nodes["n1"].start()
-            for one in (Http(alone.url), Http(nodes["n1"].url)):
-                nodes.until(lambda one=one: told_at(one, minute), "the minute before the kill is told", SOON_SECONDS)
+            for url, minute in zip((alone.url, nodes["n1"].url), minutes, strict=True):
+                told = partial(told_at, Http(url), minute)
+                nodes.until(told, "the minute before the kill is told", SOON_SECONDS)
             alone.stop()
             assert run(["query", "--data-dir", str(alone.data_dir), "--output", "json", SQL]) == 0
             rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -174,9 +183,10 @@ def test_what_was_measured_outlives_servers_that_are_killed(tmp_path: Path, caps
             alone.stop()
 
 
-def keys(http: Http) -> set[str]:
+def recorded(http: Http) -> dict[str, str]:
+    """A minute that each node has recorded."""
     reply = http.get(f"/v1/topics/{names.METRICS_TOPIC}/partitions/0/records?offset=0&values=text")
-    return {record["key"] for record in reply.json["records"]} if reply.status == 200 else set()
+    return {each["key"]: each["timestamp"] for each in reply.json["records"]} if reply.status == 200 else {}
 
 
 def told_at(http: Http, minute: str) -> bool:
