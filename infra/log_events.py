@@ -225,6 +225,20 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("compaction_hurried", "a table became crowded: compaction begins anew and gives way less"),
     LogEvent("run_unrecorded", "a run is not in _jobs"),
     LogEvent("runs_unread", "runs of jobs before this start are not in the metrics"),
+    # The history of metrics.
+    LogEvent("history_read", "the history of the metrics before this start was read"),
+    LogEvent(
+        "history_unread",
+        "the history of the metrics before this start cannot be read now; it is tried again",
+        _STORE,
+    ),
+    LogEvent(
+        "history_unwritten",
+        "the history of the metrics is not recorded for now; this node keeps it in memory",
+        _STORE,
+    ),
+    LogEvent("history_written", "the history of the metrics is recorded again"),
+    LogEvent("history_failed", "the history of the metrics failed; it is tried again", _DEFECT),
 )
 BY_SENTENCE = {event.sentence: event for event in EVENTS}
 assert len(BY_SENTENCE) == len(EVENTS) == len({event.name for event in EVENTS})

@@ -100,6 +100,15 @@ AUDIT_TOPIC = "_audit"
 """Who changed what, and whom it was refused."""
 
 
+METRICS_TOPIC = "_metrics"
+"""What nodes measured: each minute in partition 0, each hour in partition 1; keys are nodes."""
+
+
+def metrics_producer(node: str) -> str:
+    """Names the producer that publishes what a node measured to METRICS_TOPIC; sequences are minutes, or hours."""
+    return f"metrics:{node}"
+
+
 def audit_producer(chain: str) -> str:
     """Names the producer that publishes a chain of AUDIT_TOPIC; its sequences are those of the records."""
     return f"audit:{chain}"

@@ -26,13 +26,14 @@ class ServerProcess:
     `settings` are named as the fields of `ServerSettings` (`flush_ms=200`). Settings of the surrounding environment
     and of a `siltlog.toml` in the working directory do not reach the child. Without `port` the first start takes a
     free one, and every restart takes the same, so that clients find the server again. Without `schedule` it runs no
-    jobs: what is looked at stays as it is.
+    jobs, and without `metrics_history` it makes no topic of its own: what is looked at stays as it is.
     """
 
     def __init__(self, data_dir: Path, settings: Mapping[str, Any] | None = None, *, log: Path | None = None) -> None:
         self.data_dir = data_dir.absolute()
         self.url = ""
-        self._settings: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "schedule": "off", **(settings or {})}
+        quiet = {"schedule": "off", "metrics_history": "ring"}
+        self._settings: dict[str, Any] = {"host": "127.0.0.1", "port": 0, **quiet, **(settings or {})}
         self._log = log or self.data_dir / names.SERVER_LOG_FILE
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None

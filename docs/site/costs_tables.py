@@ -52,6 +52,11 @@ def always() -> str:
     rows = [
         ("a server", _dollars(month_of(costs.IDLE_NODE))),
         ("each topic", _dollars(month_of(costs.IDLE_TOPIC))),
+        # A file for the minutes each time, and one for the hour each sixth time.
+        (
+            "the history of metrics, `_metrics`, its topic included",
+            _dollars(month_of(costs.IDLE_TOPIC.plus(flush(1 + 1 / 6), 1 / 600))),
+        ),
         ("a node's heartbeats, each 1.5 s", _dollars(month_of(Requests().plus(costs.BEAT, 1 / 1.5)))),
         ("`acks=object`, each 200 ms", _dollars(month_of(Requests().plus(costs.JOURNAL_OBJECT, 5)))),
         ("`acks=object`, each second", _dollars(month_of(costs.JOURNAL_OBJECT))),

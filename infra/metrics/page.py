@@ -13,8 +13,9 @@ authentication, and last to go when the server drains. It is on the loopback unl
 otherwise; by which names it may be called there says `SILT_HOSTS`. Who gets there is told the names of topics and
 groups, and how much is in them ([security](security.md#what-a-server-may-be)).
 
-A server keeps what the most telling of them were for the last hour and the last day, and tells it by
-`GET /v1/metrics/history?series=…`, unless `SILT_METRICS_HISTORY=off`. For more there is Prometheus:
+A server keeps what the most telling of them were, for the last hour every ten seconds, the last day every minute and 30
+days every hour, also over a restart, and tells it by `GET /v1/metrics/history?series=…`; in a cluster any node tells of
+all ([the history](operations.md#the-history-of-metrics)). For more there is Prometheus:
 `infra/deploy/prometheus/` has a configuration and sixteen alerts, each with its [runbook](runbooks.md), and
 `infra/deploy/grafana/` four dashboards to import: overview, topics, groups, jobs and store.
 

@@ -203,9 +203,9 @@ class ServerSettings(BaseSettings):
     metrics_host: str = "127.0.0.1"
     """The address of that port. One that other machines reach is taken as it is, whatever SILT_INSECURE says: who can
     get there is then told the names of topics and groups, and how much is in them, but no record."""
-    metrics_history: Literal["off", "ring"] = "ring"
-    """Whether the last hour and day of its metrics are kept, in at most 14 MB of memory, for
-    `GET /v1/metrics/history`."""
+    metrics_history: Literal["off", "ring", "topic"] = "topic"
+    """What `GET /v1/metrics/history` tells of: nothing; what is in memory, 20 MB at most, since the start; or that and
+    what the topic _metrics has of 30 days, to which it is written each minute."""
     insecure: str = ""
     """What a server that other machines reach may do without: no-tls, no-auth, or both, separated by a comma."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -31,6 +31,7 @@ from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.http import ConfigHttp
 from siltlog.ui.http import PageHttp
+from siltlog.server.tables.http import TablesHttp
 
 HANDLERS = (
     Publish,
@@ -42,6 +43,7 @@ HANDLERS = (
     Tails,
     Sockets,
     TopicsHttp,
+    TablesHttp,
     GroupsHttp,
     DeadLettersHttp,
     JobsHttp,

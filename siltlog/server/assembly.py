@@ -2,8 +2,10 @@
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.view import LogView, SystemLog
@@ -28,11 +30,16 @@ from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.history.history import History
 from siltlog.server.history.http import HistoryHttp
+from siltlog.server.history.metrics_log import MetricsLog
+from siltlog.server.history.others import Histories
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.configuration import Configuration
 from siltlog.server.settings.http import ConfigHttp
+from siltlog.server.tables.flushing import flushing_of
+from siltlog.server.tables.http import TablesHttp
+from siltlog.server.tables.log_look import LogLooks
 from siltlog.server.watching.loop_lag import watch_loop
 from siltlog.ui.files import read_files
 from siltlog.ui.http import PageHttp
@@ -51,11 +58,11 @@ def assemble(
     listener_warnings: Callable[[], Sequence[str]],
     configuration: Configuration,
     job_runs: JobRuns,
+    histories: Histories,
 ) -> Part:
     """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
     topics that other nodes own."""
     store_watch = StoreWatch(node.store, node.clock)
-    history = None if node.settings.metrics_history == "off" else History(node.metrics, node.clock)
     jobs = JobLog(log, consumers.fetcher, system, node.cluster_id, node.logger)
 
     def warnings() -> list[str]:
@@ -63,6 +70,7 @@ def assemble(
         return [*listener_warnings(), *store_watch.warnings(), *about_nodes, *(security.warnings() if security else ())]
 
     about_node = NodeHttp(node, url, ingest.log, consumers, membership, warnings, lambda: configuration.settings)
+    tables = TablesHttp(log, LogLooks(node.store, node.clock), node.clock, partial(flushing_of, ingest.log, node.clock))
     drains = DrainHttp(node, ingest.log, consumers.groups, membership)
     started_seconds = node.clock.now_us() / MICROS_PER_SECOND
     build = (version("siltlog"), platform.python_version())
@@ -81,8 +89,7 @@ def assemble(
     def start() -> None:
         running.append(asyncio.create_task(jobs.restore()))
         running.append(asyncio.create_task(watch_loop(node.clock, node.metrics.loop_late)))
-        if history is not None:
-            running.append(asyncio.create_task(history.run()))
+        running.extend(asyncio.create_task(each) for each in _keeping(histories.history, node, log, consumers, system))
 
     def drain() -> None:
         for task in running:
@@ -90,6 +97,7 @@ def assemble(
 
     async def close(patient: bool) -> bool:
         store_watch.stop()
+        tables.close()
         return True
 
     return Part(
@@ -97,7 +105,8 @@ def assemble(
             JobsHttp(jobs, node.store, node.clock),
             JobRunsHttp(job_runs, jobs),
             about_node,
-            HistoryHttp(history, node.settings.node_id, node.clock),
+            tables,
+            HistoryHttp(histories, node.clock),
             ConfigHttp(configuration, node.settings.node_id),
             drains,
             SettleHttp(ingest.flusher.settling, see_others),
@@ -112,3 +121,15 @@ def assemble(
         drain=drain,
         close=close,
     )
+
+
+def _keeping(
+    history: History | None, node: Node, log: LogView, consumers: Consumers, system: SystemLog
+) -> Iterator[Coroutine[Any, Any, None]]:
+    """What keeps the history of metrics, for ever."""
+    if history is None:
+        return
+    yield history.run()
+    if node.settings.metrics_history == "topic":
+        recorded = MetricsLog(history, log, consumers.fetcher, system, node.settings.node_id, node.clock, node.logger)
+        yield recorded.run()

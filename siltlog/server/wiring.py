@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
-from siltlog.infra.peers.calls import with_calls
+from siltlog.infra.peers.calls import PeerCall, with_calls
 from siltlog.infra.redaction import Redaction
 from siltlog.infra.security.guard import Guard
 from siltlog.infra.settings.loading import LoadedSettings
@@ -45,6 +45,8 @@ from siltlog.server.cluster.joining import LEAVING_PART, Joined, joined, leave, 
 from siltlog.server.cluster.nodes import News, Nodes
 from siltlog.server.control.job_runs import JobRuns, OtherNodes
 from siltlog.server.drain import Drain
+from siltlog.server.history.history import History
+from siltlog.server.history.others import Histories, Others
 from siltlog.server.listener import Listeners, Listening, listeners, local_socket, peers
 from siltlog.server.node_http import not_ready
 from siltlog.server.oversight import oversee
@@ -198,6 +200,7 @@ class _Server:
         pipelines = pipelines_assembly.assemble(node, url, ingest.log.topic_logs.live_files)
         job_runs = JobRuns(node, pipelines.schedule, None if nodes is None else OtherNodes(nodes.peers, nodes.member))
         membership = cluster.membership if cluster else None
+        histories = _histories(node, nodes, membership)
         if cluster is not None:
             cluster.reports.add(partial(reported, ingest.log))
             cluster.membership.beat_soon()
@@ -214,6 +217,7 @@ class _Server:
             listening.warnings,
             configuration,
             job_runs,
+            histories,
         )
         watching = oversee(node, log, system, consumers, security)
         rooms = (
@@ -221,7 +225,8 @@ class _Server:
             *([nodes.part] if nodes else []),
         )
         handlers = [handler for part in rooms for handler in part.handlers]
-        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, job_runs)
+        calls = {**job_runs.calls, **histories.calls}
+        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, calls)
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
         if (tls := listening.tls) is not None:
@@ -283,13 +288,13 @@ class _Server:
         guard: Guard | None,
         nodes: Nodes | None,
         groups: Groups,
-        job_runs: JobRuns,
+        calls: Mapping[str, PeerCall],
     ) -> Edge:
         to_owner = None if nodes is None else nodes.forwarding
         routes = routes_of(*handlers, guard=guard, to_owner=to_owner)
         app = routing(ingest.publish, routes, self._pace, guard, to_owner)
         if nodes is not None:
-            app = with_calls(ServedKeeper(groups, app), {**nodes.calls, **job_runs.calls})
+            app = with_calls(ServedKeeper(groups, app), {**nodes.calls, **calls})
         assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
         return edge_assembly.assemble(
             app,
@@ -325,3 +330,11 @@ class _Server:
         data_dir.announce(url)
         print(f"listening on {url}", flush=True)  # noqa: T201 (the one line that is the command's result)
         await self._supervisor.watch(partial(not_ready, log, membership))
+
+
+def _histories(node: Node, nodes: Nodes | None, membership: Membership | None) -> Histories:
+    kept = None if node.settings.metrics_history == "off" else History(node.metrics, node.clock)
+    others = None
+    if nodes is not None and membership is not None:
+        others = Others(nodes.peers, nodes.member, lambda: membership.view.nodes)
+    return Histories(kept, node.settings.node_id, others)

@@ -1,4 +1,4 @@
-"""The last hour of a node's metrics every ten seconds, and its last day every minute."""
+"""What a node's metrics were: the last hour every ten seconds, the last day every minute, 30 days every hour."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -8,22 +8,32 @@ import numpy as np
 
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.metrics.metrics import Metrics
-from siltlog.server.history.kept import KEPT
-from siltlog.server.history.ring import Ring, Values, folded
-from siltlog.server.history.sampling import QUANTILE, Sample, Sampler, Series
+from siltlog.server.history.ring import Rows, Values, folded
+from siltlog.server.history.sampling import Sample, Sampler, Series
+from siltlog.server.history.series_rings import (
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    MINUTE_SECONDS,
+    STEP_SECONDS,
+    STEPS_MORE,
+    SeriesRings,
+    highest,
+)
 
-STEP_SECONDS = 10
-MINUTE_SECONDS = 60
-HOUR_SECONDS = 3_600
-DAY_SECONDS = 86_400
-STEPS_MORE = 6
-"""Room for whoever asks for the last hour a moment later."""
-SERIES_MAX = 2_000
-"""About 14 MB, when there are so many."""
 POINTS = 360
 """So many of a series where nobody says how many."""
 POINTS_MAX = 1_440
-_HIGHEST = {kept.metric.name for kept in KEPT if kept.fold == "max"}
+HOURS_BACK = 24
+"""So many hours can be folded from the minutes there are."""
+_STEPS_A_MINUTE = MINUTE_SECONDS // STEP_SECONDS
+
+
+class Grid(NamedTuple):
+    """Steps of time: `steps` of them from `first_seconds` on, of `step_seconds` each."""
+
+    first_seconds: int
+    step_seconds: int
+    steps: int
 
 
 class Past(NamedTuple):
@@ -35,18 +45,32 @@ class Past(NamedTuple):
     values: Values
 
 
+def grid_of(from_seconds: int, to_seconds: int, now_seconds: int, step_seconds: int = 0) -> Grid:
+    """The steps in which the time from one to another is told now.
+
+    They are at least of `step_seconds`, and as long as it takes for a series to have 1,440 points, or 360 where nobody
+    says how long; a whole number of those that are kept for so long.
+    """
+    span = max(to_seconds - from_seconds, 1)
+    wanted = max(step_seconds, -(-span // (POINTS_MAX if step_seconds else POINTS)))
+    kept = HOUR_SECONDS
+    if wanted < MINUTE_SECONDS and from_seconds >= now_seconds - HOUR_SECONDS - STEPS_MORE * STEP_SECONDS:
+        kept = STEP_SECONDS
+    elif wanted < HOUR_SECONDS and from_seconds >= now_seconds - DAY_SECONDS - MINUTE_SECONDS:
+        kept = MINUTE_SECONDS
+    step = -(-wanted // kept) * kept
+    first, last = from_seconds // step, max(to_seconds - 1, from_seconds) // step
+    return Grid(first * step, step, last - first + 1)
+
+
 class History:
     """Used on one event loop."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._clock = clock
         self._sampler = Sampler(metrics)
-        self._steps = Ring(STEP_SECONDS, HOUR_SECONDS // STEP_SECONDS + STEPS_MORE)
-        self._minutes = Ring(MINUTE_SECONDS, DAY_SECONDS // MINUTE_SECONDS)
-        self._rows: dict[Series, int] = {}
-        self._free: list[int] = []
-        self._told: dict[Series, int] = {}
-        """The step at which a series was last told."""
+        self._rings = SeriesRings()
+        self._minute_closed = asyncio.Event()
 
     async def run(self) -> None:
         """Samples for ever, at whole steps of the clock."""
@@ -54,81 +78,76 @@ class History:
             now_seconds = self._clock.now_us() / MICROS_PER_SECOND
             await asyncio.sleep(STEP_SECONDS - now_seconds % STEP_SECONDS)
             sample = await self._sampler.sample(self._clock.monotonic())
+            while not (rings := self._rings).has_room(len(sample)):
+                await asyncio.to_thread(rings.reserve, len(sample))
             self.take(sample, self._clock.now_us() // MICROS_PER_SECOND)
 
     def take(self, sample: Sample, now_seconds: int) -> None:
         """Keeps a sample; nothing of it where the clock has gone back to a step that has one."""
-        step = now_seconds // STEP_SECONDS
-        if step <= self._steps.newest:
+        step, newest = now_seconds // STEP_SECONDS, self._rings.steps.newest
+        if step <= newest:
             return
-        minute = step * STEP_SECONDS // MINUTE_SECONDS
-        if minute > self._steps.newest * STEP_SECONDS // MINUTE_SECONDS >= 0:
-            self._close_minute(self._steps.newest * STEP_SECONDS // MINUTE_SECONDS)
-        self._steps.advance(step)
-        rows = [(row, value) for series, value in sample.items() if (row := self._row(series, step)) is not None]
-        self._steps.put(np.array([row for row, _ in rows], np.intp), np.array([value for _, value in rows], np.float32))
+        minute, before = step // _STEPS_A_MINUTE, newest // _STEPS_A_MINUTE
+        if minute > before >= 0:
+            self._rings.close_minute(before)
+            hour_before = before * MINUTE_SECONDS // HOUR_SECONDS
+            if minute * MINUTE_SECONDS // HOUR_SECONDS > hour_before:
+                self._rings.close_hour(hour_before)
+            self._minute_closed.set()
+        self._rings.take(sample, step)
 
-    def _row(self, series: Series, step: int) -> int | None:
-        """The row of a series; None where there are too many."""
-        row = self._rows.get(series)
-        if row is None:
-            if self._free:
-                row = self._free.pop()
-            elif len(self._rows) < SERIES_MAX:
-                row = len(self._rows)
-            else:
-                silent = min(self._told, key=self._told.__getitem__)
-                if self._told[silent] == step:
-                    return None
-                row = self._forget(silent)
-            self._rows[series] = row
-        self._told[series] = step
-        return row
+    # What is recorded of it.
 
-    def _forget(self, series: Series) -> int:
-        row = self._rows.pop(series)
-        del self._told[series]
-        self._steps.clear(row)
-        self._minutes.clear(row)
-        return row
+    async def minute_closed(self) -> None:
+        """Returns when another minute has ended, or has since the last call."""
+        await self._minute_closed.wait()
+        self._minute_closed.clear()
 
-    def _close_minute(self, minute: int) -> None:
-        first = minute * MINUTE_SECONDS // STEP_SECONDS
-        width = MINUTE_SECONDS // STEP_SECONDS
-        series = list(self._rows)
-        rows = np.array(list(self._rows.values()), np.intp)
-        values = self._steps.read(rows, first, first + width - 1)
-        self._minutes.advance(minute)
-        self._minutes.put(rows, folded(values, width, _highest(series))[:, 0])
-        gone = (minute - self._minutes.steps) * width
-        self._free += [self._forget(one) for one in series if self._told[one] < gone]
+    @property
+    def newest_minute(self) -> int:
+        """The last minute of which there is something to tell, or a lower one."""
+        return self._rings.minutes.newest
 
-    def past(
-        self,
-        names: Collection[str],
-        seen: Callable[[Series], bool],
-        from_seconds: int,
-        to_seconds: int,
-        step_seconds: int = 0,
-    ) -> Past:
-        """What was measured between two times of the series of some metrics that may be seen.
+    def minute(self, minute: int) -> Sample:
+        """What was measured in a minute of the last day."""
+        return self._rings.minute(minute)
 
-        Steps are at least of `step_seconds`, and as long as it takes for a series to have 1,440 points, or 360 where
-        nobody says how long; a whole number of those that are kept.
-        """
-        span = max(to_seconds - from_seconds, 1)
-        wanted = max(step_seconds, -(-span // (POINTS_MAX if step_seconds else POINTS)))
-        fine = wanted < MINUTE_SECONDS and from_seconds >= self._steps.oldest * STEP_SECONDS
-        ring = self._steps if fine else self._minutes
-        width = -(-wanted // ring.step_seconds)
-        step = width * ring.step_seconds
-        first, last = from_seconds // step, max(to_seconds - 1, from_seconds) // step
-        series = sorted(one for one in self._rows if one.name in names and seen(one))
-        rows = np.array([self._rows[one] for one in series], np.intp)
-        values = ring.read(rows, first * width, (last + 1) * width - 1)
-        return Past(first * step, step, series, folded(values, width, _highest(series)))
+    def hour(self, hour: int) -> tuple[Sample, Sample]:
+        """The means and the highest of the minutes of an hour of the last day."""
+        return self._rings.hour(hour)
+
+    async def go_on_from(self, recorded: SeriesRings) -> None:
+        """Has the past that was recorded before this process began, and what it has seen by itself since."""
+        recorded.go_on_with(self._rings)
+        self._rings = recorded
+        # A process that ended before its hour did has told nothing of that hour.
+        newest = self._rings.minutes.newest * MINUTE_SECONDS // HOUR_SECONDS
+        for hour in range(max(newest - HOURS_BACK, 0), newest):
+            # Others publish.
+            await asyncio.sleep(0)
+            self._rings.close_hour(hour)
+
+    # What is asked of it.
+
+    async def past(self, names: Collection[str], seen: Callable[[Series], bool], grid: Grid) -> Past:
+        """What was measured of the series of some metrics that may be seen; of those of which something was."""
+        while True:
+            rings = self._rings
+            forgotten = rings.forgotten
+            series, rows = rings.matching(lambda one: one.name in names and seen(one))
+            # On a thread: a day of two thousand series is 100 ms. What is sampled meanwhile is there or not.
+            found = await asyncio.to_thread(_past, rings, series, rows, grid)
+            if rings.forgotten == forgotten:
+                return found
+            # The row of one of them may be another's by now.
 
 
-def _highest(series: Sequence[Series]) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Says which of them count by their highest value: the worst of ten seconds is the worst of the minute."""
-    return np.array([one.label == QUANTILE or one.name in _HIGHEST for one in series], bool)
+def _past(rings: SeriesRings, series: Sequence[Series], rows: Rows, grid: Grid) -> Past:
+    longest_first = (rings.hours, rings.minutes, rings.steps)
+    ring = next(ring for ring in longest_first if grid.step_seconds % ring.step_seconds == 0)
+    width = grid.step_seconds // ring.step_seconds
+    first = grid.first_seconds // ring.step_seconds
+    values = rings.read(ring, rows, series, first, first + width * grid.steps - 1)
+    told = folded(values, width, highest(series))
+    there = np.flatnonzero(~np.isnan(told).all(axis=1))
+    return Past(grid.first_seconds, grid.step_seconds, [series[at] for at in there.tolist()], told[there])

@@ -19,6 +19,12 @@ class Kept(NamedTuple):
     metric: Metric
     by: Literal["", "topic", "group"] = ""
     fold: Literal["sum", "max"] = "sum"
+    nodes: Literal["", "max", "min"] = ""
+    """How those of several nodes are folded, where that is another way."""
+
+    @property
+    def among(self) -> Literal["sum", "max", "min"]:
+        return self.nodes or self.fold
 
 
 KEPT: tuple[Kept, ...] = (
@@ -50,9 +56,10 @@ KEPT: tuple[Kept, ...] = (
     Kept(catalogue.IN_FLIGHT_BYTES),
     Kept(catalogue.DISK_FREE_BYTES),
     Kept(catalogue.OBJECT_STALL_SECONDS, fold="max"),
-    Kept(catalogue.GROUP_MEMBERS),
-    Kept(catalogue.REDIS_UP),
-    Kept(catalogue.READY),
+    # Each node counts those of the groups that it has met.
+    Kept(catalogue.GROUP_MEMBERS, nodes="max"),
+    Kept(catalogue.REDIS_UP, nodes="min"),
+    Kept(catalogue.READY, nodes="min"),
     Kept(PROCESS_CPU_SECONDS),
     Kept(PROCESS_MEMORY_BYTES),
 )

@@ -148,6 +148,8 @@ TABLE: dict[str, Row] = {
     "createTopic": Row(on("topic", "create"), "POST", "/v1/topics", lambda t, g: {"name": t}, destroys=True),
     "putTopic": Row(on("topic", "create", "alter"), "PUT", T, lambda t, g: {}, destroys=True),
     "describeTopic": Row(on("topic", "describe"), "GET", T),
+    "describeTopicHealth": Row(on("topic", "describe"), "GET", f"{T}/health"),
+    "listTopicFiles": Row(on("topic", "describe"), "GET", f"{T}/files"),
     "alterTopic": Row(on("topic", "alter"), "PATCH", T, lambda t, g: {}),
     "deleteTopic": Row(on("topic", "delete"), "DELETE", T, destroys=True),
     "heartbeat": Row(member, "PUT", f"{G}/members/{{who}}", lambda t, g: {**JOIN, "topics": [t]}),

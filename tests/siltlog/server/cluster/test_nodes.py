@@ -58,6 +58,23 @@ def test_any_node_answers_for_any_topic(nodes: Nodes) -> None:
         assert https[1].get(f"/v1/topics/{topic}").json["config"]["retention.ms"]["value"] == 1_000_000
 
 
+def test_any_node_tells_how_the_table_of_any_topic_is_doing(nodes: Nodes) -> None:
+    https = calls(nodes)
+    for topic in TOPICS:
+        https[0].publish(topic, {"key": "k", "value": "v"}, query="?acks=table")
+        path = f"/v1/topics/{topic}"
+        there = https[0].get(path).json
+        for http in https:
+            told = http.get(f"{path}/health").json
+            offsets = zip(told["partitions"], there["offsets"], strict=True)
+            assert all(now["table_offset"] >= then["table_offset"] for now, then in offsets)
+            assert told["table"]["files"] >= there["files"] >= 1
+            assert told["problems"] == []
+            files = http.get(f"{path}/files?limit=1000").json
+            assert len(files["files"]) >= told["table"]["files"]
+            assert files["version"] >= told["table"]["version"]
+
+
 def test_metrics_say_who_controls_and_what_came_to_whom(nodes: Nodes) -> None:
     shown = [http.metrics() for http in calls(nodes)]
     assert sorted(one["silt_cluster_controller"] for one in shown) == [0, 1]

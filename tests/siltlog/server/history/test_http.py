@@ -3,20 +3,17 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from access_rig import secured_server
 from http_rig import Http
 
-from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import Refused
-from siltlog.infra.http.query import Query
-from siltlog.infra.metrics.metrics import Metrics
-from siltlog.infra.security.grant import EVERYTHING
-from siltlog.server.history.history import HOUR_SECONDS, STEP_SECONDS, History, Past
-from siltlog.server.history.http import NAMES, VALUES_MAX, HistoryHttp
+from siltlog.infra.settings.settings import ServerSettings
+from siltlog.server.history.history import Past
+from siltlog.server.history.http import NAMES, VALUES_MAX, _told
 from siltlog.server.history.sampling import Series
 from siltlog.testing import running_server
 
@@ -67,7 +64,10 @@ def test_times_and_steps_are_as_asked(http: Http) -> None:
     assert 10 <= len(found["times"]) <= 12
     assert all(begin[:15] <= at <= end for at in found["times"])
     assert history(http, "&step_ms=25000", "silt_ready")["step_ms"] == 30_000, "a whole number of what is kept"
-    assert history(http, f"&from={(now - timedelta(days=9)).isoformat()[:19]}Z", "silt_ready")["step_ms"] == 240_000
+    for days, step_ms in ((0.95, 240_000), (9, 3_600_000), (29, 7_200_000), (90, 7_200_000)):
+        found = history(http, f"&from={(now - timedelta(days=days)).isoformat()[:19]}Z", "silt_ready")
+        assert found["step_ms"] == step_ms
+        assert len(found["times"]) <= 362, "of 30 days at most"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,8 @@ def test_times_and_steps_are_as_asked(http: Http) -> None:
         ("series=silt_ready&from=yesterday", 422, "from"),
         ("series=silt_ready&step_ms=0", 400, "step_ms"),
         ("series=silt_ready&steps=1", 400, "there is no parameter 'steps'"),
+        ("series=silt_ready&nodes=none", 400, "nodes must be one of all, this"),
+        ("series=silt_ready&by=topic", 400, "by must be one of node"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_a_reason(http: Http, query: str, status: int, said: str) -> None:
@@ -89,19 +91,13 @@ def test_what_cannot_be_told_is_refused_with_a_reason(http: Http, query: str, st
 
 
 def test_more_values_than_a_reply_should_have_are_refused() -> None:
-    history, now = History(Metrics(), SystemClock()), int(time.time())
-    topics = VALUES_MAX // (HOUR_SECONDS // STEP_SECONDS) + 1
-    history.take({Series("silt_records_total", "topic", f"t{number}"): 1.0 for number in range(topics)}, now)
-    handler = HistoryHttp(history, "n1", SystemClock())
-
-    def asked(query: bytes) -> Past:
-        request = SimpleNamespace(scope={"query_string": query})
-        return handler._asked(history, Query(request, ("series", "topic", "step_ms")), EVERYTHING)
+    def told(series: int, steps: int) -> int:
+        some = [Series("silt_records_total", "topic", f"t{number}") for number in range(series)]
+        return len(_told(Past(0, 10, some, np.zeros((series, steps), np.float32))))
 
     with pytest.raises(Refused, match="ask for fewer series"):
-        asked(b"series=silt_records_total")
-    assert len(asked(b"series=silt_records_total&topic=t7").series) == 1
-    assert len(asked(b"series=silt_records_total&step_ms=20000").series) == topics
+        told(VALUES_MAX // 100 + 1, 100)
+    assert told(VALUES_MAX // 100, 100) == VALUES_MAX // 100
 
 
 def test_who_may_see_a_topic_sees_its_series_and_no_other() -> None:
@@ -120,11 +116,23 @@ def test_who_may_see_a_topic_sees_its_series_and_no_other() -> None:
         assert of(server.admin)[0] == {}, "of the whole node"
         assert of(mine) == [{"topic": "mine-1"}]
         assert of(nobody) == []
+        whole, part = history(server.admin, series="silt_ready"), history(mine, series="silt_ready")
+        assert (whole["nodes"], whole["complete"], whole["silent"]) == ([whole["node"]], True, [])
+        assert (part["nodes"], part["complete"]) == ([], True)
+        assert mine.get(f"{PLACE}?series=silt_ready&by=node").status == 403
+        [by_node] = history(server.admin, "&by=node", "silt_ready")["series"]
+        assert by_node["labels"] == {"node": whole["node"]}
         assert server.nobody.get(f"{PLACE}?series=silt_ready").status == 401
 
 
 def of(http: Http) -> list[dict[str, str]]:
     return [one["labels"] for one in history(http, series="silt_records_total")["series"]]
+
+
+def test_a_server_records_it_unless_it_is_one_of_a_test(http: Http) -> None:
+    assert ServerSettings().metrics_history == "topic"
+    settings = http.get("/v1/config").json["settings"]
+    assert settings["metrics_history"]["value"] == "ring"
 
 
 def test_a_server_may_keep_none() -> None:

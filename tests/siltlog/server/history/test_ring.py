@@ -23,7 +23,7 @@ def test_it_has_the_newest_of_what_was_put(told: list[tuple[int, dict[int, int]]
     for more, values in told:
         step += more
         ring.advance(step)
-        ring.put(np.array(list(values), np.intp), np.array(list(values.values()), np.float32))
+        ring.put(step, np.array(list(values), np.intp), np.array(list(values.values()), np.float32))
         known |= {(row, step): value for row, value in values.items()}
     rows = np.arange(ROWS + 1)
     found = ring.read(rows, first, first + width)
@@ -37,10 +37,24 @@ def test_it_has_the_newest_of_what_was_put(told: list[tuple[int, dict[int, int]]
 def test_a_row_that_is_cleared_is_anothers() -> None:
     ring = Ring(10, STEPS)
     ring.advance(1)
-    ring.put(np.array([3]), np.array([5.0], np.float32))
+    ring.put(1, np.array([3]), np.array([5.0], np.float32))
     ring.clear(3)
     ring.clear(1_000)
     assert np.isnan(ring.read(np.array([3]), 1, 1)).all()
+
+
+def test_only_what_is_not_there_is_filled_in() -> None:
+    ring, rows = Ring(10, STEPS), np.array([0, 70])
+    ring.advance(20)
+    ring.put(19, rows, np.array([1.0, 2.0], np.float32))
+    ring.put(20 - STEPS, rows, np.array([9.0, 9.0], np.float32))
+    first = 20 - STEPS - 1
+    ring.fill(rows, first, np.arange(2 * (STEPS + 5), dtype=np.float32).reshape(2, STEPS + 5))
+    found = ring.read(rows, first, 24)
+    wanted = np.arange(2 * (STEPS + 5)).reshape(2, STEPS + 5).astype(float)
+    wanted[:, 19 - first] = 1.0, 2.0
+    wanted[:, :2] = wanted[:, 21 - first :] = np.nan
+    assert np.array_equal(found[:, : STEPS + 5], wanted[:, : found.shape[1]], equal_nan=True)
 
 
 @pytest.mark.parametrize(("highest", "wanted"), [(False, [2.0, 5.0]), (True, [3.0, 5.0])])

@@ -1,0 +1,1 @@
+"""How a topic's table is doing, and the files it has."""
