@@ -49,6 +49,7 @@ STOP_SECONDS_MAX = 2.0
 class Consumers:
     part: Part
     fetcher: Fetcher
+    streams: Streams
     limits: ReadLimits
     groups: Groups
     groups_answer: Callable[[], Awaitable[bool]]
@@ -151,6 +152,7 @@ async def assemble(
             close=close,
         ),
         fetcher=fetcher,
+        streams=streams,
         limits=limits,
         groups=groups,
         groups_answer=redis.answers,

@@ -206,6 +206,8 @@ class ServerSettings(BaseSettings):
     metrics_history: Literal["off", "ring"] = "ring"
     """Whether the last hour and day of its metrics are kept, in at most 14 MB of memory, for
     `GET /v1/metrics/history`."""
+    ui_viewers_max: int = Field(50, ge=0)
+    """How many may watch the server by `GET /v1/events` at once."""
     insecure: str = ""
     """What a server that other machines reach may do without: no-tls, no-auth, or both, separated by a comma."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -28,6 +28,7 @@ from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.history.http import HistoryHttp
 from siltlog.server.jobs_http import JobsHttp
+from siltlog.server.live.http import LiveHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.http import ConfigHttp
 
@@ -49,6 +50,7 @@ HANDLERS = (
     AuditHttp,
     NodeHttp,
     HistoryHttp,
+    LiveHttp,
     ConfigHttp,
     DrainHttp,
     SettleHttp,

@@ -2,8 +2,9 @@
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
+from typing import NamedTuple
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.view import LogView, SystemLog
@@ -13,6 +14,7 @@ from siltlog.infra.http.part import Part
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
+from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.ingest.assembly import Ingest
 from siltlog.server.access.book import Security
@@ -30,10 +32,22 @@ from siltlog.server.history.history import History
 from siltlog.server.history.http import HistoryHttp
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
+from siltlog.server.live.gathering import OtherParts, live_calls
+from siltlog.server.live.http import LiveHttp
+from siltlog.server.live.live import Live
+from siltlog.server.live.measuring import Measuring
+from siltlog.server.live.runs import LiveRuns
+from siltlog.server.live.viewers import Viewers
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.configuration import Configuration
 from siltlog.server.settings.http import ConfigHttp
 from siltlog.server.watching.loop_lag import watch_loop
+
+
+class AboutNode(NamedTuple):
+    part: Part
+    calls: Mapping[str, PeerCall]
+    """What other nodes ask of it."""
 
 
 def assemble(
@@ -49,7 +63,8 @@ def assemble(
     listener_warnings: Callable[[], Sequence[str]],
     configuration: Configuration,
     job_runs: JobRuns,
-) -> Part:
+    other_parts: OtherParts | None,
+) -> AboutNode:
     """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
     topics that other nodes own."""
     store_watch = StoreWatch(node.store, node.clock)
@@ -61,6 +76,17 @@ def assemble(
         return [*listener_warnings(), *store_watch.warnings(), *about_nodes, *(security.warnings() if security else ())]
 
     about_node = NodeHttp(node, url, ingest.log, consumers, membership, warnings, lambda: configuration.settings)
+    measuring = Measuring(node, version("siltlog"), ingest.log, consumers, about_node.reasons, warnings)
+    runs = LiveRuns(jobs, log, node.store, node.clock)
+    live = Live(measuring, other_parts, consumers.groups, runs, node.clock)
+    viewers = Viewers(
+        live.snapshot,
+        live.states,
+        security.book.access if security else None,
+        node.clock,
+        node.logger,
+        viewers_max=node.settings.ui_viewers_max,
+    )
     drains = DrainHttp(node, ingest.log, consumers.groups, membership)
     started_seconds = node.clock.now_us() / MICROS_PER_SECOND
     build = (version("siltlog"), platform.python_version())
@@ -78,6 +104,7 @@ def assemble(
 
     def start() -> None:
         running.append(asyncio.create_task(jobs.restore()))
+        running.append(asyncio.create_task(measuring.run()))
         running.append(asyncio.create_task(watch_loop(node.clock, node.metrics.loop_late)))
         if history is not None:
             running.append(asyncio.create_task(history.run()))
@@ -85,17 +112,19 @@ def assemble(
     def drain() -> None:
         for task in running:
             task.cancel()
+        viewers.stop()
 
     async def close(patient: bool) -> bool:
         store_watch.stop()
         return True
 
-    return Part(
+    part = Part(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
             JobRunsHttp(job_runs, jobs),
             about_node,
             HistoryHttp(history, node.settings.node_id, node.clock),
+            LiveHttp(viewers, consumers.streams),
             ConfigHttp(configuration, node.settings.node_id),
             drains,
             SettleHttp(ingest.flusher.settling, see_others),
@@ -109,3 +138,4 @@ def assemble(
         drain=drain,
         close=close,
     )
+    return AboutNode(part, live_calls(measuring.part))

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,7 @@ from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
-from siltlog.infra.peers.calls import with_calls
+from siltlog.infra.peers.calls import PeerCall, with_calls
 from siltlog.infra.redaction import Redaction
 from siltlog.infra.security.guard import Guard
 from siltlog.infra.settings.loading import LoadedSettings
@@ -46,6 +46,7 @@ from siltlog.server.cluster.nodes import News, Nodes
 from siltlog.server.control.job_runs import JobRuns, OtherNodes
 from siltlog.server.drain import Drain
 from siltlog.server.listener import Listeners, Listening, listeners, local_socket, peers
+from siltlog.server.live.gathering import OtherParts
 from siltlog.server.node_http import not_ready
 from siltlog.server.oversight import oversee
 from siltlog.server.process import Signals, settle, switch_soon
@@ -214,14 +215,16 @@ class _Server:
             listening.warnings,
             configuration,
             job_runs,
+            None if nodes is None or membership is None else OtherParts(nodes.peers, nodes.member, membership),
         )
         watching = oversee(node, log, system, consumers, security)
         rooms = (
-            *(ingest.part, consumers.part, pipelines.part, about_node, watching.part),
+            *(ingest.part, consumers.part, pipelines.part, about_node.part, watching.part),
             *([nodes.part] if nodes else []),
         )
         handlers = [handler for part in rooms for handler in part.handlers]
-        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, job_runs)
+        calls = {**job_runs.calls, **about_node.calls}
+        edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, calls)
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
         if (tls := listening.tls) is not None:
@@ -232,7 +235,7 @@ class _Server:
         if nodes is not None:
             nodes.told_views(server.tell_view)
         serving = asyncio.create_task(server.serve([*listening.sockets]))
-        watched = None if listening.metrics is None else MetricsPort(node, listening.metrics, about_node)
+        watched = None if listening.metrics is None else MetricsPort(node, listening.metrics, about_node.part)
         configuration.start(owners_of(node, self._output, ingest, consumers, pipelines, edge, watched))
         signals.on_hangup(Reloading(configuration, listening.tls, watching.audit, node, self._supervisor))
         announcing = asyncio.create_task(self._announce(server, data_dir, url, ingest.log, membership))
@@ -260,7 +263,7 @@ class _Server:
         await edge.part.close(drained)
         server.end()
         await serving
-        await about_node.close(drained)
+        await about_node.part.close(drained)
         await watching.part.close(drained)
         if nodes is not None:
             await nodes.part.close(drained)
@@ -283,13 +286,13 @@ class _Server:
         guard: Guard | None,
         nodes: Nodes | None,
         groups: Groups,
-        job_runs: JobRuns,
+        calls: Mapping[str, PeerCall],
     ) -> Edge:
         to_owner = None if nodes is None else nodes.forwarding
         routes = routes_of(*handlers, guard=guard, to_owner=to_owner)
         app = routing(ingest.publish, routes, self._pace, guard, to_owner)
         if nodes is not None:
-            app = with_calls(ServedKeeper(groups, app), {**nodes.calls, **job_runs.calls})
+            app = with_calls(ServedKeeper(groups, app), {**nodes.calls, **calls})
         assert {type(ingest.publish), *map(type, handlers)} == set(HANDLERS), "what the document tells of is served"
         return edge_assembly.assemble(
             app,
