@@ -97,6 +97,7 @@ def assemble(
         metrics.gauge(catalogue.READY, lambda: not about_node.reasons())
         metrics.gauge(catalogue.DRAINING, lambda: drains.draining)
         jobs.show(metrics)
+        viewers.show(metrics)
         if membership is not None:
             show(membership, metrics)
 

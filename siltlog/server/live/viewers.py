@@ -9,6 +9,8 @@ import msgspec
 
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.metrics import catalogue
+from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.access import Subject
 from siltlog.infra.security.grant import Access, Grant
 from siltlog.infra.telemetry import Logger
@@ -67,10 +69,8 @@ class Viewers:
         viewers_max: int,
     ) -> None:
         """`snapshot(kinds)` makes one for events of some kinds; `states(groups)` has (state, members) of groups."""
-        self.made = 0
-        """Snapshots so far."""
-        self.encoded = 0
-        """Events that were encoded so far."""
+        self._made = 0
+        self._encoded = 0
         self._snapshot = snapshot
         self._states = states
         self._access = access
@@ -81,8 +81,10 @@ class Viewers:
         self._decided: dict[Subject, tuple[int, dict[tuple[str, str], bool]]] = {}
         self._ticking: asyncio.Task[None] | None = None
 
-    def __len__(self) -> int:
-        return len(self._viewers)
+    def show(self, metrics: Metrics) -> None:
+        metrics.gauge(catalogue.LIVE_VIEWERS, lambda: len(self._viewers))
+        metrics.counts(catalogue.LIVE_SNAPSHOTS, lambda: [((), self._made)])
+        metrics.counts(catalogue.LIVE_ENCODED, lambda: [((), self._encoded)])
 
     def check_room(self) -> None:
         """Raises Unavailable `overloaded` where one more would be too many."""
@@ -131,7 +133,7 @@ class Viewers:
     async def _tick(self) -> None:
         wanted = self._wanted()
         snapshot = await self._snapshot(frozenset[Kind]().union(*wanted.subjects.values()))
-        self.made += 1
+        self._made += 1
         access = self._access
         decide = None if access is None else self._decider(access, wanted.version)
         rights = await asyncio.to_thread(_rights, snapshot, list(wanted.subjects), decide)
@@ -139,7 +141,7 @@ class Viewers:
         watched = any("groups" in kinds for kinds in wanted.subjects.values())
         states = await self._states(groups) if watched and groups else {}
         encodings = await asyncio.to_thread(_encodings, wanted.subjects, rights, states)
-        self.encoded += len(encodings)
+        self._encoded += len(encodings)
         if access is not None and access.version != wanted.version:
             return  # somebody may see less by now than these say
         self._offer(rights, encodings)
