@@ -113,27 +113,28 @@ class _Events(Response):
             try:
                 await send(start)
                 await send(body_part(retry_field(RETRY_MS) + b"\n"))
-                await self._run(viewer, stream, send, scope["state"].get("request_id"))
+                await send_newest(viewer, stream, send, scope["state"].get("request_id"))
                 await send(body_part(b"", more=False))
             finally:
                 listening.cancel()
 
-    async def _run(self, viewer: Viewer, stream: Stream, send: Send, request_id: str | None) -> None:
-        """Sends what is newest until the stream ends; what comes while the client takes nothing is left out."""
-        while not stream.ended:
-            if stream.refusal is not None:
-                await send(body_part(_ending(stream.refusal, request_id)))
-                return
-            text = viewer.take() or b""
-            if stream.beat:
-                stream.beat = False
-                text = text or _COMMENT
-            if text:
-                await send(body_part(text))
-                # Once more, with nothing: what was sent may be forgotten when this returns.
-                await send(body_part(b""))
-            else:
-                await stream.sleep()
+
+async def send_newest(viewer: Viewer, stream: Stream, send: Send, request_id: str | None) -> None:
+    """Sends what is newest until the stream ends; what comes while the client takes nothing is left out."""
+    while not stream.ended:
+        if stream.refusal is not None:
+            await send(body_part(_ending(stream.refusal, request_id)))
+            return
+        text = viewer.take() or b""
+        if stream.beat:
+            stream.beat = False
+            text = text or _COMMENT
+        if text:
+            await send(body_part(text))
+            # Once more, with nothing: what was sent may be forgotten when this returns.
+            await send(body_part(b""))
+        else:
+            await stream.sleep()
 
 
 def _nothing() -> None:

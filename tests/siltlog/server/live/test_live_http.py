@@ -1,7 +1,7 @@
 """`GET /v1/events` of real servers."""
 
+import asyncio
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +14,14 @@ from access_rig import As, secured_server
 from cluster_rig import LEASE_MS, cluster
 from http_rig import NO_REDIS, Http
 from push_rig import EventStream, tailing
+from starlette.types import Message
 
-from siltlog import Admin, Consumer
+from siltlog import Admin
+from siltlog.infra.http.draining import Draining
+from siltlog.infra.http.streams import Streams
+from siltlog.infra.security.grant import EVERYTHING
+from siltlog.server.live.http import send_newest
+from siltlog.server.live.viewers import Viewer
 from siltlog.testing import running_server
 
 PLACE = "/v1/events"
@@ -111,15 +117,17 @@ def test_a_group_is_shown_as_far_behind_as_it_is(http: Http) -> None:
         assert (worst["group"], worst["topic"], worst["records"]) == ("slow", "read", 3)
         http.publish("read", {"value": "v"})
         event(stream, "groups", behind(4))
-        with Consumer(http.url, "read", group="slow", auto_offset_reset="earliest") as consumer:
-            next(iter(consumer))
-            [row] = behind(4)(event(stream, "groups", lambda data: any(one["members"] for one in data["groups"])))  # type: ignore[misc]
-            assert row["state"] in ("stable", "rebalancing")
+        joined = http.json("PUT", "/v1/groups/slow/members/m", {"generation": 0, "topics": ["read"]})
+        assert joined.status == 200, joined
+        joined_group = event(stream, "groups", lambda data: any(one["members"] for one in data["groups"]))
+        [row] = [one for one in joined_group["groups"] if one["group"] == "slow"]
+        assert (row["members"], row["lag"]) == (1, 4)
+        assert row["state"] in ("stable", "rebalancing")
 
 
 def test_dead_letters_failed_jobs_and_runs_are_told(http: Http) -> None:
     run = {
-        "run_id": "r1",
+        "run_id": "0b9f6c1e-6a43-4c62-9a53-0e6f8f7f4c11",
         "job": "retain",
         "outcome": "failed",
         "started_at": "2026-11-21T07:36:00Z",
@@ -184,27 +192,33 @@ def test_one_who_is_too_many_is_told_when_to_come_again() -> None:
 
 
 def test_who_reads_slowly_gets_the_newest_and_no_backlog() -> None:
-    """What lies between is in the socket's own buffers; the server keeps nothing for him."""
-    with running_server(redis_url=NO_REDIS, request_timeout_ms=600_000) as server:
-        http = Http(server.url)
-        for number in range(150):
-            http.create(f"topic-{number:03}-{'x' * 180}")
-        with http.connect() as slow:
-            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            slow.sendall(f"GET {PLACE}?kinds=topics HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            before = metrics(http)["silt_live_snapshots_total"]
-            until(lambda: metrics(http)["silt_live_snapshots_total"] >= before + 12)
-            made = metrics(http)["silt_live_snapshots_total"]
-            slow.settimeout(SOON_SECONDS)
-            read, newest = b"", made + 2
-            while metrics(http)["silt_live_snapshots_total"] < newest:
-                read += slow.recv(65536)
-        got = {
-            json.loads(line[6:])["time"]
-            for line in read.split(b"\n")
-            if line.startswith(b"data: ") and line.endswith(b"}")
-        }
-        assert got, "he is shown something once he reads"
+    async def watch() -> list[bytes]:
+        streams, sent = Streams(Draining()), []
+        taking = asyncio.Event()
+
+        async def send(message: Message) -> None:
+            """Takes what is sent, and returns from the first of it once the client reads again."""
+            if message["body"]:
+                sent.append(message["body"])
+                await taking.wait()
+
+        with streams.opened("live") as stream:
+            viewer = Viewer(("topics",), EVERYTHING, stream.wake)
+            viewer.offer(b"first")
+            running = asyncio.create_task(send_newest(viewer, stream, send, None))
+            while not sent:
+                await asyncio.sleep(0)
+            for number in range(100):
+                viewer.offer(b"later %d" % number)
+            stream.beat = True
+            taking.set()
+            while len(sent) < 2:
+                await asyncio.sleep(0)
+            stream.end()
+            await running
+        return sent
+
+    assert asyncio.run(watch()) == [b"first", b"later 99"]
 
 
 def test_a_drain_ends_them(valkey_url: str) -> None:
