@@ -111,6 +111,10 @@ class Groups:
         """How many each group has, of those that this server has met."""
         return self._runner.members()
 
+    def member_counts(self) -> dict[str, int]:
+        """How many each group has, by name, of those that this server has met; some seconds old."""
+        return self._runner.member_counts()
+
     def degraded(self) -> list[str]:
         """Lists what does not work as it should, in words for people."""
         if self._upkeep is None or not self._upkeep.problem:

@@ -48,6 +48,7 @@ class AboutNode(NamedTuple):
     part: Part
     calls: Mapping[str, PeerCall]
     """What other nodes ask of it."""
+    live: Live
 
 
 def assemble(
@@ -139,4 +140,4 @@ def assemble(
         drain=drain,
         close=close,
     )
-    return AboutNode(part, live_calls(measuring.part))
+    return AboutNode(part, live_calls(measuring.part), live)

@@ -47,6 +47,7 @@ from siltlog.server.control.job_runs import JobRuns, OtherNodes
 from siltlog.server.drain import Drain
 from siltlog.server.listener import Listeners, Listening, listeners, local_socket, peers
 from siltlog.server.live.gathering import OtherParts
+from siltlog.server.live.ranks import Ranks
 from siltlog.server.node_http import not_ready
 from siltlog.server.oversight import oversee
 from siltlog.server.process import Signals, settle, switch_soon
@@ -119,7 +120,7 @@ class _Server:
         self, node: Node, listening: Listeners, data_dir: DataDir, cluster: Joined | None, signals: Signals
     ) -> bool:
         """Opens the log, and serves until a signal; whether all threads have ended."""
-        news = News()
+        news, ranks = News(), Ranks()
         security = await open_security(node, news.changed_access)
         shared = None if cluster is None else news.shared(cluster.membership)
         ingest = await ingest_assembly.assemble(
@@ -129,6 +130,7 @@ class _Server:
             accept_loss=self._accept_loss,
             on_group=partial(self._committed, node.metrics),
             on_fatal=self._fatal,
+            ranks=ranks,
             shared=shared,
         )
         nodes = None if cluster is None else Nodes(node, cluster, ingest, security)
@@ -143,6 +145,7 @@ class _Server:
             log,
             system,
             read_limits(self._settings),
+            ranks,
             security.book.access if security else None,
             elsewhere=None if nodes is None else nodes.keepers,
             fresh=(lambda: True) if nodes is None else nodes.fresh,
@@ -153,7 +156,7 @@ class _Server:
         ended = True
         try:
             ended = await self._serve(
-                node, listening, data_dir, ingest, consumers, log, system, security, cluster, nodes, signals
+                node, listening, data_dir, ingest, consumers, log, system, security, cluster, nodes, ranks, signals
             )
         finally:
             ended = await consumers.part.close(ended) and ended
@@ -191,6 +194,7 @@ class _Server:
         security: Security | None,
         cluster: Joined | None,
         nodes: Nodes | None,
+        ranks: Ranks,
         signals: Signals,
     ) -> bool:
         """Serves until a signal, then drains; whether all threads have ended."""
@@ -217,6 +221,7 @@ class _Server:
             job_runs,
             None if nodes is None or membership is None else OtherParts(nodes.peers, nodes.member, membership),
         )
+        ranks.hear(about_node.live)
         watching = oversee(node, log, system, consumers, security)
         rooms = (
             *(ingest.part, consumers.part, pipelines.part, about_node.part, watching.part),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.cluster.router import Member
-from siltlog.infra.http.requests import EVENTS_HEADERS
+from siltlog.infra.http.requests import EVENTS_HEADERS, body_of
 from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.peers.peers import NODE, PeerRefused, Peers
 from siltlog.server.live.answers import NodeState
@@ -23,6 +23,9 @@ GATHER_SECONDS = 0.9
 """How long all nodes together are waited for: a snapshot is to be there within a second."""
 TOPICS_OF_NODE = 2_000
 """Of so many topics a node tells another, those that are busiest."""
+WHOLE = b"whole"
+"""What a node sends that wants to be told of all topics."""
+BODY_BYTES_MAX = 1_024
 MEDIA = "application/msgpack"
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(NodePart)
@@ -36,18 +39,18 @@ class OtherParts:
         self._member = member
         self._membership = membership
 
-    async def parts(self) -> list[NodePart]:
-        """Gives those of the nodes that answer in time."""
+    async def parts(self, *, whole: bool = False) -> list[NodePart]:
+        """Gives those of the nodes that answer in time, with the busiest of their topics or the `whole`."""
         others = [name for name in self._membership.view.nodes if name != self._membership.node]
         members = [member for name in others if (member := self._member(name)) is not None]
-        found = await asyncio.gather(*map(self._ask, members))
+        found = await asyncio.gather(*(self._ask(member, whole) for member in members))
         return [part for part in found if part is not None]
 
-    async def _ask(self, member: Member) -> NodePart | None:
+    async def _ask(self, member: Member, whole: bool) -> NodePart | None:
         with suppress(ConnectionFailed, PeerRefused, TimeoutError, msgspec.DecodeError):
             async with asyncio.timeout(GATHER_SECONDS):
                 reply = await self._peers.ask(
-                    member, "POST", PATH.encode(), (), b"", identity=NODE, seconds=GATHER_SECONDS
+                    member, "POST", PATH.encode(), (), WHOLE if whole else b"", identity=NODE, seconds=GATHER_SECONDS
                 )
                 if reply.status == 200:
                     return await asyncio.to_thread(_decoder.decode, reply.body)
@@ -77,8 +80,9 @@ def live_calls(part: Callable[[], Awaitable[NodePart]]) -> Mapping[str, PeerCall
     """Gives what answers other nodes."""
 
     async def told(request: Request) -> Response:
+        whole = await body_of(request, BODY_BYTES_MAX) == WHOLE
         measured = await part()
-        return Response(await asyncio.to_thread(_encoded, measured), 200, EVENTS_HEADERS, MEDIA)
+        return Response(await asyncio.to_thread(_encode if whole else _encoded, measured), 200, EVENTS_HEADERS, MEDIA)
 
     return {PATH: told}
 

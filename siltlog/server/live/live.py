@@ -30,11 +30,12 @@ class Live:
         self._runs = runs
         self._clock = clock
 
-    async def parts(self) -> tuple[NodePart, Sequence[NodePart]]:
-        """Gives what this node measures, and what those others do that answer in time."""
+    async def parts(self, *, whole: bool = False) -> tuple[NodePart, Sequence[NodePart]]:
+        """Gives what this node measures, and what those others do that answer in time: of their topics the
+        busiest, or the `whole`."""
         if self._others is None:
             return await self._measuring.part(), ()
-        here, others = await asyncio.gather(self._measuring.part(), self._others.parts())
+        here, others = await asyncio.gather(self._measuring.part(), self._others.parts(whole=whole))
         return here, others
 
     async def snapshot(self, kinds: frozenset[Kind]) -> Snapshot:
