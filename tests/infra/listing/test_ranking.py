@@ -54,11 +54,8 @@ def test_what_comes_and_goes_between_pages_moves_nothing_else() -> None:
 def test_a_cursor_is_of_one_order() -> None:
     cursor = Ranking("rate", "desc").cursor(1.5, "t")
     assert Ranking("rate", "desc").names({"s": 1.5, "u": 1.5, "v": 2.0}, "", cursor) == ["u"]
-    for ranking, text in (
-        (Ranking("rate", "asc"), cursor),
-        (Ranking("lag", "desc"), cursor),
-        (Ranking("rate", "desc"), "orders"),
-    ):
+    others = ((Ranking("rate", "asc"), cursor), (Ranking("lag", "desc"), cursor), (Ranking("rate", "desc"), "orders"))
+    for ranking, text in others:
         with pytest.raises(Refused, match="after is not what the last reply gave") as refused:
             ranking.names({}, "", text)
         assert refused.value.members["parameter"] == "after"
