@@ -18,6 +18,7 @@ from siltlog.consumers.dead_letters.replay import Replay
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.http import GroupsHttp
 from siltlog.consumers.groups.keeper import Elsewhere
+from siltlog.consumers.groups.ranked import GroupLags
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.push.events import Tails
 from siltlog.consumers.push.group_socket import Connected
@@ -49,6 +50,7 @@ STOP_SECONDS_MAX = 2.0
 class Consumers:
     part: Part
     fetcher: Fetcher
+    streams: Streams
     limits: ReadLimits
     groups: Groups
     groups_answer: Callable[[], Awaitable[bool]]
@@ -66,6 +68,7 @@ async def assemble(
     log: LogView,
     system: SystemLog,
     limits: ReadLimits,
+    lags: GroupLags,
     access: Access | None = None,
     elsewhere: Elsewhere | None = None,
     fresh: Callable[[], bool] = lambda: True,
@@ -141,7 +144,7 @@ async def assemble(
                 reads,
                 files,
                 searches,
-                GroupsHttp(groups, log, fetcher, clock, limits),
+                GroupsHttp(groups, log, fetcher, clock, limits, lags),
                 _dead_letters_http(node, log, system, fetcher, dead_letters, marks),
                 Tails(log, fetcher, streams, logger),
                 Sockets(log, fetcher, groups, dead_letters, streams, Connected(), logger),
@@ -151,6 +154,7 @@ async def assemble(
             close=close,
         ),
         fetcher=fetcher,
+        streams=streams,
         limits=limits,
         groups=groups,
         groups_answer=redis.answers,

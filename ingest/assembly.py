@@ -35,7 +35,7 @@ from siltlog.ingest.publish.producers_http import ProducersHttp
 from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.publish.traced import traced
 from siltlog.ingest.topics.deletion import LogStarts
-from siltlog.ingest.topics.http import SeenTopics, TopicsHttp
+from siltlog.ingest.topics.http import SeenTopics, TopicRanks, TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.ingest.topics.topics import AutoCreate, Placing, Topics
 from siltlog.ingest.wal import Wal
@@ -90,6 +90,7 @@ async def assemble(
     accept_loss: bool,
     on_group: Callable[[Times], None],
     on_fatal: Callable[[BaseException], None],
+    ranks: TopicRanks,
     shared: Shared | None = None,
 ) -> Ingest:
     """Opens the log and all its topics; where the root is `shared` a view says later which are this node's. Raises
@@ -148,7 +149,7 @@ async def assemble(
     return Ingest(
         part=Part(
             handlers=(
-                TopicsHttp(seen, topics, shared.owner if shared else None),
+                TopicsHttp(seen, topics, ranks, shared.owner if shared else None),
                 ProducersHttp(log, flusher.states),
                 RecordsHttp(log, log_starts),
             ),

@@ -38,6 +38,11 @@ class GroupEntry(msgspec.Struct):
     group: str
     state: Stability
     members: Whole
+    topics: Annotated[
+        list[str] | msgspec.UnsetType,
+        Meta(description="Of which it has committed offsets, where the list has an order or is of one topic"),
+    ] = msgspec.UNSET
+    lag: Annotated[Whole | msgspec.UnsetType, Meta(description="Records, in those topics")] = msgspec.UNSET
 
 
 class GroupList(msgspec.Struct):

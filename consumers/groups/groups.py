@@ -26,7 +26,7 @@ from siltlog.consumers.groups.messages import (
     Stability,
 )
 from siltlog.consumers.groups.runner import GroupCounts, GroupRunner
-from siltlog.consumers.groups.saved_offsets import OffsetLog
+from siltlog.consumers.groups.saved_offsets import OffsetLog, SavedOffset
 from siltlog.consumers.groups.scripts import Key, Reply
 from siltlog.consumers.groups.topics import GroupTopics, pattern_problem
 from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
@@ -111,6 +111,10 @@ class Groups:
         """How many each group has, of those that this server has met."""
         return self._runner.members()
 
+    def member_counts(self) -> dict[str, int]:
+        """How many each group has, by name, of those that this server has met; some seconds old."""
+        return self._runner.member_counts()
+
     def degraded(self) -> list[str]:
         """Lists what does not work as it should, in words for people."""
         if self._upkeep is None or not self._upkeep.problem:
@@ -124,6 +128,10 @@ class Groups:
     def lags(self) -> Sequence[tuple[str, Key, Lag]]:
         """(group, partition, lag) for metrics: some seconds old, and not more than a scrape can bear."""
         return () if self._upkeep is None else self._upkeep.lags
+
+    def positions(self) -> Sequence[tuple[str, SavedOffset]]:
+        """What groups committed, as it was saved last, where it is kept here: of as many partitions as `lags`."""
+        return () if self._upkeep is None else self._upkeep.positions()
 
     async def as_keeper(self, asked: KeeperAsked) -> KeeperTold:
         """Does what another server asks of the one that keeps what groups commit. Raises Unavailable where that is not
@@ -320,9 +328,17 @@ class Groups:
         low = f"({after}" if after >= prefix and after else f"[{prefix}" if prefix else "-"
         high = f"({prefix}\x7f" if prefix else "+"
         groups = await self._named(low, high, limit + 1, sees)
+        return await self.states(groups[:limit]), groups[limit - 1] if len(groups) > limit else None
+
+    async def names(self, limit: int) -> list[str]:
+        """The first `limit` groups by name. Raises Unavailable."""
+        return await self._named("-", "+", limit, None)
+
+    async def states(self, groups: Sequence[str]) -> list[tuple[str, Stability, int]]:
+        """(group, state, members) of those of some groups that there are. Raises Unavailable."""
         commands = [
             command
-            for group in groups[:limit]
+            for group in groups
             for command in (
                 ("HMGET", names.group_key(group, "state"), "created", "stale"),
                 ("ZCARD", names.group_key(group, "sessions")),
@@ -331,12 +347,12 @@ class Groups:
         ]
         replies = await self._redis.commands(commands) if commands else []
         rows: list[tuple[str, Stability, int]] = []
-        for index, group in enumerate(groups[:limit]):
+        for index, group in enumerate(groups):
             (created, stale), members, moves = replies[3 * index : 3 * index + 3]
             if created is not None:
                 state: Stability = "empty" if not members else "rebalancing" if moves or stale == b"1" else "stable"
                 rows.append((group, state, members))
-        return rows, groups[limit - 1] if len(groups) > limit else None
+        return rows
 
     async def _named(self, low: str, high: str, count: int, sees: Callable[[list[str]], list[str]] | None) -> list[str]:
         """The first `count` groups of a range of names that are seen."""

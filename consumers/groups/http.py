@@ -34,6 +34,7 @@ from siltlog.consumers.groups.messages import (
     PollRequest,
 )
 from siltlog.consumers.groups.poll import GroupPoll
+from siltlog.consumers.groups.ranked import GroupLags, RankedGroups
 from siltlog.consumers.groups.reset import OffsetReset, ResetRequest
 from siltlog.consumers.groups.upkeep import lag_of
 from siltlog.consumers.reading.fetch import Fetcher, require_read
@@ -51,6 +52,7 @@ from siltlog.infra.http.operations import (
     LIST_QUERY,
     MEMBER,
     NO_CONTENT,
+    choice,
     in_query,
     json_answer,
     json_body,
@@ -60,6 +62,7 @@ from siltlog.infra.http.operations import (
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import WAIT_MS, body_of, decode
+from siltlog.infra.listing.ranking import GROUP_SORTS, NAME, ORDERS, ranking_of
 from siltlog.infra.security.grant import EVERYTHING, Grant, grant_of
 from siltlog.infra.security.guard import METERED
 
@@ -87,7 +90,10 @@ _JOIN = {"generation": 0, "topics": ["flights"]}
 
 
 class GroupsHttp:
-    def __init__(self, groups: Groups, log: LogView, fetcher: Fetcher, clock: Clock, limits: ReadLimits) -> None:
+    def __init__(
+        self, groups: Groups, log: LogView, fetcher: Fetcher, clock: Clock, limits: ReadLimits, lags: GroupLags
+    ) -> None:
+        self._ranked = RankedGroups(groups, lags)
         self._groups = groups
         self._log = log
         self._polls = GroupPoll(groups, fetcher)
@@ -264,17 +270,36 @@ class GroupsHttp:
         "listGroups",
         "Groups",
         "List groups",
-        "In the order of their names, a page at a time.",
+        "In the order of their names, or of their lag or members, a page at a time. What is ranked is some seconds "
+        "old; a page goes on after the value and the name of the last.",
         access=FILTERED,
-        needs="groups without `describe` are left out",
+        needs="groups without `describe` are left out; of `topic` its `describe`",
         replies={200: json_answer("A page.", GroupList)},
-        parameters=LIST_QUERY,
+        parameters=(
+            *LIST_QUERY,
+            in_query("topic", "Only groups that have committed offsets of this topic."),
+            in_query("sort", "By what they are ranked.", choice(*GROUP_SORTS, default=NAME)),
+            in_query("order", "`asc` for names and `desc` for values, unless it says otherwise.", choice(*ORDERS)),
+        ),
         errors=(*_AWAY, "not_acceptable"),
     )
     async def list_groups(self, request: Request) -> Response:
-        query = Query(request, ("prefix", "after", "limit"))
+        query = Query(request, ("prefix", "after", "limit", "topic", "sort", "order"))
         limit = query.integer("limit", LIST_LIMIT, minimum=1, maximum=LIST_LIMIT_MAX, cut=True)
         visible = grant_of(request).filter("group")
+        ranking, topic = ranking_of(query.choice, GROUP_SORTS), query.text("topic")
+        if topic or "sort" in query or "order" in query:
+            if topic:
+                grant_of(request).require("describe", "topic", topic)
+            page = await self._ranked.page(
+                ranking,
+                grant_of(request),
+                topic=topic,
+                prefix=query.text("prefix"),
+                after=query.text("after"),
+                limit=limit,
+            )
+            return await _reply(request, page)
         sees = None if visible is None else partial(_those, visible)
         rows, after = await self._groups.list_groups(query.text("prefix"), query.text("after"), limit, sees)
         return await _reply(request, GroupList([GroupEntry(*row) for row in rows], after))

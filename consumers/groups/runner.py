@@ -190,6 +190,10 @@ class GroupRunner:
         """How many each group has, of those that this server has met."""
         return [known.members for known in self._known.values()]
 
+    def member_counts(self) -> dict[str, int]:
+        """How many each group has, by name, of those that this server has met."""
+        return {group: known.members for group, known in self._known.items()}
+
     async def plan(self, group: str) -> None:
         await self._known_of(group).planner.plan()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.keeper import Keepers
 from siltlog.consumers.groups.runner import GroupRunner
-from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog
+from siltlog.consumers.groups.saved_offsets import LOAD_RETRY_MS, OffsetLog, SavedOffset
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.groups.snapshots import OffsetSnapshots
 from siltlog.consumers.view import LogView, PartitionView, TopicView
@@ -90,6 +90,10 @@ class OffsetUpkeep:
 
     def lags_left_out(self) -> int:
         return max(len(self._offsets.table) - LAGS_MAX, 0)
+
+    def positions(self) -> list[tuple[str, SavedOffset]]:
+        """(group, offset) as saved last, of LAGS_MAX partitions at most; none while they are not kept here."""
+        return list(islice(self._offsets.table.entries(), LAGS_MAX)) if self._keepers.is_here else []
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._tick_for_ever())

@@ -51,8 +51,12 @@ class Admin:
         """The new topic. Raises TopicExists; with `exist_ok` only where the existing one has other partitions."""
         return self._run(calls.create_topic(name, partitions, config, exist_ok))
 
-    def topics(self, prefix: str | None = None) -> list[Document]:
-        return self._run(calls.topics(prefix))
+    def topics(
+        self, prefix: str | None = None, *, sort: calls.TopicSort | None = None, order: calls.Order | None = None
+    ) -> list[Document]:
+        """All topics, by name, or ranked by `sort` as the server knows them now: the most first, unless `order` says
+        otherwise."""
+        return self._run(calls.topics(prefix, sort, order))
 
     def topic(self, name: str) -> Document:
         """Raises UnknownTopic."""
@@ -122,8 +126,17 @@ class Admin:
         """
         return self._run(calls.discard_dead_letters(topic, offsets, ranges, reason))
 
-    def groups(self, prefix: str | None = None) -> list[Document]:
-        return self._run(calls.groups(prefix))
+    def groups(
+        self,
+        prefix: str | None = None,
+        *,
+        topic: str | None = None,
+        sort: calls.GroupSort | None = None,
+        order: calls.Order | None = None,
+    ) -> list[Document]:
+        """All groups, or those that have committed offsets of `topic`; by name, or ranked by `sort`, the most first,
+        unless `order` says otherwise."""
+        return self._run(calls.groups(prefix, topic, sort, order))
 
     def group(self, group: str) -> Document:
         return self._run(calls.group(group))

@@ -50,8 +50,12 @@ class AsyncAdmin:
         """The new topic. Raises TopicExists; with `exist_ok` only where the existing one has other partitions."""
         return await self._run(calls.create_topic(name, partitions, config, exist_ok))
 
-    async def topics(self, prefix: str | None = None) -> list[Document]:
-        return await self._run(calls.topics(prefix))
+    async def topics(
+        self, prefix: str | None = None, *, sort: calls.TopicSort | None = None, order: calls.Order | None = None
+    ) -> list[Document]:
+        """All topics, by name, or ranked by `sort` as the server knows them now: the most first, unless `order` says
+        otherwise."""
+        return await self._run(calls.topics(prefix, sort, order))
 
     async def topic(self, name: str) -> Document:
         """Raises UnknownTopic."""
@@ -121,8 +125,17 @@ class AsyncAdmin:
         """
         return await self._run(calls.discard_dead_letters(topic, offsets, ranges, reason))
 
-    async def groups(self, prefix: str | None = None) -> list[Document]:
-        return await self._run(calls.groups(prefix))
+    async def groups(
+        self,
+        prefix: str | None = None,
+        *,
+        topic: str | None = None,
+        sort: calls.GroupSort | None = None,
+        order: calls.Order | None = None,
+    ) -> list[Document]:
+        """All groups, or those that have committed offsets of `topic`; by name, or ranked by `sort`, the most first,
+        unless `order` says otherwise."""
+        return await self._run(calls.groups(prefix, topic, sort, order))
 
     async def group(self, group: str) -> Document:
         return await self._run(calls.group(group))

@@ -33,6 +33,9 @@ _search_line = msgspec.json.Decoder(_SearchLine).decode
 PAGE = 1_000
 REPLAY_TIMEOUT_MS = 600_000
 """It takes as long as it has dead letters."""
+TopicSort = Literal["name", "records", "bytes", "files", "rate", "lag"]
+GroupSort = Literal["name", "lag", "members"]
+Order = Literal["asc", "desc"]
 ProfileKind = Literal["cpu", "memory", "tasks"]
 PROFILE_TIMEOUT_MS = 30_000
 """How much longer a profile may take than it lasts: what memory took is counted at its end."""
@@ -51,8 +54,8 @@ def create_topic(name: str, partitions: int, config: Mapping[str, int | str] | N
     return document_of("POST", "/v1/topics", {"name": name, **document})
 
 
-def topics(prefix: str | None) -> Call[list[Document]]:
-    return pages("/v1/topics", "topics", prefix)
+def topics(prefix: str | None, sort: TopicSort | None = None, order: Order | None = None) -> Call[list[Document]]:
+    return pages("/v1/topics", "topics", {"prefix": prefix, "sort": sort, "order": order})
 
 
 def topic(name: str) -> Call[Document]:
@@ -109,8 +112,8 @@ def search(topic: str, asked: Mapping[str, Any], timeout_ms: int) -> Call[Search
     return Searched(records, done)
 
 
-def groups(prefix: str | None) -> Call[list[Document]]:
-    return pages("/v1/groups", "groups", prefix)
+def groups(prefix: str | None, topic: str | None, sort: GroupSort | None, order: Order | None) -> Call[list[Document]]:
+    return pages("/v1/groups", "groups", {"prefix": prefix, "topic": topic, "sort": sort, "order": order})
 
 
 def group(name: str) -> Call[Document]:
@@ -359,12 +362,12 @@ def nothing_of(method: str, path: str, body: Any = None) -> Call[None]:
     yield json_request(method, path, body)
 
 
-def pages(path: str, member: str, prefix: str | None) -> Call[list[Document]]:
+def pages(path: str, member: str, query: Mapping[str, str | None]) -> Call[list[Document]]:
     """A whole list, page by page."""
     found: list[Document] = []
     after = None
     while True:
-        page = yield from document_of("GET", path, query={"prefix": prefix, "after": after, "limit": PAGE})
+        page = yield from document_of("GET", path, query={**query, "after": after, "limit": PAGE})
         found += page[member]
         after = page.get("next")
         if after is None:

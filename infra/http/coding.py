@@ -1,10 +1,11 @@
-"""The content codings of requests: bodies inflated to a limit, however much they stand for.
+"""The content codings: bodies of requests inflated to a limit, however much they stand for; files encoded once.
 
 A few kilobytes may stand for gigabytes, so nothing is made beyond the limit, and what a decoder itself may take is
 bounded too: a zstd frame's window by RFC 9659, the gzip members or zstd frames of one body by `MEMBERS_MAX`.
 """
 
 import asyncio
+import gzip
 import sys
 import zlib
 from collections.abc import Callable
@@ -30,6 +31,7 @@ INLINE_INFLATED_BYTES_MAX = 256 * 1024
 """Bodies up to the first, that become no more than the second, are inflated on the event loop."""
 
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
+_ZSTD_LEVEL = 15
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG_MAX}
 
 
@@ -141,3 +143,10 @@ def _broken(body: bytes, coding: str, start: int, at: int, bytes_max: int, error
         pass
     what = str(error).rpartition(": ")[2]
     return problem("malformed_body", f"the body is not valid {coding} at byte {byte}: {what}", byte=byte)
+
+
+def encoded(content: bytes, coding: str) -> bytes:
+    """Encodes `content` by one of CODINGS, slowly and small: for what is encoded once and sent often."""
+    if coding == "zstd":
+        return zstd.compress(content, _ZSTD_LEVEL)
+    return gzip.compress(content, mtime=0)

@@ -145,6 +145,9 @@ STREAM_RECORDS = Metric("silt_stream_records_total", "Records sent to streams, W
 STREAMS_TOO_SLOW = Metric(
     "silt_streams_too_slow_total", "Streams, WebSockets and searches whose client did not take what was sent", ("kind",)
 )
+LIVE_VIEWERS = Metric("silt_live_viewers", "Pages that watch the server by `/v1/events`")
+LIVE_SNAPSHOTS = Metric("silt_live_snapshots_total", "Snapshots made for those pages; none while there are none")
+LIVE_ENCODED = Metric("silt_live_encoded_total", "Events encoded of them: each once for all with the same rights")
 
 # Jobs.
 JOB_RUNS = Metric(

@@ -127,6 +127,11 @@ class Metrics:
             for sample in family.samples:
                 yield sample.name, sample.value
 
+    def value(self, metric: Metric) -> float:
+        """The sum of the series of a counter or gauge that is read on the loop; 0 where there is none."""
+        read = self._read.get(metric.name)
+        return 0.0 if read is None else float(sum(amount for _, amount in read()))
+
     def buckets(self, metric: Metric) -> list[int]:
         """How many observations a histogram without labels has up to the bound of each bucket, and in all."""
         found = self._histograms.get(metric.name)

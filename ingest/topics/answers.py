@@ -31,6 +31,7 @@ class Topic(msgspec.Struct):
     bytes: Whole
     files: Whole
     offsets: list[PartitionBounds]
+    sort_value: Annotated[float, Meta(description="What a list with `sort` was sorted by")] | UnsetType = UNSET
     owner: Annotated[str, Meta(description="The node that owns it; empty while none does")] | UnsetType = UNSET
 
 

@@ -1,6 +1,7 @@
 """`/v1/topics`: create, list, describe, change, delete."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ from starlette.responses import Response
 
 from siltlog.infra import names
 from siltlog.infra.clock import format_us
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.operations import (
     FILTERED,
     IN_BODY,
@@ -20,6 +21,8 @@ from siltlog.infra.http.operations import (
     TOPIC,
     Schema,
     begin_change,
+    choice,
+    in_query,
     json_answer,
     json_body,
     on_topic,
@@ -28,6 +31,8 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
+from siltlog.infra.listing.ranking import NAME as BY
+from siltlog.infra.listing.ranking import ORDERS, TOPIC_SORTS, Ranking, by_name, ranking_of
 from siltlog.infra.records import Bounds
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, Setting, TopicConfig
@@ -40,6 +45,7 @@ from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
 BODY_BYTES_MAX = 1024 * 1024
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
+BY_NAME = Ranking(BY, "asc")
 
 
 class PutTopic(msgspec.Struct, forbid_unknown_fields=True):
@@ -131,11 +137,21 @@ class SeenTopics(Protocol):
         """Those that there are besides, and cannot be read here yet."""
 
 
+class TopicRanks(Protocol):
+    async def topics(self, sort: str) -> Mapping[str, float]:
+        """Gives the value of each topic by which it is ranked; one that has none is not known now."""
+
+
 class TopicsHttp:
     def __init__(
-        self, seen: Callable[[], SeenTopics], topics: Topics, owner: Callable[[str], str] | None = None
+        self,
+        seen: Callable[[], SeenTopics],
+        topics: Topics,
+        ranks: TopicRanks,
+        owner: Callable[[str], str] | None = None,
     ) -> None:
         """`seen()` has all topics there are, those of other nodes too; `owner(topic)` names the node that owns one."""
+        self._ranks = ranks
         self._seen = seen
         self._owner = owner
         self._topics = topics
@@ -146,23 +162,48 @@ class TopicsHttp:
         "listTopics",
         "Topics",
         "List topics",
-        "In the order of their names, a page at a time.",
+        "In the order of their names, or of what `sort` says, a page at a time. Ranked is by what is in memory: "
+        "records, bytes and files of the table, `rate` (records a second of late), `lag` (of the group that is "
+        "furthest behind, in records). A page goes on after the value and the name of the last; what moves "
+        "meanwhile may be missed.",
         access=FILTERED,
         needs="topics without `describe` are left out",
         replies={200: json_answer("A page.", answers.Topics)},
-        parameters=LIST_QUERY,
+        parameters=(
+            *LIST_QUERY,
+            in_query("sort", "By what they are ranked.", choice(*TOPIC_SORTS, default=BY)),
+            in_query("order", "`asc` for names and `desc` for values, unless it says otherwise.", choice(*ORDERS)),
+        ),
     )
     async def list(self, request: Request) -> Response:
-        query = Query(request, ("prefix", "after", "limit"))
+        query = Query(request, ("prefix", "after", "limit", "sort", "order"))
         prefix, after = query.text("prefix"), query.text("after")
         limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
         visible = grant_of(request).filter("topic")
+        ranking = ranking_of(query.choice, TOPIC_SORTS)
+        if ranking != BY_NAME:
+            return await self._ranked(ranking, prefix, after, limit, visible)
         matching = (topic for topic in self._seen().topics() if topic.name.startswith(prefix) and topic.name > after)
         seen = (topic for topic in matching if visible is None or visible(topic.name))
         found = list(islice(seen, limit + 1))
         shown = found[:limit]
         rest = shown[-1].name if len(found) > limit else None
         return json_reply({"topics": [self._document(topic) for topic in shown], "next": rest})
+
+    async def _ranked(
+        self, ranking: Ranking, prefix: str, after: str, limit: int, visible: Callable[[str], bool] | None
+    ) -> Response:
+        values = by_name(topic.name for topic in self._seen().topics())
+        if ranking.sort != BY:
+            known = await self._ranks.topics(ranking.sort)
+            values |= {name: value for name, value in known.items() if name in values}
+        page = await ranking.page(values, prefix=prefix, after=after, limit=limit, visible=visible)
+        documents = []
+        for name in page.names:
+            with suppress(SiltlogError):  # deleted meanwhile
+                document = self._document(self._seen().topic(name))
+                documents.append(document if ranking.sort == BY else {**document, "sort_value": values[name]})
+        return json_reply({"topics": documents, "next": page.next})
 
     @operation(
         "POST",

@@ -28,10 +28,11 @@ from siltlog.server.control.settle_http import SettleHttp
 from siltlog.server.document_http import DocumentHttp
 from siltlog.server.history.http import HistoryHttp
 from siltlog.server.jobs_http import JobsHttp
+from siltlog.server.live.http import LiveHttp
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.http import ConfigHttp
-from siltlog.ui.http import PageHttp
 from siltlog.server.tables.http import TablesHttp
+from siltlog.ui.http import PageHttp
 
 HANDLERS = (
     Publish,
@@ -52,6 +53,7 @@ HANDLERS = (
     AuditHttp,
     NodeHttp,
     HistoryHttp,
+    LiveHttp,
     ConfigHttp,
     DrainHttp,
     SettleHttp,

@@ -2,10 +2,10 @@
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 from siltlog.consumers.assembly import Consumers
 from siltlog.consumers.view import LogView, SystemLog
@@ -15,6 +15,7 @@ from siltlog.infra.http.part import Part
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
+from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.ingest.assembly import Ingest
 from siltlog.server.access.book import Security
@@ -34,6 +35,12 @@ from siltlog.server.history.metrics_log import MetricsLog
 from siltlog.server.history.others import Histories
 from siltlog.server.job_log import JobLog
 from siltlog.server.jobs_http import JobsHttp
+from siltlog.server.live.gathering import OtherParts, live_calls
+from siltlog.server.live.http import LiveHttp
+from siltlog.server.live.live import Live
+from siltlog.server.live.measuring import Measuring
+from siltlog.server.live.runs import LiveRuns
+from siltlog.server.live.viewers import Viewers
 from siltlog.server.node_http import NodeHttp
 from siltlog.server.settings.configuration import Configuration
 from siltlog.server.settings.http import ConfigHttp
@@ -43,6 +50,13 @@ from siltlog.server.tables.log_look import LogLooks
 from siltlog.server.watching.loop_lag import watch_loop
 from siltlog.ui.files import read_files
 from siltlog.ui.http import PageHttp
+
+
+class AboutNode(NamedTuple):
+    part: Part
+    calls: Mapping[str, PeerCall]
+    """What other nodes ask of it."""
+    live: Live
 
 
 def assemble(
@@ -59,7 +73,8 @@ def assemble(
     configuration: Configuration,
     job_runs: JobRuns,
     histories: Histories,
-) -> Part:
+    other_parts: OtherParts | None,
+) -> AboutNode:
     """`url` is where the server is called, unless it is advertised by another; `see_others()` looks at the tables of
     topics that other nodes own."""
     store_watch = StoreWatch(node.store, node.clock)
@@ -71,6 +86,17 @@ def assemble(
 
     about_node = NodeHttp(node, url, ingest.log, consumers, membership, warnings, lambda: configuration.settings)
     tables = TablesHttp(log, LogLooks(node.store, node.clock), node.clock, partial(flushing_of, ingest.log, node.clock))
+    measuring = Measuring(node, version("siltlog"), ingest.log, consumers, about_node.reasons, warnings)
+    runs = LiveRuns(jobs, log, node.store, node.clock)
+    live = Live(measuring, other_parts, consumers.groups, runs, node.clock)
+    viewers = Viewers(
+        live.snapshot,
+        live.states,
+        security.book.access if security else None,
+        node.clock,
+        node.logger,
+        viewers_max=node.settings.ui_viewers_max,
+    )
     drains = DrainHttp(node, ingest.log, consumers.groups, membership)
     started_seconds = node.clock.now_us() / MICROS_PER_SECOND
     build = (version("siltlog"), platform.python_version())
@@ -81,6 +107,7 @@ def assemble(
         metrics.gauge(catalogue.READY, lambda: not about_node.reasons())
         metrics.gauge(catalogue.DRAINING, lambda: drains.draining)
         jobs.show(metrics)
+        viewers.show(metrics)
         if membership is not None:
             show(membership, metrics)
 
@@ -88,25 +115,28 @@ def assemble(
 
     def start() -> None:
         running.append(asyncio.create_task(jobs.restore()))
+        running.append(asyncio.create_task(measuring.run()))
         running.append(asyncio.create_task(watch_loop(node.clock, node.metrics.loop_late)))
         running.extend(asyncio.create_task(each) for each in _keeping(histories.history, node, log, consumers, system))
 
     def drain() -> None:
         for task in running:
             task.cancel()
+        viewers.stop()
 
     async def close(patient: bool) -> bool:
         store_watch.stop()
         tables.close()
         return True
 
-    return Part(
+    part = Part(
         handlers=(
             JobsHttp(jobs, node.store, node.clock),
             JobRunsHttp(job_runs, jobs),
             about_node,
             tables,
             HistoryHttp(histories, node.clock),
+            LiveHttp(viewers, consumers.streams),
             ConfigHttp(configuration, node.settings.node_id),
             drains,
             SettleHttp(ingest.flusher.settling, see_others),
@@ -121,12 +151,13 @@ def assemble(
         drain=drain,
         close=close,
     )
+    return AboutNode(part, live_calls(measuring.part), live)
 
 
 def _keeping(
     history: History | None, node: Node, log: LogView, consumers: Consumers, system: SystemLog
 ) -> Iterator[Coroutine[Any, Any, None]]:
-    """What keeps the history of metrics, for ever."""
+    """Yields what keeps the history of metrics, for ever."""
     if history is None:
         return
     yield history.run()

@@ -48,6 +48,8 @@ from siltlog.server.drain import Drain
 from siltlog.server.history.history import History
 from siltlog.server.history.others import Histories, Others
 from siltlog.server.listener import Listeners, Listening, listeners, local_socket, peers
+from siltlog.server.live.gathering import OtherParts
+from siltlog.server.live.ranks import Ranks
 from siltlog.server.node_http import not_ready
 from siltlog.server.oversight import oversee
 from siltlog.server.process import Signals, settle, switch_soon
@@ -120,7 +122,7 @@ class _Server:
         self, node: Node, listening: Listeners, data_dir: DataDir, cluster: Joined | None, signals: Signals
     ) -> bool:
         """Opens the log, and serves until a signal; whether all threads have ended."""
-        news = News()
+        news, ranks = News(), Ranks()
         security = await open_security(node, news.changed_access)
         shared = None if cluster is None else news.shared(cluster.membership)
         ingest = await ingest_assembly.assemble(
@@ -130,6 +132,7 @@ class _Server:
             accept_loss=self._accept_loss,
             on_group=partial(self._committed, node.metrics),
             on_fatal=self._fatal,
+            ranks=ranks,
             shared=shared,
         )
         nodes = None if cluster is None else Nodes(node, cluster, ingest, security)
@@ -144,6 +147,7 @@ class _Server:
             log,
             system,
             read_limits(self._settings),
+            ranks,
             security.book.access if security else None,
             elsewhere=None if nodes is None else nodes.keepers,
             fresh=(lambda: True) if nodes is None else nodes.fresh,
@@ -154,7 +158,7 @@ class _Server:
         ended = True
         try:
             ended = await self._serve(
-                node, listening, data_dir, ingest, consumers, log, system, security, cluster, nodes, signals
+                node, listening, data_dir, ingest, consumers, log, system, security, cluster, nodes, ranks, signals
             )
         finally:
             ended = await consumers.part.close(ended) and ended
@@ -192,6 +196,7 @@ class _Server:
         security: Security | None,
         cluster: Joined | None,
         nodes: Nodes | None,
+        ranks: Ranks,
         signals: Signals,
     ) -> bool:
         """Serves until a signal, then drains; whether all threads have ended."""
@@ -218,14 +223,16 @@ class _Server:
             configuration,
             job_runs,
             histories,
+            None if nodes is None or membership is None else OtherParts(nodes.peers, nodes.member, membership),
         )
+        ranks.hear(about_node.live)
         watching = oversee(node, log, system, consumers, security)
         rooms = (
-            *(ingest.part, consumers.part, pipelines.part, about_node, watching.part),
+            *(ingest.part, consumers.part, pipelines.part, about_node.part, watching.part),
             *([nodes.part] if nodes else []),
         )
         handlers = [handler for part in rooms for handler in part.handlers]
-        calls = {**job_runs.calls, **histories.calls}
+        calls = {**job_runs.calls, **histories.calls, **about_node.calls}
         edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, calls)
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
         handshakes = None
@@ -237,7 +244,7 @@ class _Server:
         if nodes is not None:
             nodes.told_views(server.tell_view)
         serving = asyncio.create_task(server.serve([*listening.sockets]))
-        watched = None if listening.metrics is None else MetricsPort(node, listening.metrics, about_node)
+        watched = None if listening.metrics is None else MetricsPort(node, listening.metrics, about_node.part)
         configuration.start(owners_of(node, self._output, ingest, consumers, pipelines, edge, watched))
         signals.on_hangup(Reloading(configuration, listening.tls, watching.audit, node, self._supervisor))
         announcing = asyncio.create_task(self._announce(server, data_dir, url, ingest.log, membership))
@@ -265,7 +272,7 @@ class _Server:
         await edge.part.close(drained)
         server.end()
         await serving
-        await about_node.close(drained)
+        await about_node.part.close(drained)
         await watching.part.close(drained)
         if nodes is not None:
             await nodes.part.close(drained)

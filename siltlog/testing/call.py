@@ -8,6 +8,7 @@ import msgspec
 from siltlog.infra import names
 from siltlog.infra.client.core import Response
 from siltlog.infra.errors import SiltlogError, problem, problem_document
+from siltlog.infra.listing.ranking import ranking_of
 
 T = TypeVar("T")
 Steps = Generator[float, None, Response]
@@ -61,6 +62,21 @@ def page(call: Call, found: list[str]) -> tuple[list[str], str | None]:
     limit = int(call.query.get("limit", LIST_LIMIT))
     rest = [name for name in found if name.startswith(prefix) and name > after]
     return rest[:limit], rest[limit - 1] if len(rest) > limit else None
+
+
+def ranked_page(call: Call, values: Mapping[str, float], sorts: tuple[str, ...]) -> tuple[list[str], str | None]:
+    """A page of names by their values, and where to go on."""
+    ranking = ranking_of(lambda name, allowed, default: _choice(call, name, allowed, default), sorts)
+    found = ranking.names(values, call.query.get("prefix", ""), call.query.get("after", ""))
+    limit = int(call.query.get("limit", LIST_LIMIT))
+    return found[:limit], ranking.cursor(values[found[limit - 1]], found[limit - 1]) if len(found) > limit else None
+
+
+def _choice(call: Call, name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = call.query.get(name, default)
+    if value not in allowed:
+        raise problem("invalid_parameter", f"{name} must be one of {', '.join(allowed)}, not {value[:80]!r}")
+    return value
 
 
 def settled(steps: Coroutine[Any, Any, T]) -> T:

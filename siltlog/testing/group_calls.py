@@ -23,7 +23,8 @@ from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.render import Values
 from siltlog.infra.client.core import Response
 from siltlog.infra.clock import Clock, format_us
-from siltlog.testing.call import LIMITS, LIST_LIMIT, NOTHING, Call, Steps, page, reply, settled
+from siltlog.infra.listing.ranking import GROUP_SORTS, NAME
+from siltlog.testing.call import LIMITS, LIST_LIMIT, NOTHING, Call, Steps, page, ranked_page, reply, settled
 from siltlog.testing.log import MemoryLog
 from siltlog.testing.redis import MemoryRedis
 
@@ -112,10 +113,31 @@ class GroupCalls:
 
     def list_groups(self, call: Call) -> Response:
         there = sorted(name for name, group in self._redis.groups.items() if group.exists)
+        ranked = not call.query.keys().isdisjoint(("topic", "sort", "order"))
+        if ranked:
+            return self._ranked_groups(call, there)
         listed, after = page(call, there)
         states = [(name, self.state(name)) for name in listed]
         entries = [{"group": name, "state": state.state, "members": len(state.members)} for name, state in states]
         return reply({"groups": entries, "next": after})
+
+    def _ranked_groups(self, call: Call, there: list[str]) -> Response:
+        topic, sort = call.query.get("topic", ""), call.query.get("sort", NAME)
+        entries: dict[str, dict[str, Any]] = {}
+        for name in there:
+            state = self.state(name)
+            rows = [row for row in self._progress(state) if topic in ("", row["topic"])]
+            if rows or not topic:
+                entries[name] = {
+                    "group": name,
+                    "state": state.state,
+                    "members": len(state.members),
+                    "topics": sorted({row["topic"] for row in rows}),
+                    "lag": sum(row["lag"] for row in rows),
+                }
+        values = {name: 0.0 if sort == NAME else float(entry.get(sort, 0)) for name, entry in entries.items()}
+        listed, after = ranked_page(call, values, GROUP_SORTS)
+        return reply({"groups": [entries[name] for name in listed], "next": after})
 
     def describe_group(self, call: Call) -> Response:
         state = self.state(call.names[0])

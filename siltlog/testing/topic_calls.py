@@ -11,13 +11,14 @@ from siltlog.infra.client.core import Response
 from siltlog.infra.clock import Clock, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.limits import PARTITION_MAX
+from siltlog.infra.listing.ranking import NAME, TOPIC_SORTS
 from siltlog.infra.settings.topic_config import answered_at
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.headers import are_stored, header_integer, publisher
 from siltlog.ingest.publish.answers import ProducerPartition, ProducerState
 from siltlog.ingest.records.arrow import parse_arrow
 from siltlog.ingest.records.body import fix_partition
-from siltlog.testing.call import LIMITS, MIB, NOTHING, Call, Steps, page, reply, settled
+from siltlog.testing.call import LIMITS, MIB, NOTHING, Call, Steps, page, ranked_page, reply, settled
 from siltlog.testing.log import MemoryLog, MemoryTopic
 
 FETCH_RECORDS = 100_000
@@ -138,8 +139,17 @@ class TopicCalls:
         return reply({"topic": topic.name, "topic_id": topic.topic_id, "partitions": partitions})
 
     def list_topics(self, call: Call) -> Response:
-        found, after = page(call, [topic.name for topic in self._log.topics()])
-        return reply({"topics": [_described(self._log.topic(name)) for name in found], "next": after})
+        topics = self._log.topics()
+        if "sort" not in call.query and "order" not in call.query:
+            found, after = page(call, [topic.name for topic in topics])
+            return reply({"topics": [_described(self._log.topic(name)) for name in found], "next": after})
+        sort = call.query.get("sort", NAME)
+        described = {topic.name: _described(topic) for topic in topics}
+        # A log in memory has no tables and no rates: by those all of its topics are alike.
+        values = {name: float(topic["records"]) if sort == "records" else 0.0 for name, topic in described.items()}
+        found, after = ranked_page(call, values, tuple(one for one in TOPIC_SORTS if one != "lag"))
+        more = {name: {} if sort == NAME else {"sort_value": values[name]} for name in found}
+        return reply({"topics": [{**described[name], **more[name]} for name in found], "next": after})
 
     def create_topic(self, call: Call) -> Response:
         wanted = call.document(TopicRequest)

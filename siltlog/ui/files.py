@@ -1,20 +1,18 @@
 """The files of the page, read once and encoded once."""
 
-import gzip
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from siltlog.infra.http.coding import zstd
+from siltlog.infra.http.coding import encoded
 from siltlog.infra.http.media import chosen_coding
 
 DOCUMENT = "index.html"
 _VERSION_PLACE = "{version}"
 _VERSION_DIGITS = 16
 CODINGS = ("zstd", "gzip")
-_ZSTD_LEVEL = 15
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -78,5 +76,5 @@ def _type_of(name: str) -> str:
 def _shown(name: str, content: bytes) -> Shown:
     return Shown(
         _type_of(name),
-        {"zstd": zstd.compress(content, _ZSTD_LEVEL), "gzip": gzip.compress(content, mtime=0), "": content},
+        {"": content, **{coding: encoded(content, coding) for coding in CODINGS}},
     )

@@ -164,6 +164,30 @@ def test_a_topic_that_grows_moves_keys_and_loses_nothing(server: Any, admin: Adm
     assert {(record.value, record.partition) for record in found} == {(b"before", 0), (b"after", partition_of(b"b", 3))}
 
 
+def test_lists_are_ranked(server: Any, admin: Admin, name: str) -> None:
+    for number in (1, 2, 3):
+        admin.create_topic(f"{name}-{number}")
+        with server.producer() as producer:
+            for _ in range(number % 3):
+                producer.send(f"{name}-{number}", b"v").result(10)
+    ranked = admin.topics(name, sort="records")
+    assert [(one["name"], one["sort_value"]) for one in ranked] == [
+        (f"{name}-2", 2),
+        (f"{name}-1", 1),
+        (f"{name}-3", 0),
+    ]
+    assert [one["name"] for one in admin.topics(name, order="desc")] == [f"{name}-{number}" for number in (3, 2, 1)]
+    assert [one["sort_value"] for one in admin.topics(name, sort="records", order="asc")] == [0, 1, 2]
+    assert error_of(lambda: admin.topics(sort="size")) == ("invalid_parameter", 400)  # type: ignore[arg-type]
+    admin.set_group_offsets(name, {TopicPartition(f"{name}-2", 0): 1})
+    end = time.monotonic() + 30
+    while [one["lag"] for one in admin.groups(topic=f"{name}-2", sort="lag")] != [1]:
+        assert time.monotonic() < end, "what is committed is saved now and then"
+        time.sleep(0.05)
+    [group] = admin.groups(name, sort="members")
+    assert (group["group"], group["members"], group["topics"]) == (name, 0, [f"{name}-2"])
+
+
 def test_topics_are_created_listed_changed_and_deleted(admin: Admin, name: str) -> None:
     made = admin.create_topic(name, 2, {"retention.ms": 1_000})
     assert made.keys() == admin.topic(name).keys() == admin.topics(name)[0].keys()

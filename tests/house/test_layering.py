@@ -30,6 +30,7 @@ INNER = {
     "infra": {
         "arrow": set(),
         "json": set(),
+        "listing": set(),
         "store": set(),
         "table": {"arrow", "settings", "store"},
         "redis": set(),

@@ -106,7 +106,7 @@ def test_it_counts_by_kind() -> None:
             events.sent(3)
             member.sent(4)
             member.cut()
-        assert streams.records == {"events": 3, "topic_socket": 0, "group_socket": 4, "search": 0}
-        assert streams.too_slow == {"events": 0, "topic_socket": 0, "group_socket": 1, "search": 0}
+        assert streams.records == {"events": 3, "topic_socket": 0, "group_socket": 4, "search": 0, "live": 0}
+        assert streams.too_slow == {"events": 0, "topic_socket": 0, "group_socket": 1, "search": 0, "live": 0}
 
     asyncio.run(test())

@@ -186,6 +186,7 @@ TABLE: dict[str, Row] = {
     "ready": Row(nothing, "GET", "/readyz", kind="open"),
     "metrics": Row(on("cluster", "describe"), "GET", "/metrics"),
     "metricsHistory": Row(nothing, "GET", "/v1/metrics/history?series=silt_ready", kind="caller"),
+    "watchServer": Row(nothing, "GET", "/v1/events", kind="stream"),
     "describeConfig": Row(on("cluster", "describe"), "GET", "/v1/config"),
     "changeConfig": Row(on("cluster", "alter"), "PATCH", "/v1/config", lambda t, g: {}),
     "describeCluster": Row(nothing, "GET", "/v1/cluster", kind="caller"),

@@ -1,13 +1,14 @@
 """`silt group`: list, describe, reset, delete."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.records.place import EARLIEST, LATEST, Place, place
 from siltlog.cli.session import Session, client_options, pass_session
+from siltlog.infra.client.calls import GroupSort, Order
 from siltlog.infra.clock import format_us
 
 RESET_EPILOG = """\b
@@ -34,17 +35,23 @@ def group() -> None:
     """Consumer groups: who reads what, how far behind, and from where they go on."""
 
 
-@group.command("list", epilog="Example:  silt group list")
+@group.command("list", epilog="Example:  silt group list --topic events --sort lag")
+@click.option("--topic", metavar="NAME", help="Only groups that have committed offsets of this topic.")
+@click.option("--sort", type=click.Choice(get_args(GroupSort)), help="By what.  [default: name]")
+@click.option("--order", type=click.Choice(get_args(Order)), help="Default: names rise, all else falls.")
 @client_options
 @pass_session
-def list_(session: Session) -> None:
+def list_(session: Session, topic: str | None, sort: GroupSort | None, order: Order | None) -> None:
     """List the groups."""
     with session.admin() as admin:
-        documents = admin.groups()
+        documents = admin.groups(topic=topic, sort=sort, order=order)
+    columns: tuple[str, ...] = ("group", "state", "members")
+    if any("lag" in document for document in documents):
+        columns = (*columns, "lag")
     session.output.document(
         {"groups": documents},
         value=[document["group"] for document in documents],
-        tables=[grid(documents, ("group", "state", "members"), numbers=("members",))],
+        tables=[grid(documents, columns, numbers=("members", "lag"))],
     )
 
 

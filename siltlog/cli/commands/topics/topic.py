@@ -1,11 +1,12 @@
 """`silt topic`: create, list, describe, move, abandon, alter, delete; and delete records of one."""
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from siltlog.cli.output import grid, pairs
 from siltlog.cli.session import Session, client_options, on_terminal, pass_session
+from siltlog.infra.client.calls import Order, TopicSort
 from siltlog.infra.settings.units import in_unit_of
 
 OFFSET_COLUMNS = ("log_start_offset", "table_offset", "high_watermark")
@@ -37,18 +38,27 @@ def create(session: Session, name: str, partitions: int, config: tuple[str, ...]
     _print_changed(session, document)
 
 
-@topic.command("list", epilog="Example:  silt topic list --output json")
+@topic.command("list", epilog="Example:  silt topic list --sort rate")
+@click.option(
+    "--sort",
+    type=click.Choice(get_args(TopicSort)),
+    help="By what: rate is records a second of late, lag that of the group furthest behind.  [default: name]",
+)
+@click.option("--order", type=click.Choice(get_args(Order)), help="Default: names rise, all else falls.")
 @client_options
 @pass_session
-def list_(session: Session) -> None:
+def list_(session: Session, sort: TopicSort | None, order: Order | None) -> None:
     """List the topics."""
     with session.admin() as admin:
-        documents = admin.topics()
-    columns = ("name", "partitions", "records", "bytes", "files", "created_at")
+        documents = admin.topics(sort=sort, order=order)
+    columns: tuple[str, ...] = ("name", "partitions", "records", "bytes", "files", "created_at")
+    if sort in ("rate", "lag"):
+        columns = (*columns, sort)
+        documents = [{**document, sort: document["sort_value"]} for document in documents]
     session.output.document(
         {"topics": documents},
         value=[document["name"] for document in documents],
-        tables=[grid(documents, columns, numbers=("partitions", "records", "bytes", "files"))],
+        tables=[grid(documents, columns, numbers=("partitions", "records", "bytes", "files", "rate", "lag"))],
     )
 
 

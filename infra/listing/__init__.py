@@ -1,0 +1,1 @@
+"""Lists whose order is asked for."""

@@ -1,0 +1,1 @@
+"""What a server does at this moment, for who watches it."""
