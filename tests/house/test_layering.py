@@ -42,6 +42,7 @@ INNER = {
         "settings": {"redis", "security"},
         "client": {"arrow", "settings"},
         "cluster": {"store"},
+        "sql": set(),
     },
     "ingest": {
         "records": set(),
@@ -63,6 +64,7 @@ INNER = {
         "dead_letters": {"groups", "reading"},
         "push": {"groups", "reading"},
         "searching": {"push", "reading"},
+        "sql": {"reading"},
         "remote": {"reading"},
         "library": set(),
     },
