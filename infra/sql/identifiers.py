@@ -10,7 +10,7 @@ _TEXT = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
 _NAMES = re.compile(rf"{_TEXT}|`((?:[^`]|``)+)`|(?<!\w)(offset)(?!\w)(?!\s*[\d(?$])", re.DOTALL | re.IGNORECASE)
 """Texts and comments, names in backquotes, and `offset` where no number follows: a column's name, which DuckDB reserves
 for the clause."""
-_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
+_PART = re.compile(r'"((?:[^"]|"")*)"|([^\s."]+)')
 
 
 def with_quoted_names(sql: str) -> str:
@@ -27,6 +27,12 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def parts_of(name: str) -> list[str]:
-    """The parts of a qualified name, without their quotes."""
-    return [found[1].replace('""', '"') if found[2] is None else found[2] for found in _PART.finditer(name)]
+def parts_of(table: str) -> list[str]:
+    """The parts of a table's name, without their quotes; `table` is as DuckDB writes one, with what follows its name."""
+    parts, at = [], 0
+    while (found := _PART.match(table, at)) is not None:
+        parts.append(found[1].replace('""', '"') if found[2] is None else found[2])
+        at = found.end() + 1
+        if table[found.end() : at] != ".":
+            break
+    return parts
