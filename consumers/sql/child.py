@@ -132,12 +132,14 @@ def _import_the_rest() -> None:
 
 def answer(server: socket.socket, channels: list[socket.socket], clock: Clock) -> None:
     """Answers the query that the server asks. Raises EOFError, BrokenPipeError where that is gone."""
-    threads = max(1, min(os.cpu_count() or 1, THREADS_MAX))
+    threads = max(1, min((os.cpu_count() or 1) // 2, THREADS_MAX))
     # What does not fit in memory is refused: there is no disk for it.
-    limits: dict[str, str | int] = {"memory_limit": MEMORY_LIMIT, "max_temp_directory_size": "0KB", "threads": threads}
+    limits: dict[str, str | int] = {"memory_limit": MEMORY_LIMIT, "temp_directory": "", "threads": threads}
+    pa.set_cpu_count(threads)
     with _told(server):
         connection = duckdb.connect(config=CONFIG | limits)
-        # On the connection on which nothing is yet: what is there would not be among the names.
+        prepare(connection)
+        # On the connection on which no table is yet: what is there would not be among the names.
         asked = msgspec.json.decode(frames.receive(server, MESSAGE_BYTES_MAX).body, type=Asked)
         text = with_quoted_names(asked.sql)
         refusal = refusal_of(connection, text, READING)
@@ -146,7 +148,6 @@ def answer(server: socket.socket, channels: list[socket.socket], clock: Clock) -
         found = sorted(connection.get_table_names(text, qualified=True))
         frames.send(server, frames.NAMED, msgspec.json.encode(Named(found)))
         given = msgspec.json.decode(frames.receive(server, MESSAGE_BYTES_MAX).body, type=Tables)
-        prepare(connection)
         _register(connection, server, Reads(channels), given.tables)
         connection.execute("SET lock_configuration = true")
         relation = connection.sql(text)

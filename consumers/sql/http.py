@@ -118,8 +118,8 @@ class SqlHttp:
         "One SELECT in DuckDB's SQL. Each topic is a table of its name: the files of one snapshot, and the records "
         'above them, so that what is acknowledged is in it, once. `offset` is a reserved word: write `"offset"`. It '
         f"reads topics and nothing else, has 1 GiB of memory and {TIMEOUT_MS_MAX // 1000} s, and ends when its caller "
-        f"hangs up; {QUERIES_OF_ONE} at a time of a principal, {QUERIES_MAX} of a node. In Arrow the members beside the "
-        f"rows are JSON in the schema's metadata under `{names.ARROW_METADATA_KEY}`.",
+        f"hangs up; {QUERIES_OF_ONE} at a time of a principal, {QUERIES_MAX} of a node. In Arrow what is beside the "
+        f"rows is JSON in the schema's metadata under `{names.ARROW_METADATA_KEY}`.",
         access=IN_BODY,
         needs="`read` of each topic in the query; for dead letters `read` of their topic too",
         reads=True,

@@ -167,7 +167,9 @@ def _error_of(failed: Failed, reads: TableReads | None) -> SiltlogError:
         case "unreadable" | "failed":
             if reads is not None and reads.failure is not None:
                 return reads.failure
-            return problem("corrupt_data", f"a file of the query cannot be read: {reason}")
+            if failed.kind == "failed":
+                return problem("internal", f"the query failed: {reason}")
+            return problem("corrupt_data", f"a file of the query cannot be read: {reason}; `silt audit` tells which")
         case "no_table":
             return problem("unknown_topic", f"there is no topic {failed.name[:200]}", topic=failed.name[:200])
         case "no_column":

@@ -26,6 +26,8 @@ _OFFSET = re.compile(r"(?i)at or near \"offset\"")
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
 _NO_COLUMN = re.compile(r"Referenced column .+? not found")
 _NO_FUNCTION = re.compile(r"Function with name .+? does not exist")
+_ADVICE = re.compile(r"\n\nLINE |\s*Possible solutions:|\s*Database is launched in")
+"""Begins what DuckDB adds: the place in the query, and settings that cannot be set."""
 _UNREADABLE = "reading the stream registered as"
 """Stands in what DuckDB says where Arrow could not read a file."""
 _OUT_OF_MEMORY = (duckdb.OutOfMemoryException, pa.ArrowMemoryError, MemoryError)
@@ -81,7 +83,7 @@ def fault_of(error: Exception) -> Fault:
 
 def _reason(error: Exception) -> str:
     """DuckDB's message on one line, without its kind and the place in the query."""
-    told = " ".join(str(error).split("\n\nLINE ")[0].split())
+    told = " ".join(_ADVICE.split(str(error))[0].split())
     told = told.partition("Error: ")[2] or told
     if _OFFSET.search(told):
         return f'{told}: offset is a reserved word, which before a number is the clause; write "offset" for the column'

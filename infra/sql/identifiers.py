@@ -28,7 +28,7 @@ def quoted(name: str) -> str:
 
 
 def parts_of(table: str) -> list[str]:
-    """The parts of a table's name, without their quotes; `table` is as DuckDB writes one, with what follows its name."""
+    """The parts of a table's name, without their quotes; `table` is as DuckDB writes it, with its alias after it."""
     parts, at = [], 0
     while (found := _PART.match(table, at)) is not None:
         parts.append(found[1].replace('""', '"') if found[2] is None else found[2])
