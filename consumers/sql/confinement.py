@@ -53,7 +53,8 @@ def give_way(parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)  # it ended before it was watched
     with suppress(OSError):
-        os.nice(NICENESS)
+        # The thread that began it may give way already.
+        os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), NICENESS))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

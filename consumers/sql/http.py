@@ -100,7 +100,7 @@ class SqlHttp:
         self._log = log
         self._streams = streams
         self._clock = clock
-        self._available = find_spec(PACKAGE) is not None
+        self._available = _is_installed()
         self._checked = CheckedFiles()
         self._threads = ThreadPoolExecutor(QUERIES_MAX, "sql", initializer=run_behind_others)
         self._running: Counter[str] = Counter()
@@ -272,6 +272,13 @@ class _Run:
             f'the query took longer than {seconds:g} s; ask for less of the topic, such as by "offset" or timestamp',
             limit="time",
         )
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec(PACKAGE) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _crowded(detail: str) -> SiltlogError:

@@ -22,7 +22,7 @@ MACROS = (
 )
 """Functions of Spark SQL without which no query over records gets far."""
 ONLY_TOPICS = "queries only read topics: files, other databases and extensions are out of their reach"
-_OFFSET = re.compile(r"(?i)at or near \"offset\"")
+_OFFSET = re.compile(r"(?i)at or near \"{1,2}offset\"")
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
 _NO_COLUMN = re.compile(r"Referenced column .+? not found")
 _NO_FUNCTION = re.compile(r"Function with name .+? does not exist")
@@ -86,5 +86,5 @@ def _reason(error: Exception) -> str:
     told = " ".join(_ADVICE.split(str(error))[0].split())
     told = told.partition("Error: ")[2] or told
     if _OFFSET.search(told):
-        return f'{told}: offset is a reserved word, which before a number is the clause; write "offset" for the column'
+        return f'{told}: offset is a reserved word, which is the clause before a number; write "offset" for the column'
     return told
