@@ -1,4 +1,4 @@
-"""`python -m siltlog.consumers.sql.child PARENT SOCKET SOCKET ...`: one query, in a process that reaches nothing else.
+"""Runs one query, in a process that reaches nothing else: `python -m siltlog.consumers.sql PARENT SOCKET SOCKET ...`.
 
 It has no key and no name of a place: bytes of files, the heads and the SQL come over the sockets that it began with,
 the first for what is said, the others for reads of files.
@@ -197,7 +197,3 @@ def _told(server: socket.socket) -> Iterator[None]:
     except Exception as error:
         failed = Failed(*fault_of(error))
     frames.send(server, frames.FAILED, msgspec.json.encode(failed))
-
-
-if __name__ == "__main__":
-    run()

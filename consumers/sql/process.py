@@ -19,7 +19,7 @@ from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.redaction import redacted
 from siltlog.infra.settings.loading import environment_of_queries
 
-MODULE = "siltlog.consumers.sql.child"
+MODULE = "siltlog.consumers.sql"
 MIB = 1024 * 1024
 READS_MAX = 4
 """Reads of files that a query has under way at once."""
