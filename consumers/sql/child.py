@@ -168,8 +168,8 @@ def _register(connection: duckdb.DuckDBPyConnection, server: socket.socket, read
         for number, size, *_ in table.files:
             reads.sizes[str(number)] = size
         files = [(str(number), partition, first, last) for number, _, partition, first, last in table.files]
-        dataset = files_dataset(files, TABLE_SCHEMA, file_system)
-        make_views(connection, table.name, table.places, dataset, table.starts, head)
+        dataset = files_dataset(files, table.starts, TABLE_SCHEMA, file_system)
+        make_views(connection, table.name, table.places, dataset, head)
 
 
 def _whole(head: pa.Table) -> pa.Table:

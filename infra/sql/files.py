@@ -16,8 +16,11 @@ from siltlog.infra.sql.identifiers import quoted
 _OFFSET, _PARTITION = "offset", "partition"
 
 
-def files_dataset(files: Iterable[tuple[str, int, int, int]], schema: pa.Schema, file_system: FileSystem) -> ds.Dataset:
-    """Each of `files` is its path in the file system, its partition, and its first and its last offset."""
+def files_dataset(
+    files: Iterable[tuple[str, int, int, int]], starts: Mapping[int, int], schema: pa.Schema, file_system: FileSystem
+) -> ds.Dataset:
+    """Each of `files` is its path in the file system, its partition, and its first and its last offset. What is below
+    the start of its partition is in none of it: whatever a query finds it by, that is not there."""
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     parquet = ds.ParquetFileFormat(default_fragment_scan_options=checked)
     fragments = [
@@ -30,7 +33,11 @@ def files_dataset(files: Iterable[tuple[str, int, int, int]], schema: pa.Schema,
         )
         for path, partition, first, last in files
     ]
-    return ds.FileSystemDataset(fragments, schema, parquet, file_system)
+    dataset = ds.FileSystemDataset(fragments, schema, parquet, file_system)
+    for partition, start in sorted(starts.items()):
+        if start > 0:
+            dataset = dataset.filter((pc.field(_PARTITION) != partition) | (pc.field(_OFFSET) >= start))
+    return dataset
 
 
 def make_views(
@@ -38,13 +45,11 @@ def make_views(
     name: str,
     places: Iterable[tuple[str, str]],
     files: ds.Dataset,
-    starts: Mapping[int, int],
     head: pa.Table | None = None,
 ) -> str:
-    """Makes views of a topic, each a schema and a name: its files from the log starts on, and its head. Gives what they
-    select."""
+    """Makes views of a topic, each a schema and a name: its files, and its head. Gives what they select."""
     connection.register(f"files of {name}", files)
-    select = f"SELECT * FROM {quoted(f'files of {name}')}{_above(starts)}"  # noqa: S608
+    select = f"SELECT * FROM {quoted(f'files of {name}')}"  # noqa: S608
     if head is not None:
         connection.register(f"head of {name}", head)
         select += f" UNION ALL SELECT * FROM {quoted(f'head of {name}')}"  # noqa: S608
@@ -52,11 +57,3 @@ def make_views(
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         connection.execute(f"CREATE VIEW {quoted(schema)}.{quoted(view)} AS {select}")
     return select
-
-
-def _above(starts: Mapping[int, int]) -> str:
-    moved = [(partition, start) for partition, start in sorted(starts.items()) if start > 0]
-    if not moved:
-        return ""
-    bounds = " ".join(f'WHEN {partition} THEN "offset" >= {start}' for partition, start in moved)
-    return f" WHERE CASE {quoted(_PARTITION)} {bounds} ELSE true END"

@@ -119,7 +119,7 @@ def _make_views(connection: duckdb.DuckDBPyConnection, store: ObjectStore, topic
     if snapshot.deleted:
         return
     places = [(schema, topic) for schema in ("main", DATABASE)]
-    select = make_views(connection, topic, places, records_dataset(store, topic, snapshot), snapshot.starts)
+    select = make_views(connection, topic, places, records_dataset(store, topic, snapshot))
     parts = topic.split(".")
     if len(parts) == 2 and all(PLAIN.fullmatch(part) for part in parts):
         # A name with one dot needs no quotes either, but where DuckDB has something else of its first half.
@@ -135,7 +135,7 @@ def records_dataset(store: ObjectStore, topic: str, snapshot: TableSnapshot) -> 
         (f"{folder}/{unquote(file.path)}", file.partition, file.first_offset, file.last_offset)
         for file in snapshot.files.values()
     )
-    return files_dataset(files, TABLE_SCHEMA, file_system)
+    return files_dataset(files, snapshot.starts, TABLE_SCHEMA, file_system)
 
 
 def _file_system(store: ObjectStore, path: str) -> tuple[FileSystem, str]:

@@ -3,9 +3,8 @@
 import json
 import os
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from http_rig import NO_REDIS, Http, Reply
 from s3_server import S3Server
+from sql_rig import ENDLESS, SECONDS_MAX, children_of, until
 
 from siltlog.consumers.sql.http import QUERIES_MAX, ROWS_MAX
-from siltlog.consumers.sql.process import MODULE
 from siltlog.infra import names
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
-ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) from r, {topic}"
-SECONDS_MAX = 20.0
 EVERYTHING = 'select "partition", "offset", string(value) as v from "{topic}" order by all'
 
 
@@ -71,25 +68,6 @@ def rows(http: Http, sql: str) -> list[list[Any]]:
 def publish(http: Http, topic: str, *numbers: int, acks: str = "wal") -> None:
     records = [{"value": str(n), "key": f"k{n % 3}", "partition": n % 2} for n in numbers]
     assert http.publish(topic, *records, query=f"?acks={acks}").status == 200
-
-
-def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def children_of(pid: int) -> list[int]:
-    """The processes of queries that a server has."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and f"\0{MODULE}\0{pid}\0" in (process / "cmdline").read_text():
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
 
 
 def begun(http: Http, sql: str) -> HTTPConnection:
@@ -150,6 +128,10 @@ def test_what_is_below_the_log_start_is_hidden(http: Http, topic: str) -> None:
     assert http.call("DELETE", f"/v1/topics/{topic}/partitions/0/records?before_offset=7").status == 200
     seen = rows(http, f"select partition, min(offset), max(offset) from {topic} group by 1 order by 1")
     assert seen == [[0, 7, 19], [1, 0, 19]]
+    for function in ("query_table('files of {topic}')", "query('select * from \"files' || ' of {topic}\"')"):
+        source = function.format(topic=topic)
+        other_way = ask(http, f"select min(f.offset) from {source} f, {topic} where f.partition = 0")
+        assert other_way.status == 404 or other_way.json["rows"] == [[7]], other_way
 
 
 def test_names_with_dots_and_dashes_and_any_case(http: Http) -> None:

@@ -1,0 +1,29 @@
+"""Queries that do not end by themselves, and the processes that run them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from siltlog.consumers.sql.process import MODULE
+
+ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) from r, {topic}"
+SECONDS_MAX = 20.0
+
+
+def until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes of queries that a server has."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and f"\0{MODULE}\0{pid}\0" in (process / "cmdline").read_text():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
