@@ -52,6 +52,7 @@ def test_what_may_not_be_read_is_forbidden_whether_it_is_there_or_not(world: Wor
     assert (refused.status, refused.json["error_code"], refused.json["right"]) == (403, "forbidden", "read")
 
 
+@pytest.mark.rule("SQ2")
 def test_what_is_not_named_is_not_there(world: World) -> None:
     for sql in (
         "select * from \"own-t\", query_table('hidden')",
@@ -64,6 +65,7 @@ def test_what_is_not_named_is_not_there(world: World) -> None:
     assert not [name for name in names if "hidden" in name]
 
 
+@pytest.mark.rule("SQ2")
 def test_one_at_a_time_and_it_ends_with_the_right(world: World) -> None:
     answers: list[Answer] = []
     sql = ENDLESS.format(topic='"own-t"')

@@ -88,6 +88,7 @@ def test_what_only_an_owner_has_that_is_gone_is_said_to_be_missing(tmp_path: Pat
     run(test())
 
 
+@pytest.mark.rule("SQ6")
 def test_a_head_that_is_too_large_is_left_out_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         async with half_in_the_table(tmp_path) as (a, _):
