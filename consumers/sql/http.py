@@ -43,8 +43,9 @@ QUERIES_MAX = 2
 QUERIES_OF_ONE = 1
 """Queries of a principal at once."""
 CROWDED_RETRY_MS = 1_000
-BODY_BYTES_MAX = 256 * 1024
 SQL_CHARS_MAX = 100_000
+BODY_BYTES_MAX = 1024 * 1024
+"""Room for each of them to be six, as JSON may write one."""
 ROWS_MAX = 10_000
 TIMEOUT_MS_MAX = 30_000
 GONE = 499

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -199,8 +200,10 @@ def query(session: Session, sql: str, engine: str | None, root: str | None, data
 def _ask_server(session: Session, sql: str) -> None:
     with waiting("asking the server"):
         reply = session.call(_sql_call(sql), BUSY_MS)
-    without = "" if reply["head"] else ", without the records that are in no table yet"
-    session.output.note(f"answered by the server{without}")
+    session.output.note("answered by the server")
+    # Programs must hear of it, too: what is missing looks like what is not there.
+    if not reply["head"]:
+        print("silt: the records that are in no table yet are not in the answer", file=sys.stderr)
     columns = reply["columns"]
     binary = [column["type"] == "BLOB" for column in columns]
     rows = (
@@ -212,7 +215,8 @@ def _ask_server(session: Session, sql: str) -> None:
     )
     _print_result(session, [column["name"] for column in columns], rows)
     if reply["cut"]:
-        session.output.note(f"only the first {len(reply['rows']):,} rows: a server gives no more; the tables have all")
+        shown = len(reply["rows"])
+        print(f"silt: only the first {shown:,} rows: a server gives no more; the tables have all", file=sys.stderr)
 
 
 def _sql_call(sql: str) -> "Call[dict[str, Any]]":
