@@ -179,7 +179,7 @@ def test_a_server_answers_with_what_is_in_no_table_yet(capsys: Capture, monkeypa
         assert len(printed.out.splitlines()) == 10_000
         assert "only the first 10,000 rows" in printed.err
         assert run(["query", "select * from nothing", "--engine", "server"]) == 1
-        assert "there is no topic nothing" in capsys.readouterr().err
+        assert "there is no topic 'nothing'" in capsys.readouterr().err
     for wrong in (["--engine", "server", "--root", "file:///tmp"], ["--engine", "duckdb", "--url", "http://a:1"]):
         assert run(["query", "select 1", *wrong]) == 2
         assert "--url" in capsys.readouterr().err
