@@ -14,7 +14,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from siltlog.consumers.reading.row_groups import CheckedFiles, run_behind_others
+from siltlog.consumers.reading.row_groups import run_behind_others
 from siltlog.consumers.sql import frames
 from siltlog.consumers.sql.process import QueryProcess
 from siltlog.consumers.sql.reads import TableReads
@@ -98,17 +98,16 @@ class SqlHttp:
     """Used on one event loop."""
 
     def __init__(self, log: LogView, streams: Streams, clock: Clock) -> None:
-        self._log = log
+        self.log = log
         self._streams = streams
         self._clock = clock
         self._available = _is_installed()
-        self._checked = CheckedFiles()
-        self._threads = ThreadPoolExecutor(QUERIES_MAX, "sql", initializer=run_behind_others)
+        self.threads = ThreadPoolExecutor(QUERIES_MAX, "sql", initializer=run_behind_others)
         self._running: Counter[str] = Counter()
         """Queries under way, by principal."""
 
     def close(self) -> None:
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.threads.shutdown(wait=True, cancel_futures=True)
 
     @operation(
         "POST",
@@ -198,15 +197,12 @@ class _Run:
         try:
             with asked_again(self._stream, self._grant, lambda: still_readable(self._grant, topics)()):
                 found = await self._within(self._on_thread(partial(self._process.ask, self._asked.sql)))
-                named = named_topics(self._sql._log, self._grant, found)
+                named = named_topics(self._sql.log, self._grant, found)
                 topics += [one.topic for one in named]
                 if self._meter is not None:
                     self._meter.ask_topics(topics)
                 room = HeadRoom(self._held)
-                rows = [
-                    await self._within(rows_of(self._sql._log, one, self._sql._checked, room, self._rest))
-                    for one in named
-                ]
+                rows = [await self._within(rows_of(self._sql.log, one, room, self._rest)) for one in named]
                 content = await self._within(self._on_thread(partial(self._answer, rows)))
         finally:
             self._process.kill()
@@ -215,7 +211,7 @@ class _Run:
         return content
 
     def _answer(self, rows: list[TopicRows]) -> bytearray:
-        reads = TableReads(self._sql._log.store)
+        reads = TableReads(self._sql.log.store)
         tables, heads = given_tables(rows, reads)
         told = {
             "snapshot": {one.named.topic: one.snapshot.version for one in rows},
@@ -236,7 +232,7 @@ class _Run:
                 self._meter.read_of(topic, nbytes)
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._sql._threads, work)
+        return await asyncio.get_running_loop().run_in_executor(self._sql.threads, work)
 
     async def _within(self, work: Awaitable[T]) -> T:
         """What the work gives, unless the client, the server or the time ends the query before."""

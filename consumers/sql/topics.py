@@ -41,15 +41,24 @@ class Named:
 
 @dataclass(slots=True)
 class TopicRows:
-    """Every record of a topic once: those of the files from the starts on, then those of the head. `has_head` is false
-    where its newest records are missing, because they are too many or the node that has them does not answer."""
+    """Every record of a topic once: those of the snapshot from the starts on, then those of the head. `has_head` is
+    false where its newest records are missing, because they are too many or the node that has them does not answer."""
 
     named: Named
     snapshot: TableSnapshot
-    files: list[DataFile]
     starts: dict[int, int]
     head: list[pa.RecordBatch] = field(default_factory=list)
     has_head: bool = True
+
+    def files(self) -> list[DataFile]:
+        """Lists its files, which may be many. Raises CorruptData where two of them overlap."""
+        checked = CheckedFiles()
+        return [
+            file
+            for partition, start in sorted(self.starts.items())
+            for file in checked.of(self.named.topic, self.snapshot, partition)
+            if file.last_offset >= start
+        ]
 
     @property
     def head_records(self) -> int:
@@ -134,12 +143,11 @@ class HeadRoom:
         self._left += nbytes
 
 
-async def rows_of(
-    log: LogView, named: Named, checked: CheckedFiles, room: HeadRoom, rest: Callable[[], Awaitable[None]]
-) -> TopicRows:
+async def rows_of(log: LogView, named: Named, room: HeadRoom, rest: Callable[[], Awaitable[None]]) -> TopicRows:
     """A topic as it is now, its newest acknowledged record in it.
 
-    Raises UnknownTopic, Unavailable, CorruptData. `rest` is awaited where others are to have their turn.
+    Raises UnknownTopic, Unavailable, CorruptData where the head has a hole. `rest` is awaited where others are to have
+    their turn.
     """
     view = log.topic(named.topic)
     ends: dict[int, int] = {}
@@ -153,26 +161,15 @@ async def rows_of(
         has_head = bounds is not None
         ends[partition.partition] = 0 if bounds is None else bounds.high_watermark
     for _ in range(TRIES_MAX):
-        rows = _rows_of_table(view, named, checked)
-        rows.has_head = has_head
+        snapshot = view.snapshot
+        starts = {
+            one.partition: max(snapshot.starts.get(one.partition, 0), one.bounds().log_start_offset)
+            for one in view.partitions
+        }
+        rows = TopicRows(named, snapshot, starts, has_head=has_head)
         if await _add_heads(view, rows, ends, room, rest):
             return rows
     raise problem("topic_unavailable", f"the table of {named.topic} moves on faster than it is read; ask again")
-
-
-def _rows_of_table(view: TopicView, named: Named, checked: CheckedFiles) -> TopicRows:
-    snapshot = view.snapshot
-    starts = {
-        one.partition: max(snapshot.starts.get(one.partition, 0), one.bounds().log_start_offset)
-        for one in view.partitions
-    }
-    files = [
-        file
-        for partition in sorted(starts)
-        for file in checked.of(view.name, snapshot, partition)
-        if file.last_offset >= starts[partition]
-    ]
-    return TopicRows(named, snapshot, files, starts)
 
 
 async def _add_heads(
@@ -214,7 +211,10 @@ def _between(view: TopicView, partition: PartitionView, offset: int) -> SiltlogE
 
 
 def given_tables(topics: Sequence[TopicRows], reads: TableReads) -> tuple[list[frames.Table], list[memoryview]]:
-    """What the process of the query is told of the topics, and their heads. It may read the files that are named."""
+    """What the process of the query is told of the topics, and their heads. It may read the files that are named.
+
+    For a thread: there may be many files. Raises CorruptData.
+    """
     tables, heads = [], []
     for rows in topics:
         head = _packed(rows.head)
@@ -222,7 +222,7 @@ def given_tables(topics: Sequence[TopicRows], reads: TableReads) -> tuple[list[f
             heads.append(head)
         files = [
             (reads.add(rows.named.topic, file), file.size_bytes, file.partition, file.first_offset, file.last_offset)
-            for file in rows.files
+            for file in rows.files()
         ]
         tables.append(frames.Table(rows.named.topic, rows.named.places, files, rows.starts, head is not None))
     return tables, heads

@@ -8,6 +8,7 @@ from siltlog.consumers.sql.process import MODULE
 
 ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) from r, {topic}"
 SECONDS_MAX = 20.0
+BUSY_TICKS = 80
 
 
 def until(met: Callable[[], bool]) -> None:
@@ -27,3 +28,17 @@ def children_of(pid: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def is_busy(pid: int) -> bool:
+    """Whether a query of the server has worked for longer than its process takes to start."""
+    return any(_ticks(child) > BUSY_TICKS for child in children_of(pid))
+
+
+def _ticks(pid: int) -> int:
+    """The processor time that it took, in hundredths of a second."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])

@@ -1,13 +1,12 @@
 """Queries of callers: what they may not read is not there, and each has one at a time."""
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from callers_rig import Answer, Caller, Keys, asking_server, role
 from http_rig import NO_REDIS
-from sql_rig import ENDLESS, children_of, until
+from sql_rig import ENDLESS, children_of, is_busy, until
 
 from siltlog.server_process import ServerProcess
 
@@ -77,23 +76,13 @@ def test_one_at_a_time_and_it_ends_with_the_right(world: World) -> None:
     assert "key:own" in crowded.json["detail"]
     assert world.ask("other", "select 1 from hidden").status == 200
     # Only once it runs is there something to be taken away.
-    until(_busy(world.server.pid))
+    until(lambda: is_busy(world.server.pid))
     world.keys.grant("own", role("consumer", "elsewhere-"))
     thread.join()
     assert (answers[0].status, answers[0].json["error_code"]) == (403, "forbidden")
     until(lambda: not children_of(world.server.pid))
     world.keys.grant("own", role("consumer", "own-"))
     world.keys.held_by(world.local)
-
-
-def _busy(pid: int) -> Callable[[], bool]:
-    def look() -> bool:
-        return any(
-            int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11]) > 60
-            for child in children_of(pid)
-        )
-
-    return look
 
 
 def test_nobody_asks_without_a_credential(world: World) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from http_rig import NO_REDIS, Http, Reply
 from s3_server import S3Server
-from sql_rig import ENDLESS, SECONDS_MAX, children_of, until
+from sql_rig import ENDLESS, SECONDS_MAX, children_of, is_busy, until
 
 from siltlog.consumers.sql.http import QUERIES_MAX, ROWS_MAX
 from siltlog.infra import names
@@ -267,6 +267,7 @@ def test_hanging_up_ends_it_and_makes_room(http: Http, server: ServerProcess, to
     until(lambda: len(children_of(server.pid)) == QUERIES_MAX)
     refused = ask(http, f"select 1 from {topic}")
     assert (refused.status, refused.error_code, refused.headers["retry-after"]) == (503, "overloaded", "1")
+    until(lambda: is_busy(server.pid))
     for connection in asked:
         connection.close()
     until(lambda: not children_of(server.pid))
@@ -301,7 +302,7 @@ def test_it_ends_with_a_server_that_is_killed(tmp_path: Path) -> None:
         publish(http, "one", 0)
         connection = begun(http, ENDLESS.format(topic="one"))
         pid = own.pid
-        until(lambda: bool(children_of(pid)))
+        until(lambda: is_busy(pid))
         own.kill()
         until(lambda: not children_of(pid))
         connection.close()
@@ -316,7 +317,7 @@ def test_it_ends_with_a_server_that_is_stopped(tmp_path: Path) -> None:
         thread = threading.Thread(target=lambda: replies.append(ask(http, ENDLESS.format(topic="one"))))
         thread.start()
         pid = own.pid
-        until(lambda: bool(children_of(pid)))
+        until(lambda: is_busy(pid))
         own.stop()
         thread.join()
         assert replies[0].error_code == "shutting_down"
