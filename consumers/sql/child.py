@@ -124,10 +124,10 @@ def run() -> None:
 
 def _import_the_rest() -> None:
     """Values that become Python's import modules when the first of them does."""
-    now = datetime.now(UTC)
-    [*pa.array([now], TABLE_SCHEMA.field("timestamp").type).to_pylist(), *pa.array([1.5]).to_pylist()]
-    str(pa.scalar(now, pa.timestamp("us", "Etc/UTC")).as_py())
-    msgspec.json.encode(now)
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    [*pa.array([time], TABLE_SCHEMA.field("timestamp").type).to_pylist(), *pa.array([1.5]).to_pylist()]
+    str(pa.scalar(time, pa.timestamp("us", "Etc/UTC")).as_py())
+    msgspec.json.encode(time)
 
 
 def answer(server: socket.socket, channels: list[socket.socket], clock: Clock) -> None:
