@@ -26,7 +26,8 @@ LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.01, 3_600.0
 """How soon, and how late, a grant that ends is looked at."""
 
 Kind = Literal["events", "topic_socket", "group_socket", "search", "sql"]
-KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket", "search", "sql")
+KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket", "search")
+"""Those that send records; what a query gives is no records, and has the size of any answer."""
 
 STREAM = "stream"
 """Where a request's state has its stream, for the connection to say that its client takes nothing."""
