@@ -41,7 +41,7 @@ class QueryProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._channels: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self._serving = False
 
     def ask(self, sql: str) -> list[str]:
         """Starts it, and gives the names of the tables in `sql`. Raises Refused where that is no query."""
@@ -51,10 +51,9 @@ class QueryProcess:
 
     def answer(self, tables: Tables, heads: Sequence[memoryview], reads: TableReads) -> bytearray:
         """The reply, as it is to be sent. Raises Refused, Unavailable, CorruptData."""
+        self._serving = True
         for channel in self._channels:
-            thread = threading.Thread(target=_serve, args=(channel, reads), name="sql-read", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            threading.Thread(target=_serve, args=(channel, reads), name="sql-read", daemon=True).start()
         self._say(frames.TABLES, msgspec.json.encode(tables))
         for head in heads:
             self._say(frames.HEAD, head)
@@ -73,14 +72,13 @@ class QueryProcess:
             self._process.wait()
             assert self._process.stderr is not None
             self._process.stderr.close()
-        for channel in (self._control, *self._channels):
-            if channel is not None:
-                with suppress(OSError):
-                    channel.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        for channel in (self._control, *self._channels):
-            if channel is not None:
+        if self._control is not None:
+            self._control.close()
+        for channel in self._channels:
+            # A thread that waits for the object store lets go of it by itself; nobody waits for that.
+            with suppress(OSError):
+                channel.shutdown(socket.SHUT_RDWR)
+            if not self._serving:
                 channel.close()
 
     def _start(self) -> None:
@@ -147,7 +145,7 @@ class QueryProcess:
 def _serve(channel: socket.socket, reads: TableReads) -> None:
     """Gives the process the bytes of files that it asks for, until it ends."""
     run_behind_others()
-    with suppress(EOFError, OSError):
+    with channel, suppress(EOFError, OSError):
         while True:
             number, start, size = frames.READ.unpack(frames.exactly(channel, frames.READ.size))
             try:
