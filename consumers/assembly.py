@@ -29,6 +29,7 @@ from siltlog.consumers.reading.files_http import FilesHttp
 from siltlog.consumers.reading.http import ReadLimits, ReadsHttp
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.consumers.searching.http import SearchHttp
+from siltlog.consumers.sql.http import SqlHttp
 from siltlog.consumers.view import LogView, SystemLog
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.http.part import Part
@@ -125,13 +126,14 @@ async def assemble(
         streams.drain()
 
     async def close(patient: bool) -> bool:
-        ended = patient and await _ended(row_groups, searches)
+        ended = patient and await _ended(row_groups, searches, queries)
         await groups.close()
         await redis.close()
         return ended
 
     reads = ReadsHttp(log, fetcher, limits)
     searches = SearchHttp(log, fetcher.lookup, streams)
+    queries = SqlHttp(log, streams, clock)
     files = FilesHttp(FileLister(log, fetcher.waits, node.cluster_id), limits)
 
     def reconfigure(changed: ReadLimits) -> None:
@@ -144,6 +146,7 @@ async def assemble(
                 reads,
                 files,
                 searches,
+                queries,
                 GroupsHttp(groups, log, fetcher, clock, limits, lags),
                 _dead_letters_http(node, log, system, fetcher, dead_letters, marks),
                 Tails(log, fetcher, streams, logger),
@@ -207,7 +210,7 @@ class _Redis:
             await asyncio.to_thread(self._valkey.stop)
 
 
-async def _ended(*reads: RowGroups | SearchHttp) -> bool:
+async def _ended(*reads: RowGroups | SearchHttp | SqlHttp) -> bool:
     def close() -> None:
         for one in reads:
             one.close()

@@ -25,12 +25,29 @@ _OF_PROGRAMS = ("PYTHON", "XDG_", "ARROW_", "MIMALLOC_", "MALLOC_", "AWS_")
 """Keys for S3 are the SDK's own variables: who works on the tables needs them."""
 OF_TRACES = "OTEL_"
 """Begins the variables of OpenTelemetry, which may have a key to who collects spans."""
+_OF_QUERIES = frozenset(("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV"))
+_OF_PYTHON = "PYTHON"
+_ONE_THREAD = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""Libraries that begin threads, or set memory aside, when they are loaded leave it with these."""
 _NEVER = f"{names.ENV_PREFIX}SECRET"
 
 
 def of_system(variables: Mapping[str, str]) -> dict[str, str]:
     """What any program needs; nothing of ours, and no keys."""
     return {name: value for name, value in variables.items() if name in _SYSTEM or name.startswith(_OF_SYSTEM)}
+
+
+def of_queries(variables: Mapping[str, str]) -> dict[str, str]:
+    """What Python needs to begin, for a process that runs what others wrote: no key, no proxy, no home."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _OF_QUERIES or name.startswith((*_OF_SYSTEM, _OF_PYTHON))
+    } | _ONE_THREAD
 
 
 def of_jobs(variables: Mapping[str, str], settings: Iterable[str] = ()) -> dict[str, str]:

@@ -25,8 +25,9 @@ BEAT_GRAIN_SECONDS = 0.25
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.01, 3_600.0
 """How soon, and how late, a grant that ends is looked at."""
 
-Kind = Literal["events", "topic_socket", "group_socket", "search", "live"]
+Kind = Literal["events", "topic_socket", "group_socket", "search", "live", "sql"]
 KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket", "search", "live")
+"""Those that are counted; what a query gives has the size of any answer."""
 
 STREAM = "stream"
 """Where a request's state has its stream, for the connection to say that its client takes nothing."""

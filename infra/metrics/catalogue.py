@@ -140,7 +140,7 @@ GROUP_LAGS_LEFT_OUT = Metric(
 )
 ATTEMPTS = Metric("silt_attempts_total", "Attempts at records that were counted", ("topic",))
 DEAD_LETTERS = Metric("silt_dead_letters_total", "Records that became dead letters", ("topic",))
-STREAMS = Metric("silt_streams", "Open event streams, WebSockets and searches")
+STREAMS = Metric("silt_streams", "Open event streams, WebSockets, searches and queries")
 STREAM_RECORDS = Metric("silt_stream_records_total", "Records sent to streams, WebSockets and searches", ("kind",))
 STREAMS_TOO_SLOW = Metric(
     "silt_streams_too_slow_total", "Streams, WebSockets and searches whose client did not take what was sent", ("kind",)

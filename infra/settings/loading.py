@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from siltlog.infra import names
-from siltlog.infra.child_environment import OF_TRACES, of_jobs
+from siltlog.infra.child_environment import OF_TRACES, of_jobs, of_queries
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.locations import redis_url
 from siltlog.infra.redaction import HIDDEN, without_password
@@ -200,6 +200,11 @@ def environment_of_programs() -> dict[str, str]:
     without what is for traces, which the job itself writes."""
     of_job = environment_with({})
     return {name: of_job[name] for name in of_job if name not in _TOKENS and not name.startswith(OF_TRACES)}
+
+
+def environment_of_queries() -> dict[str, str]:
+    """The environment of a process that runs what a caller wrote."""
+    return of_queries(dict(os.environ))  # noqa: TID251
 
 
 def not_for_programs() -> list[str]:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.errors import problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.sql.identifiers import DATABASE, PLAIN
 from siltlog.infra.store.s3_denied import missing_permission
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.spark.errors import is_denied, reason_of, spark_errors
 from siltlog.pipelines.spark.session import spark_session
-from siltlog.pipelines.sql.result import DATABASE, PLAIN, QueryResult, live_topics, unknown_table
+from siltlog.pipelines.sql.result import QueryResult, live_topics, unknown_table
 from siltlog.pipelines.topics import select_of, store_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 
@@ -24,39 +23,20 @@ from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import TABLE_SCHEMA
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.sql.dialect import CONFIG, Fault, fault_of, prepare, refusal_of
+from siltlog.infra.sql.files import files_dataset, make_views
+from siltlog.infra.sql.identifiers import DATABASE, PLAIN, quoted, with_quoted_names
 from siltlog.infra.store.s3_denied import missing_permission, says_denied
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
-from siltlog.pipelines.sql.result import DATABASE, PLAIN, QueryResult, live_topics, unknown_table
+from siltlog.pipelines.sql.result import QueryResult, live_topics, unknown_table
 from siltlog.pipelines.topics import store_of
 
 BATCH_ROWS = 10_000
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 30.0
-CONFIG: dict[str, str | int | float | list[str]] = {
-    "enable_external_access": False,
-    "autoload_known_extensions": False,
-    "autoinstall_known_extensions": False,
-    # Otherwise a name of a query could be a variable of this program.
-    "python_enable_replacements": False,
-}
-MACROS = (
-    "CREATE MACRO string(given BLOB) AS coalesce(try(decode(given)), CAST(given AS VARCHAR)), "
-    "(given) AS CAST(given AS VARCHAR)",
-    "CREATE MACRO get_json_object(text, path) AS json_extract_string(text, path)",
-)
-"""Functions of Spark SQL without which no query over records gets far."""
 READING = ("SELECT", "EXPLAIN")
-_TEXT = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
-_NAMES = re.compile(rf"{_TEXT}|`((?:[^`]|``)+)`|(?<!\w)(offset)(?!\w)(?!\s*[\d(?$])", re.DOTALL | re.IGNORECASE)
-"""Texts and comments, names in backquotes, and `offset` where no number follows: a column's name, which DuckDB reserves
-for the clause."""
-_NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
-_NO_COLUMN = re.compile(r"Referenced column .+? not found")
-_NO_FUNCTION = re.compile(r"Function with name .+? does not exist")
-_UNREADABLE = "reading the stream registered as"
-"""Stands in what DuckDB says where Arrow could not read a file."""
 _ELSEWHERE = "this is DuckDB's SQL; --engine spark takes Spark's"
 
 
@@ -77,8 +57,7 @@ def connected() -> Iterator[duckdb.DuckDBPyConnection]:
         tempfile.TemporaryDirectory(prefix="silt-query-") as scratch,
         closing(duckdb.connect(config={**CONFIG, "temp_directory": scratch})) as connection,
     ):
-        for statement in ("SET TimeZone = 'UTC'", f"CREATE SCHEMA {DATABASE}", *MACROS):
-            connection.execute(statement)
+        prepare(connection)
         yield connection
 
 
@@ -98,61 +77,36 @@ def run_query(
     return QueryResult(list(reader.schema.names), _rows(reader, store))
 
 
-def with_quoted_names(sql: str) -> str:
-    """Names as Spark SQL has them become names in double quotes; texts and comments stay as they are."""
-
-    def requoted(found: re.Match[str]) -> str:
-        name = found[1].replace("``", "`") if found[1] else found[2]
-        return _quoted(name) if name else found[0]
-
-    return _NAMES.sub(requoted, sql)
-
-
 @contextmanager
 def translated(store: ObjectStore, known: list[str]) -> Iterator[None]:
     """Errors of DuckDB become those of a query, with DuckDB's own sentence."""
     try:
         yield
-    except duckdb.PermissionException as error:
-        raise problem(
-            "invalid_request", "queries only read topics: files, other databases and extensions are out of their reach"
-        ) from error
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        raise _error_of(error, store, known) from error
+        raise _error_of(fault_of(error), store, known) from error
 
 
-def _error_of(error: Exception, store: ObjectStore, known: list[str]) -> SiltlogError:
-    told = str(error)
-    wrong = isinstance(error, duckdb.ProgrammingError | duckdb.DataError | duckdb.NotSupportedError)
-    if not wrong or _UNREADABLE in told:
-        if says_denied(told):
-            return missing_permission(_reason(error), "the tables of the query")
-        return problem("topic_unavailable", f"the query failed: {_reason(error)}")
-    absent = _NO_TABLE.search(told)
-    if absent is not None:
-        return unknown_table(store, absent[1].strip('"'), known)
-    if _NO_COLUMN.search(told):
-        columns = ", ".join(TABLE_SCHEMA.names)
-        return problem("invalid_request", f"{_reason(error)}; the columns of a topic are {columns}")
-    dialect = isinstance(error, duckdb.ParserException) or _NO_FUNCTION.search(told)
-    return problem("invalid_request", f"{_reason(error)}; {_ELSEWHERE}" if dialect else _reason(error))
-
-
-def _reason(error: Exception) -> str:
-    """DuckDB's message on one line, without its kind and the place in the query."""
-    told = " ".join(str(error).split("\n\nLINE ")[0].split())
-    return told.partition("Error: ")[2] or told
+def _error_of(fault: Fault, store: ObjectStore, known: list[str]) -> SiltlogError:
+    match fault.kind:
+        case "memory" | "unreadable" | "failed":
+            if says_denied(fault.reason):
+                return missing_permission(fault.reason, "the tables of the query")
+            return problem("topic_unavailable", f"the query failed: {fault.reason}")
+        case "no_table":
+            return unknown_table(store, fault.name, known)
+        case "no_column":
+            columns = ", ".join(TABLE_SCHEMA.names)
+            return problem("invalid_request", f"{fault.reason}; the columns of a topic are {columns}")
+        case "dialect":
+            return problem("invalid_request", f"{fault.reason}; {_ELSEWHERE}")
+    return problem("invalid_request", fault.reason)
 
 
 def _check_reads_only(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Raises Refused for what is no query: tables are changed through Siltlog alone."""
-    statements = connection.extract_statements(sql)
-    for statement in statements:
-        kind = statement.type.name
-        if kind not in READING:
-            raise problem("invalid_request", f"queries only read: {kind} is not a query; write SELECT ...")
-    if len(statements) != 1:
-        raise problem("invalid_request", f"one query at a time, not {len(statements)}")
+    refusal = refusal_of(connection, sql, READING)
+    if refusal is not None:
+        raise problem("invalid_request", refusal)
 
 
 def _is_named(topic: str, sql: str) -> bool:
@@ -164,32 +118,24 @@ def _make_views(connection: duckdb.DuckDBPyConnection, store: ObjectStore, topic
     snapshot = TopicTable.open(store, topic, clock).snapshot
     if snapshot.deleted:
         return
-    source = f"files of {topic}"
-    connection.register(source, records_dataset(store, topic, snapshot))
-    select = f"SELECT * FROM {_quoted(source)}{_above_log_start(snapshot)}"  # noqa: S608
-    for schema in ("main", DATABASE):
-        connection.execute(f"CREATE VIEW {schema}.{_quoted(topic)} AS {select}")
+    places = [(schema, topic) for schema in ("main", DATABASE)]
+    select = make_views(connection, topic, places, records_dataset(store, topic, snapshot))
     parts = topic.split(".")
     if len(parts) == 2 and all(PLAIN.fullmatch(part) for part in parts):
         # A name with one dot needs no quotes either, but where DuckDB has something else of its first half.
         with suppress(duckdb.Error):
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(parts[0])}")
-            connection.execute(f"CREATE VIEW {_quoted(parts[0])}.{_quoted(parts[1])} AS {select}")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(parts[0])}")
+            connection.execute(f"CREATE VIEW {quoted(parts[0])}.{quoted(parts[1])} AS {select}")
 
 
 def records_dataset(store: ObjectStore, topic: str, snapshot: TableSnapshot) -> ds.Dataset:
     """The rows of a snapshot's files, in the columns of the table, read as they are asked for."""
     file_system, folder = _file_system(store, names.topic_path(topic))
-    parquet = ds.ParquetFileFormat()
-    fragments = [
-        parquet.make_fragment(
-            f"{folder}/{unquote(file.path)}",
-            file_system,
-            partition_expression=(pc.field(names.PARTITION_COLUMN) == pa.scalar(file.partition, pa.int32())),
-        )
+    files = (
+        (f"{folder}/{unquote(file.path)}", file.partition, file.first_offset, file.last_offset)
         for file in snapshot.files.values()
-    ]
-    return ds.FileSystemDataset(fragments, TABLE_SCHEMA, parquet, file_system)
+    )
+    return files_dataset(files, snapshot.starts, TABLE_SCHEMA, file_system)
 
 
 def _file_system(store: ObjectStore, path: str) -> tuple[FileSystem, str]:
@@ -210,18 +156,6 @@ def _file_system(store: ObjectStore, path: str) -> tuple[FileSystem, str]:
         request_timeout=REQUEST_TIMEOUT_S,
     )
     return remote, f"{place.netloc}{place.path}"
-
-
-def _above_log_start(snapshot: TableSnapshot) -> str:
-    moved = [(partition, start) for partition, start in sorted(snapshot.starts.items()) if start > 0]
-    if not moved:
-        return ""
-    bounds = " ".join(f'WHEN {partition} THEN "offset" >= {start}' for partition, start in moved)
-    return f" WHERE CASE {_quoted(names.PARTITION_COLUMN)} {bounds} ELSE true END"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _rows(reader: pa.RecordBatchReader, store: ObjectStore) -> Iterator[tuple[Any, ...]]:

@@ -1,19 +1,14 @@
 """What every engine's query has in common: its result, and which topics there are by name."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.sql.identifiers import PLAIN
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.table import topic_names
 from siltlog.pipelines.topics import unknown_topic
-
-DATABASE = "silt"
-"""Any topic is also found as `silt.<name>`."""
-PLAIN = re.compile(r"\w+", re.ASCII)
-"""A name that needs no quotes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from siltlog.consumers.push.sockets import Sockets
 from siltlog.consumers.reading.files_http import FilesHttp
 from siltlog.consumers.reading.http import ReadsHttp
 from siltlog.consumers.searching.http import SearchHttp
+from siltlog.consumers.sql.http import SqlHttp
 from siltlog.infra.http.operations import operations_of
 from siltlog.ingest.publish.http import Publish
 from siltlog.ingest.publish.producers_http import ProducersHttp
@@ -40,6 +41,7 @@ HANDLERS = (
     ReadsHttp,
     FilesHttp,
     SearchHttp,
+    SqlHttp,
     RecordsHttp,
     Tails,
     Sockets,

@@ -17,6 +17,7 @@ from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.cluster.membership import Membership
 from siltlog.infra.http import assembly as edge_assembly
 from siltlog.infra.http.assembly import Edge
+from siltlog.infra.http.connection.crowd import Crowd
 from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
@@ -235,12 +236,9 @@ class _Server:
         calls = {**job_runs.calls, **histories.calls, **about_node.calls}
         edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, calls)
         parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
-        handshakes = None
-        if (tls := listening.tls) is not None:
-            handshakes = Handshakes(lambda: tls.context, edge.crowd, self._logger)
         for part in parts:
             part.gauges(node.metrics)
-        server = Listening(edge.door, edge.connections, handshakes)
+        server = Listening(edge.door, edge.connections, self._handshakes(listening, edge.crowd))
         if nodes is not None:
             nodes.told_views(server.tell_view)
         serving = asyncio.create_task(server.serve([*listening.sockets]))
@@ -285,6 +283,10 @@ class _Server:
             # The last to go: who watches sees the whole of a drain.
             await watched.close(drained)
         return drained
+
+    def _handshakes(self, listening: Listeners, crowd: Crowd) -> Handshakes | None:
+        tls = listening.tls
+        return None if tls is None else Handshakes(lambda: tls.context, crowd, self._logger)
 
     def _edge(
         self,

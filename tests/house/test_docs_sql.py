@@ -13,4 +13,4 @@ PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     with running_server(data_dir=tmp_path / "data", flush_ms=100) as server:
-        assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path) == 2
+        assert doc_page.run(PAGE.read_text("utf-8"), server.url, tmp_path) == 4

@@ -103,6 +103,8 @@ def _made_possible(case: Any) -> None:
         case.path_parameters["topic"] = TOPIC
         lowest = {"partition": 0, "first_offset": 0, "last_offset": 0}
         case.body = {"ranges": [lowest], "reason": str(body.get("reason", "")) if isinstance(body, dict) else ""}
+    elif case.path == "/v1/sql" and isinstance(body, dict):
+        body["sql"] = f"select count(*) from {TOPIC}"
     elif case.path == "/v1/config":
         case.body = {"changes": {"drain_ms": 20_000}}
         case.headers.pop("If-Match", None)

@@ -45,7 +45,7 @@ ENTRIES: dict[str, list[tuple[str, str, str]]] = {
 }
 """Rights to single names."""
 CALLERS = ("nobody", *PRINCIPALS, *ENTRIES, LOCAL)
-RESOURCES = [
+RESOURCES = (
     ("own-t", "own-g"),
     ("other-t", "other-g"),
     ("own-t", "other-g"),
@@ -55,7 +55,7 @@ RESOURCES = [
     ("own-t.dlq", "own-g"),
     ("_offsets", "own-g"),
     ("_jobs", "own-g"),
-]
+)
 THERE = ("own-t", "other-t")
 MEMBER = "m"
 
@@ -94,6 +94,7 @@ class Row:
     kind: str = "plain"
     """`open`: for anybody; `caller`: for any principal; `parts`: refused part by part; `stream`: its beginning."""
     destroys: bool = False
+    resources: tuple[tuple[str, str], ...] = RESOURCES
 
 
 def on(kind: str, *rights: str) -> Callable[[str, str], Needed]:
@@ -140,6 +141,14 @@ TABLE: dict[str, Row] = {
     "listOffsets": Row(on("topic", "describe"), "GET", f"{T}/offsets"),
     "listFiles": Row(lambda t, g: reads(t), "POST", "/v1/files", lambda t, g: {"partitions": [at(t)]}, "parts"),
     "searchTopic": Row(lambda t, g: reads(t), "POST", f"{T}/search", lambda t, g: {}),
+    "runSql": Row(
+        lambda t, g: reads(t),
+        "POST",
+        "/v1/sql",
+        lambda t, g: {"sql": f'select 1 from "{t}" limit 0'},
+        # Each call has a process.
+        resources=(("own-t", "own-g"), ("other-t", "own-g"), ("other-none", "own-g"), ("own-t.dlq", "own-g")),
+    ),
     "deleteRecords": Row(on("topic", "delete"), "DELETE", f"{T}/partitions/0/records?before_offset=0"),
     "tailTopic": Row(lambda t, g: reads(t), "GET", f"{T}/tail", kind="stream"),
     "openTopicSocket": Row(lambda t, g: reads(t), "GET", f"{T}/ws", kind="stream"),
@@ -295,7 +304,7 @@ def test_every_operation_is_allowed_to_those_it_is_for_and_to_nobody_else(world:
     assert (row.method, shape) == (stated.method, re.sub(r"{\w+}", "{}", stated.path))
     denials: dict[tuple[str, str, str], set[bytes]] = {}
     for caller in CALLERS:
-        for topic, group in RESOURCES if row.needs is not nothing else RESOURCES[:1]:
+        for topic, group in row.resources if row.needs is not nothing else RESOURCES[:1]:
             allowed = all(may(caller, *needed) for needed in row.needs(topic, group))
             expected = "allowed" if allowed else "403"
             if caller == "nobody" and row.kind != "open":

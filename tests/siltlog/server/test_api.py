@@ -3,8 +3,8 @@
 from siltlog.server.api import OPERATIONS
 
 OF_DATA = {
-    "publish", "claimProducer", "fetch", "searchTopic", "listFiles", "heartbeat", "leaveGroup", "poll", "commitOffsets",
-    "countAttempt", "giveUpRecord", "recordJobRun",
+    "publish", "claimProducer", "fetch", "searchTopic", "runSql", "listFiles", "heartbeat", "leaveGroup", "poll",
+    "commitOffsets", "countAttempt", "giveUpRecord", "recordJobRun",
 }  # fmt: skip
 """What comes by the thousand and is recorded elsewhere or nowhere: records, reads, members, runs of jobs."""
 ASKING = {"checkAccess"}
@@ -28,6 +28,6 @@ def test_only_what_takes_a_right_away_is_done_without_its_record() -> None:
 
 def test_the_operations_that_answer_with_records() -> None:
     assert {stated.operation_id for stated in OPERATIONS if stated.reads} == {
-        "readRecords", "fetch", "searchTopic", "listDeadLetters", "poll", "tailTopic", "openTopicSocket",
+        "readRecords", "fetch", "searchTopic", "runSql", "listDeadLetters", "poll", "tailTopic", "openTopicSocket",
         "openGroupSocket",
     }  # fmt: skip

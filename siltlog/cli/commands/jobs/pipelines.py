@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from siltlog.cli.job_record import Recording, recorded
 from siltlog.cli.output import TopicBars, emit, grid, plain, progress, show, waiting
@@ -23,6 +25,7 @@ from siltlog.infra.client.address import run_trigger
 from siltlog.infra.errors import ConfigError, SiltlogError, problem_document
 
 if TYPE_CHECKING:
+    from siltlog.infra.client.calls import Call
     from siltlog.infra.settings.settings import ServerSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +33,11 @@ TABLE_ROWS_MAX = 10_000
 HOUR_MS = 3_600_000
 ENGINES = {"duckdb": "duckdb", "spark": "pyspark"}
 """What answers a query -> its package; the first that is installed is the default."""
+SERVER = "server"
+BUSY_MS = 30_000
+"""Others who ask make room within so long."""
+ANSWER_MS = 40_000
+"""A server gives a query up before."""
 
 
 def location_options(command: F) -> F:
@@ -148,18 +156,34 @@ def vacuum(
 
 @click.command("query", epilog='Example:  silt query "select string(key), count(*) from events group by 1"')
 @click.argument("sql")
-@click.option("--engine", type=click.Choice(tuple(ENGINES)), help="Default: duckdb where it is installed, else spark.")
+@click.option(
+    "--engine",
+    type=click.Choice((*ENGINES, SERVER)),
+    help="Default: server where one is named (--url, --token, --ca, --cert); else duckdb where it is installed, else "
+    "spark.",
+)
+@url_option
 @place_options
 @pass_session
 def query(session: Session, sql: str, engine: str | None, root: str | None, data_dir: Path | None) -> None:
     """Run SQL over the topics: each is a table of its name, as its last commit left it.
 
-    DuckDB answers at once, and takes its own SQL; Spark takes half a minute to start, and Spark SQL. The columns are
-    partition, offset, timestamp, key, value (both binary: string(value) is their text) and headers.
+    DuckDB answers at once, and takes its own SQL; Spark takes half a minute to start, and Spark SQL. A server answers
+    by DuckDB, too, with the records that are in no table yet. The columns are partition, offset, timestamp, key, value
+    (both binary: string(value) is their text) and headers.
     """
+    given = click.get_current_context().get_parameter_source
+    url_given = any(given(name) is ParameterSource.COMMANDLINE for name in ("url", "token", "ca", "cert"))
     if engine is None:
         there = [name for name, package in ENGINES.items() if find_spec(package) is not None]
-        engine = next(iter(there), "duckdb")
+        engine = SERVER if url_given else next(iter(there), "duckdb")
+    if engine == SERVER and (root is not None or data_dir is not None):
+        raise click.UsageError("a server knows where its tables are: give --url, or --root and --data-dir")
+    if engine != SERVER and url_given:
+        raise click.UsageError(f"{engine} reads the tables by itself: leave --url out, or say --engine {SERVER}")
+    if engine == SERVER:
+        _ask_server(session, sql)
+        return
     extra: Extra = "spark" if engine == "spark" else "sql"
     settings = place_settings(root, data_dir, extra)
     with needs(extra, "silt query"), ExitStack() as stack:
@@ -170,15 +194,50 @@ def query(session: Session, sql: str, engine: str | None, root: str | None, data
         with waiting("starting Spark" if engine == "spark" else "asking DuckDB"):
             result = stack.enter_context(run_query(settings, sql))
         session.output.note("answered by Spark" if engine == "spark" else "answered by DuckDB")
-        if session.format == "table":
-            _print_rows(session, result.columns, result.rows)
-            return
-        for row in result.rows:
-            cells = [jsonable(value) for value in row]
-            if session.format == "json":
-                emit(json.dumps(dict(zip(result.columns, cells, strict=True)), ensure_ascii=False))
-            else:
-                emit("\t".join(plain(cell) for cell in cells))
+        _print_result(session, result.columns, result.rows)
+
+
+def _ask_server(session: Session, sql: str) -> None:
+    with waiting("asking the server"):
+        reply = session.call(_sql_call(sql), BUSY_MS)
+    session.output.note("answered by the server")
+    # Programs must hear of it, too: what is missing looks like what is not there.
+    if not reply["head"]:
+        print("silt: the records that are in no table yet are not in the answer", file=sys.stderr)
+    columns = reply["columns"]
+    binary = [column["type"] == "BLOB" for column in columns]
+    rows = (
+        tuple(
+            cell["base64"] if is_binary and isinstance(cell, dict) else cell
+            for cell, is_binary in zip(row, binary, strict=True)
+        )
+        for row in reply["rows"]
+    )
+    _print_result(session, [column["name"] for column in columns], rows)
+    if reply["cut"]:
+        shown = len(reply["rows"])
+        print(f"silt: only the first {shown:,} rows: a server gives no more; the tables have all", file=sys.stderr)
+
+
+def _sql_call(sql: str) -> "Call[dict[str, Any]]":
+    from siltlog.infra.client.core import json_request
+
+    request = json_request("POST", "/v1/sql", {"sql": sql}, read_timeout_ms=ANSWER_MS, repeatable=True)
+    reply = yield request
+    document: dict[str, Any] = reply.json()
+    return document
+
+
+def _print_result(session: Session, columns: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    if session.format == "table":
+        _print_rows(session, columns, rows)
+        return
+    for row in rows:
+        cells = [jsonable(value) for value in row]
+        if session.format == "json":
+            emit(json.dumps(dict(zip(columns, cells, strict=True)), ensure_ascii=False))
+        else:
+            emit("\t".join(plain(cell) for cell in cells))
 
 
 def _print_rows(session: Session, columns: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:

@@ -160,6 +160,31 @@ def test_what_is_installed_answers(data_dir: Path, capsys: Capture, monkeypatch:
     assert "Spark needs Java" in capsys.readouterr().err
 
 
+def test_a_server_answers_with_what_is_in_no_table_yet(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_server(flush_ms=600_000, auto_create_partitions=1) as server, Producer(server.url) as producer:
+        producer.send("events", {"n": 1}, key=b"\xff").result()
+        producer.send("events", {"n": 2}, key=b"k").result()
+        sql = "select key, string(value) as value from events order by offset"
+        for arguments in (["--url", server.url], ["--engine", "server"]):
+            monkeypatch.setenv("SILT_URL", server.url)
+            assert run(["query", sql, *arguments, "--output", "json"]) == 0
+            rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+            assert rows == [{"key": "/w==", "value": '{"n":1}'}, {"key": "k", "value": '{"n":2}'}]
+        assert run(["query", "select count(*) as n from events", "--engine", "server"]) == 0
+        printed = capsys.readouterr()
+        assert [line.split() for line in printed.out.splitlines()] == [["n"], ["2"]]
+        assert "answered by the server" in printed.err
+        assert run(["query", "select a.offset from events a, range(20000)", "--engine", "server", "-o", "value"]) == 0
+        printed = capsys.readouterr()
+        assert len(printed.out.splitlines()) == 10_000
+        assert "only the first 10,000 rows" in printed.err
+        assert run(["query", "select * from nothing", "--engine", "server"]) == 1
+        assert "there is no topic 'nothing'" in capsys.readouterr().err
+    for wrong in (["--engine", "server", "--root", "file:///tmp"], ["--engine", "duckdb", "--url", "http://a:1"]):
+        assert run(["query", "select 1", *wrong]) == 2
+        assert "--url" in capsys.readouterr().err
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
