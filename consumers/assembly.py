@@ -115,8 +115,7 @@ async def assemble(
 
     def show(metrics: Metrics) -> None:
         _show_reads(fetcher, log, metrics)
-        _show_groups(groups, metrics)
-        metrics.gauge(catalogue.REDIS_UP, lambda: redis.connection.answers)
+        _show_groups(groups, redis.connection, metrics)
         _show_dead_letters(dead_letters, metrics)
         _show_streams(streams, metrics)
 
@@ -230,14 +229,12 @@ def _show_reads(fetcher: Fetcher, log: LogView, metrics: Metrics) -> None:
     metrics.totals(catalogue.READ_BYTES, of_topics(fetcher.bytes))
 
 
-def _show_groups(groups: Groups, metrics: Metrics) -> None:
+def _show_groups(groups: Groups, connection: RedisConnection, metrics: Metrics) -> None:
     def shown(what: Callable[[Lag], float]) -> Gauges:
         return lambda: [((group, key.topic, str(key.partition)), what(lag)) for group, key, lag in groups.lags()]
 
-    metrics.gauge(
-        catalogue.GROUP_LAGS_LEFT_OUT,
-        groups.lags_left_out,
-    )
+    metrics.gauge(catalogue.REDIS_UP, lambda: connection.answers)
+    metrics.gauge(catalogue.GROUP_LAGS_LEFT_OUT, groups.lags_left_out)
     metrics.gauges(catalogue.GROUP_LAG_RECORDS, shown(lambda lag: lag.records))
     metrics.gauges(
         catalogue.GROUP_LAG_SECONDS,

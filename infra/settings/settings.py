@@ -206,6 +206,8 @@ class ServerSettings(BaseSettings):
     metrics_history: Literal["off", "ring", "topic"] = "topic"
     """What `GET /v1/metrics/history` tells of: nothing; what is in memory, 20 MB at most, since the start; or that and
     what the topic _metrics has of 30 days, to which it is written each minute."""
+    ui: Literal["on", "off"] = "on"
+    """Whether there is a page at `/ui/`."""
     ui_viewers_max: int = Field(50, ge=0)
     """How many may watch the server by `GET /v1/events` at once."""
     insecure: str = ""

@@ -144,7 +144,7 @@ def assemble(
             NodesHttp(node, url, membership),
             AccessHttp(security, node.clock),
             DocumentHttp(OPERATIONS),
-            PageHttp(read_files()),
+            PageHttp(read_files() if node.settings.ui == "on" else None),
         ),
         gauges=gauges,
         start=start,

@@ -125,6 +125,7 @@ class NodeHttp:
         self._membership = membership
         self._warnings = warnings
         self._settings = settings
+        self._page = PAGE_PATH if node.settings.ui == "on" else DOCS_PATH.lstrip("/")
 
     def reasons(self) -> list[str]:
         """Says why it cannot acknowledge; empty when it can."""
@@ -136,7 +137,7 @@ class NodeHttp:
         "index",
         "Node",
         "Where to go on",
-        "Whoever takes HTML is sent to the page, `ui/`.",
+        "Whoever takes HTML is sent to the page, `ui/`; with `SILT_UI=off` to `docs`.",
         access=ANYBODY,
         replies={200: json_answer("The paths to begin with.", Index), 303: Reply("The page is elsewhere.")},
     )
@@ -145,7 +146,7 @@ class NodeHttp:
         Query(request, ())
         headers = {"Vary": "Accept"}
         if _HTML in request.headers.get("accept", "").lower():
-            return Response(status_code=303, headers={**headers, "Location": PAGE_PATH})
+            return Response(status_code=303, headers={**headers, "Location": self._page})
         return json_reply(Index("siltlog", version("siltlog"), **PLACES), headers=headers)
 
     @operation(

@@ -85,7 +85,8 @@ INNER = {
     },
     FRONT: {
         "openapi": set(),
-        "server": {"openapi"},
+        "server": {"openapi", "ui"},
+        "ui": set(),
         "demo": set(),
         "doctor": {"server"},
         "spark": set(),

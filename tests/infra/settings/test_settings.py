@@ -131,6 +131,7 @@ OTHER: dict[str, Any] = {
     "trusted_proxies": "10.0.0.0/8",
     "metrics_port": 9_464,
     "metrics_history": "off",
+    "ui": "off",
     "ui_viewers_max": 7,
     "metrics_host": "0.0.0.0",
     "insecure": "no-tls",

@@ -111,7 +111,17 @@ def test_every_error_has_a_place(served: dict[str, Any]) -> None:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.operation_id)
 def test_the_query_parameters_are_those_that_the_server_takes(http: Http, operation: Any) -> None:
     path = operation.path.format(
-        topic="t", partition=0, group="g", member="m", producer="p", id="i", job="retain", run_id="r"
+        topic="t",
+        partition=0,
+        group="g",
+        member="m",
+        producer="p",
+        id="i",
+        job="retain",
+        run_id="r",
+        version="v",
+        folder="f",
+        file="x",
     )
     known: set[str] = set()
     for media in operation.body or {"": None}:

@@ -5,7 +5,6 @@
  */
 
 export const ROOT = new URL("../", document.baseURI);
-const UNSAFE = new Set(["POST", "PUT", "PATCH", "DELETE"]);
 const CALL_TIMEOUT_MS = 60_000;
 
 /** What the server refused or could not do, or that it was not reached (`status` 0). */
@@ -22,9 +21,6 @@ export class Problem extends Error {
 
 /** @typedef {{ query?: Record<string, unknown>, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal, timeoutMs?: number }} Options */
 
-/** @type {{ csrf: string, unauthenticated: (again: () => Promise<Response>) => Promise<Response> | null }} */
-export const caller = { csrf: "", unauthenticated: () => null };
-
 /** Makes the address of a call. @param {string[]} path names, which are escaped here @param {Record<string, unknown>} [query] */
 export function address(path, query = {}) {
   const url = new URL(path.map(encodeURIComponent).join("/"), ROOT);
@@ -36,28 +32,22 @@ export function address(path, query = {}) {
 
 /**
  * Sends a request and gives its answer, once it is a good one.
- *
- * A 401 asks for the login over the page, and what was refused is sent again afterwards.
  * @param {string} method @param {string[]} path @param {Options} [options] @returns {Promise<Response>}
  */
 export async function send(method, path, options = {}) {
-  const once = () => sendOnce(method, path, options);
-  let response = await once();
-  if (response.status === 401) response = (await caller.unauthenticated(once)) ?? response;
+  const response = await sent(method, path, options);
   if (!response.ok) throw new Problem(response.status, await problemOf(response));
   return response;
 }
 
 /** @param {string} method @param {string[]} path @param {Options} options */
-async function sendOnce(method, path, { query, body, headers = {}, signal, timeoutMs = CALL_TIMEOUT_MS }) {
-  const sent = { ...headers };
-  if (body !== undefined && !("Content-Type" in sent)) sent["Content-Type"] = "application/json";
-  if (UNSAFE.has(method) && caller.csrf) sent["Silt-Csrf"] = caller.csrf;
+async function sent(method, path, { query, body, headers = {}, signal, timeoutMs = CALL_TIMEOUT_MS }) {
+  const type = body === undefined ? {} : { "Content-Type": "application/json" };
   const limits = [AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])];
   try {
     return await fetch(address(path, query), {
       method,
-      headers: sent,
+      headers: { ...type, ...headers },
       body: body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body),
       credentials: "same-origin",
       redirect: "error",

@@ -8,11 +8,6 @@ export const PLACES = {
   o: ["Overview", []],
   t: ["Topics", ["topics"]],
   g: ["Groups", ["groups"]],
-  d: ["Dead letters", ["letters"]],
-  j: ["Jobs", ["jobs"]],
-  s: ["SQL", ["sql"]],
-  m: ["Metrics", ["metrics"]],
-  c: ["Cluster", ["cluster"]],
 };
 
 /** @param {EventTarget | null} target */

@@ -8,6 +8,4 @@ if (place !== null) {
   place.replaceChildren();
   render(html`<${Frame} />`, place);
 }
-begin().catch(() => {
-  // The frame shows that the server is not reached, and each page asks again for itself.
-});
+void begin();

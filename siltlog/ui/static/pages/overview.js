@@ -17,16 +17,11 @@ function placeOf(need) {
   const subject = need.subject ?? "";
   switch (need.kind) {
     case "dead_letters":
-      return ["letters", subject];
-    case "job":
-      return ["jobs"];
+      return ["topics", subject];
     case "table":
-    case "topic":
-      return subject ? ["topics", subject, "files"] : ["topics"];
-    case "group":
-      return subject ? ["groups", subject] : ["groups"];
-    case "node":
-      return ["cluster"];
+      return ["topics", subject, "files"];
+    case "group_stalled":
+      return ["groups", subject];
     default:
       return null;
   }
@@ -69,7 +64,7 @@ function Health({ now }) {
   return html`<span>
     <${Badge} good=${now.ready}>${now.ready ? "Ready" : "Not ready"}<//>
     <span class="quiet"> ${[now.node, now.version, now.started_at && `since ${time(now.started_at, chosenZone).slice(0, 16)}`].filter(Boolean).join(" · ")}
-      ${now.nodes?.length > 1 ? html` · <a href=${href(["cluster"])}>${count(now.nodes.length, "node")}</a>` : ""}</span>
+      ${now.nodes?.length > 1 ? html` · ${count(now.nodes.length, "node")}` : ""}</span>
   </span>`;
 }
 
@@ -119,7 +114,7 @@ function Used({ share, name }) {
 function Needs({ now }) {
   const all = [
     ...now.reasons.map((/** @type {any} */ reason) => ({ severity: "error", kind: "", detail: reason.detail })),
-    ...(now.silent ?? []).map((/** @type {string} */ node) => ({ severity: "error", kind: "node", subject: node, detail: `${node} does not answer` })),
+    ...(now.silent ?? []).map((/** @type {string} */ node) => ({ severity: "error", kind: "node_silent", subject: node, detail: `${node} does not answer` })),
     ...(now.attention ?? []),
   ];
   if (all.length === 0) return html`<p class="quiet">Nothing needs anybody.</p>`;
@@ -130,7 +125,7 @@ function Needs({ now }) {
         const place = placeOf(need);
         return html`<li key=${`${need.kind} ${need.subject} ${need.detail}`} class=${need.severity}>
           <b aria-hidden="true">!</b>
-          <span>${need.subject && need.kind !== "node" ? html`<strong>${need.subject}</strong>: ` : ""}${need.detail}</span>
+          <span>${need.subject && need.kind !== "node_silent" ? html`<strong>${need.subject}</strong>: ` : ""}${need.detail}</span>
           ${place && html`<a href=${href(place)}>look<span class="unseen"> at ${need.subject || need.kind}</span></a>`}
         </li>`;
       })}

@@ -1,5 +1,5 @@
 /** The frame: menu, who looks, whether it is live, the login over the page, help for the keys. */
-import { asking, logout, who } from "../app/session.js";
+import { refused, who } from "../app/session.js";
 import { html, useEffect, useRef, useState } from "../app/dom.js";
 import { PLACES, listen } from "../app/keys.js";
 import { state as liveState } from "../app/live.js";
@@ -8,24 +8,12 @@ import { href, route } from "../app/route.js";
 import { useStore } from "../app/store.js";
 import { pageOf } from "../pages/pages.js";
 import { Dialog } from "./dialog.js";
-import { Login } from "./login.js";
 
 /** @type {[string, string[]][]} */
 const MENU = [
   ["Overview", []],
   ["Topics", ["topics"]],
   ["Groups", ["groups"]],
-  ["Dead letters", ["letters"]],
-  ["Jobs", ["jobs"]],
-  ["SQL", ["sql"]],
-];
-/** @type {[string, string[]][]} */
-const MORE = [
-  ["Metrics", ["metrics"]],
-  ["Cluster", ["cluster"]],
-  ["Access", ["access"]],
-  ["Audit", ["audit"]],
-  ["Settings", ["settings"]],
 ];
 const LIVE = { starting: "connecting", live: "live", polling: "each 10 s", lost: "not reached" };
 
@@ -50,7 +38,6 @@ export function Frame() {
       <nav aria-label="Pages">
         <ul>
           ${MENU.map(([name, to]) => html`<li key=${name}><${Place} name=${name} to=${to} path=${path} /></li>`)}
-          <li><${More} path=${path} /></li>
         </ul>
       </nav>
       <div class="aside">
@@ -58,8 +45,7 @@ export function Frame() {
         <${Who} help=${() => setHelping(true)} />
       </div>
     </header>
-    <main id="main" ref=${main} tabindex="-1"><${pageOf(path)} key=${place} path=${path} query=${query} /></main>
-    <${Asking} />
+    <main id="main" ref=${main} tabindex="-1"><${Refused} /><${pageOf(path)} key=${place} path=${path} query=${query} /></main>
     ${helping && html`<${Help} close=${() => setHelping(false)} />`}
   `;
 }
@@ -74,19 +60,6 @@ function skip(event, main) {
 function Place({ name, to, path }) {
   const here = (path[0] ?? "") === (to[0] ?? "");
   return html`<a href=${href(to)} aria-current=${here ? "page" : undefined}>${name}</a>`;
-}
-
-/** @param {{ path: string[] }} props */
-function More({ path }) {
-  const menu = useRef(/** @type {HTMLDetailsElement | null} */ (null));
-  const here = MORE.some(([, to]) => to[0] === path[0]);
-  useEffect(() => {
-    if (menu.current) menu.current.open = false;
-  }, [path.join("/")]);
-  return html`<details class="menu" ref=${menu} ...${closing}>
-    <summary class=${here ? "here" : ""}>more</summary>
-    <ul>${MORE.map(([name, to]) => html`<li key=${name}><${Place} name=${name} to=${to} path=${path} /></li>`)}</ul>
-  </details>`;
 }
 
 /** A menu closes at Escape and when the focus leaves it. */
@@ -122,7 +95,6 @@ function Who({ help }) {
       <${Choice} label="Times" value=${chosenZone} set=${zone.set} of=${["local", "utc"]} />
       <p><button type="button" class="link" onClick=${help}>Keys <kbd>?</kbd></button></p>
       <p><a href="../docs">The API</a></p>
-      ${caller?.credential === "session" && html`<p><button type="button" onClick=${logout}>Log out</button></p>`}
     </div>
   </details>`;
 }
@@ -146,8 +118,15 @@ function Choice({ label, value, set, of }) {
   </fieldset>`;
 }
 
-function Asking() {
-  return useStore(asking) ? html`<${Login} />` : null;
+/** Says why the page can show nothing, where the server asks who calls. */
+function Refused() {
+  const problem = useStore(refused);
+  if (problem === null) return null;
+  return html`<div class="note" role="alert">
+    <p>This server asks who calls, and this page has no login yet: it shows servers with <code>SILT_AUTH=off</code>.
+      With a token there are <code>silt top</code>, <code>silt topic</code> and <code>silt group</code>.</p>
+    <p class="quiet">${problem.message}</p>
+  </div>`;
 }
 
 /** @param {{ close: () => void }} props */
