@@ -39,7 +39,8 @@ export function bytes(n) {
 export function percent(share) {
   if (share === null || share === undefined || Number.isNaN(share)) return NOTHING;
   const of100 = share * 100;
-  return `${of100 > 0 && of100 < 1 ? of100.toPrecision(1) : Math.round(of100)} %`;
+  if (of100 > 0 && of100 < 0.1) return "< 0.1 %";
+  return `${of100 < 1 ? +of100.toFixed(1) : Math.round(of100)} %`;
 }
 
 /** Writes a duration by its largest unit: 7.4 ms, 42 s, 5 min, 3 h, 12 d. @param {number|null|undefined} ms */

@@ -79,7 +79,7 @@ function Tiles({ now, past }) {
     <${Tile} name="Acknowledged, p99" value=${duration(now.ack_p99_ms)} values=${last(past.one("silt_ack_seconds", { quantile: "0.99" }))} />
     <${Tile} name="In the table, p95" value=${seconds(now.table_lag_p95_s)} values=${last(past.one("silt_table_lag_seconds"))} />
     <${Tile} name="Worst lag" values=${last(past.one("silt_group_lag_seconds"))}
-      value=${worst ? (worst.seconds === null ? short(worst.records) : seconds(worst.seconds)) : NOTHING}
+      value=${worst ? (worst.seconds ? seconds(worst.seconds) : short(worst.records)) : NOTHING}
       more=${worst ? html`<a href=${href(["groups", worst.group])}>${worst.group}</a> ${whole(worst.records)} records` : "nobody is behind"} />
     <${Room} now=${now} />
   </div>`;
@@ -99,15 +99,15 @@ function Room({ now }) {
   const { wal, disk } = now;
   return html`<div class="tile">
     <div class="name">Room</div>
-    ${wal && html`<div>WAL <${Used} share=${wal.bytes / wal.bytes_max} name="Write-ahead log" /></div>`}
-    ${disk && html`<div>Disk <${Used} share=${1 - disk.free / disk.total} name="Disk" /></div>`}
+    ${wal && html`<div class="used">WAL <${Used} share=${wal.bytes / wal.bytes_max} name="Write-ahead log" /></div>`}
+    ${disk && html`<div class="used">Disk <${Used} share=${1 - disk.free / disk.total} name="Disk" /></div>`}
     <div class="quiet">${disk ? `${bytes(disk.free)} free` : ""}</div>
   </div>`;
 }
 
 /** @param {{ share: number, name: string }} props */
 function Used({ share, name }) {
-  return html`<meter min="0" max="1" low="0.7" high="0.9" optimum="0" value=${share} aria-label=${`${name}: ${percent(share)} used`}></meter> ${percent(share)}`;
+  return html`<meter min="0" max="1" low="0.7" high="0.9" optimum="0" value=${share} aria-label=${`${name}: ${percent(share)} used`}></meter> <span>${percent(share)}</span>`;
 }
 
 /** @param {{ now: any }} props */

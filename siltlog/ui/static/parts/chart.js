@@ -29,7 +29,7 @@ export function Chart({ title, times, series, write }) {
         ${tabled ? "as a chart" : "as a table"}
       </button>
     </figcaption>
-    ${times.length === 0 || drawn.length === 0
+    ${!drawn.some((each) => each.values.some((value) => value !== null))
       ? html`<p class="quiet">Nothing was measured in this time.</p>`
       : tabled
         ? html`<${Figures} title=${title} times=${times} series=${drawn} write=${write} />`
@@ -92,12 +92,23 @@ function Drawing({ title, times, series, write }) {
   `;
 }
 
+/** Gives a colour as a canvas takes it: a variable may say two, for light and dark. @param {HTMLElement} element @param {string} name */
+function colour(element, name) {
+  element.style.color = `var(${name})`;
+  const found = getComputedStyle(element).color;
+  element.style.color = "";
+  return found;
+}
+
 /** @param {HTMLElement} element @param {any[]} series @param {(value: number|null) => string} write @param {string} chosenZone @param {(at: number|null) => void} setAt */
 function options(element, series, write, chosenZone, setAt) {
-  const style = getComputedStyle(document.documentElement);
-  const ink = () => getComputedStyle(document.documentElement).getPropertyValue("--quiet");
-  const grid = () => ({ stroke: getComputedStyle(document.documentElement).getPropertyValue("--line"), width: 1 });
-  const axis = { stroke: ink, grid: grid(), ticks: grid(), font: `12px ${style.fontFamily}` };
+  const grid = { stroke: () => colour(element, "--line"), width: 1 };
+  const axis = {
+    stroke: () => colour(element, "--quiet"),
+    grid,
+    ticks: grid,
+    font: `12px ${getComputedStyle(element).fontFamily}`,
+  };
   return {
     width: Math.max(element.clientWidth, 200),
     height: HEIGHT,
@@ -112,7 +123,7 @@ function options(element, series, write, chosenZone, setAt) {
     series: [
       {},
       ...series.map((_, index) => ({
-        stroke: () => getComputedStyle(document.documentElement).getPropertyValue(COLOURS[index]),
+        stroke: () => colour(element, COLOURS[index]),
         dash: DASHES[index],
         width: 1.5,
         spanGaps: false,

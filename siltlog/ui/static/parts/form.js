@@ -8,7 +8,7 @@ export function Heading({ title, children }) {
 
 /** @param {{ label: any, hint?: any, children: any }} props */
 export function Field({ label, hint, children }) {
-  return html`<label class="field">${label}${children}${hint && html`<span class="quiet">${hint}</span>`}</label>`;
+  return html`<div class="field"><label class="field">${label}${children}</label>${hint && html`<span class="quiet">${hint}</span>`}</div>`;
 }
 
 /**

@@ -2,7 +2,7 @@
 import { refused, who } from "../app/session.js";
 import { html, useEffect, useRef, useState } from "../app/dom.js";
 import { PLACES, listen } from "../app/keys.js";
-import { state as liveState } from "../app/live.js";
+import { state as liveState, useLive } from "../app/live.js";
 import { theme, zone } from "../app/prefs.js";
 import { href, route } from "../app/route.js";
 import { useStore } from "../app/store.js";
@@ -77,8 +77,9 @@ const closing = {
 };
 
 function Live() {
+  useLive("overview");
   const how = /** @type {keyof typeof LIVE} */ (useStore(liveState));
-  return html`<span class="live ${how}" role="status"><i aria-hidden="true"></i>${LIVE[how]}</span>`;
+  return html`<span class="reached ${how}" role="status"><i aria-hidden="true"></i>${LIVE[how]}</span>`;
 }
 
 /** @param {{ help: () => void }} props */

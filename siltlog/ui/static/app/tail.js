@@ -1,0 +1,77 @@
+/**
+ * Records of a topic as they come, by a WebSocket with credit: the server sends no more than it was given credit for, so
+ * who pauses gives none, and is not flooded.
+ */
+import { address } from "./api.js";
+
+const CREDIT = 200;
+const AGAIN_MS = 2_000;
+
+/**
+ * @param {string} topic @param {Record<string, unknown>} query where it begins, and what a record has to have
+ * @param {{ records: (records: any[]) => void, state: (state: string, why?: string) => void }} heard
+ */
+export function tail(topic, query, heard) {
+  /** @type {WebSocket | null} */
+  let socket = null;
+  let owed = 0;
+  let paused = false;
+  let ended = false;
+  let cursor = "";
+  /** @type {number | undefined} */
+  let again;
+
+  function open() {
+    const url = address(["v1", "topics", topic, "ws"], cursor ? { ...query, offset: "", timestamp: "", cursor } : query);
+    url.protocol = url.protocol.replace("http", "ws");
+    const opened = new WebSocket(url, ["silt.v1"]);
+    socket = opened;
+    opened.onopen = () => {
+      heard.state("live");
+      owed = 0;
+      give(CREDIT);
+    };
+    opened.onmessage = ({ data }) => {
+      const said = JSON.parse(data);
+      if (said.type === "records") {
+        cursor = said.cursor ?? cursor;
+        if (said.records.length === 0) return;
+        heard.records(said.records);
+        give(said.records.length);
+      } else if (said.type === "problem") {
+        heard.state("refused", said.detail ?? said.problem?.detail);
+      }
+    };
+    opened.onclose = ({ code }) => {
+      if (ended) return;
+      if (code === 1008) {
+        ended = true;
+        return;
+      }
+      heard.state("lost");
+      again = setTimeout(open, AGAIN_MS);
+    };
+  }
+
+  /** @param {number} records */
+  function give(records) {
+    owed += records;
+    if (paused || owed === 0 || socket?.readyState !== WebSocket.OPEN) return;
+    socket.send(JSON.stringify({ type: "credit", records: owed }));
+    owed = 0;
+  }
+
+  open();
+  return {
+    /** @param {boolean} on */
+    pause(on) {
+      paused = on;
+      give(0);
+    },
+    end() {
+      ended = true;
+      clearTimeout(again);
+      socket?.close(1000);
+    },
+  };
+}
