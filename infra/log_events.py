@@ -37,6 +37,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("handshake_broke", "a handshake failed", _DEFECT),
     # The node.
     LogEvent("draining", "draining"),
+    LogEvent("live_broke", "no snapshot for those who watch the server; the next follows", _DEFECT),
     LogEvent("drained", "drained"),
     LogEvent(
         "publishes_refused", "publishes are refused: an operator drains the server", "silt drain --end takes it back"

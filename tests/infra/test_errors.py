@@ -33,9 +33,10 @@ CONTRACT = {
     415: "unsupported_media_type unsupported_encoding",
     416: "offset_out_of_range",
     421: "not_owner unknown_host",
-    422: "invalid_record invalid_request invalid_config unsupported_acks idempotency_key_reused",
+    422: "invalid_record invalid_request invalid_config unsupported_acks idempotency_key_reused query_limit",
     429: "rate_limited",
     500: "corrupt_data internal store_denied",
+    501: "not_supported",
     503: "wal_full overloaded coordinator_unavailable shutting_down topic_unavailable identity_unavailable "
     "access_unavailable audit_unavailable owner_away schedule_unavailable",
     504: "ack_timeout",

@@ -77,7 +77,11 @@ OVERVIEW = Dashboard(
         Panel(
             "Connections",
             "short",
-            [(f"silt_connections{_ON}", "{{instance}}"), (f"silt_streams{_ON}", "streams {{instance}}")],
+            [
+                (f"silt_connections{_ON}", "{{instance}}"),
+                (f"silt_streams{_ON}", "streams {{instance}}"),
+                (f"silt_live_viewers{_ON}", "viewers {{instance}}"),
+            ],
         ),
         Panel(
             "Memory",

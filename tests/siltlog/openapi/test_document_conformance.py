@@ -45,8 +45,9 @@ NEW_YEAR = "0 0 1 1 *"
 SELDOM = {"schedule": "on", "schedule_retain": NEW_YEAR, "schedule_vacuum": NEW_YEAR}
 SELDOM |= {"schedule_compact": "off", "schedule_audit": "off"}
 """A schedule that runs what it is asked for, and nothing that takes long."""
-NEVER_DONE = {"openapi", *OF_MEMBERS, *ENDLESS, "openTopicSocket", "openGroupSocket", *OF_CLUSTERS, *OF_OPERATORS}
-"""Where Schemathesis begins, what depends on what a group is doing (done once before), what has no end, what it has no
+NEVER_DONE = {"openapi", "pageFile", *OF_MEMBERS, *ENDLESS, *OF_CLUSTERS, *OF_OPERATORS}
+NEVER_DONE |= {"openTopicSocket", "openGroupSocket"}
+"""Where Schemathesis begins, files whose names only the page knows, what depends on what a group is doing (done once before), what has no end, what it has no
 protocol for (tested apart), what a server that is alone refuses, and what has it refuse all else, takes SILT_DEBUG=on,
 flushes all topics before it answers, or takes a run that goes on."""
 

@@ -213,6 +213,8 @@ TABLE: dict[str, Row] = {
     "balanceCluster": Row(on("cluster", "alter"), "POST", "/v1/cluster/balance"),
     "openapi": Row(nothing, "GET", "/openapi.json", kind="caller"),
     "docs": Row(nothing, "GET", "/docs", kind="caller"),
+    "page": Row(nothing, "GET", "/ui/", kind="open"),
+    "pageFile": Row(nothing, "GET", "/ui/0/app/main.js", kind="open"),
     "describeAccess": Row(on("cluster", "admin"), "GET", "/v1/access"),
     "whoAmI": Row(nothing, "GET", "/v1/access/whoami", kind="caller"),
     "createKey": Row(on("cluster", "admin"), "POST", "/v1/access/keys", lambda t, g: {}),

@@ -17,8 +17,8 @@ SOON_SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
-def http(valkey_url: str) -> Iterator[Http]:
-    with running_server(flush_ms=50, redis_url=valkey_url, offsets_snapshot_ms=50) as server:
+def http() -> Iterator[Http]:
+    with running_server(flush_ms=50, offsets_snapshot_ms=50) as server:
         http = Http(server.url)
         for number in range(7):
             http.create(f"t{number}")
