@@ -214,7 +214,7 @@ TABLE: dict[str, Row] = {
     "openapi": Row(nothing, "GET", "/openapi.json", kind="caller"),
     "docs": Row(nothing, "GET", "/docs", kind="caller"),
     "page": Row(nothing, "GET", "/ui/", kind="open"),
-    "pageFile": Row(nothing, "GET", "/ui/0/app/main.js", kind="open"),
+    "pageFile": Row(nothing, "GET", "/ui/none/none/none", kind="open"),
     "describeAccess": Row(on("cluster", "admin"), "GET", "/v1/access"),
     "whoAmI": Row(nothing, "GET", "/v1/access/whoami", kind="caller"),
     "createKey": Row(on("cluster", "admin"), "POST", "/v1/access/keys", lambda t, g: {}),

@@ -30,8 +30,8 @@ KINDS = ("overview", "topics", "groups", "jobs")
 
 
 @pytest.fixture(scope="module")
-def http(valkey_url: str) -> Iterator[Http]:
-    with running_server(flush_ms=50, redis_url=valkey_url, offsets_snapshot_ms=50) as server:
+def http() -> Iterator[Http]:
+    with running_server(flush_ms=50, offsets_snapshot_ms=50) as server:
         yield Http(server.url)
 
 
@@ -221,7 +221,7 @@ def test_who_reads_slowly_gets_the_newest_and_no_backlog() -> None:
     assert asyncio.run(watch()) == [b"first", b"later 99"]
 
 
-def test_a_drain_ends_them(valkey_url: str) -> None:
+def test_a_drain_ends_them() -> None:
     with running_server(redis_url=NO_REDIS) as server, tailing(server.url, PLACE) as stream:
         event(stream, "overview")
         stopping = threading.Thread(target=server.stop)
