@@ -48,8 +48,8 @@ SELDOM |= {"schedule_compact": "off", "schedule_audit": "off"}
 NEVER_DONE = {"openapi", "pageFile", *OF_MEMBERS, *ENDLESS, *OF_CLUSTERS, *OF_OPERATORS}
 NEVER_DONE |= {"openTopicSocket", "openGroupSocket"}
 """Where Schemathesis begins, files whose names only the page knows, what depends on what a group is doing (done once
-before), what has no end, what it has no protocol for (tested apart), what a server that is alone refuses, and what has it
-refuse all else, takes SILT_DEBUG=on, flushes all topics before it answers, or takes a run that goes on."""
+before), what has no end, what it has no protocol for (tested apart), what a server that is alone refuses, and what has
+it refuse all else, takes SILT_DEBUG=on, flushes all topics before it answers, or takes a run that goes on."""
 
 
 @pytest.mark.slow
