@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from siltlog.consumers.groups.messages import ResetPolicy, Stability
+from siltlog.consumers.groups.messages import GroupType, Phase, ResetPolicy, Stability
 from siltlog.consumers.reading.answers import Fetched
 from siltlog.infra.http.answers import Time, Whole
 
@@ -34,10 +34,17 @@ class Assignment(msgspec.Struct):
     heartbeat_interval_ms: Whole
 
 
+Type = Annotated[
+    GroupType,
+    Meta(description="The server shares out the partitions of a `consumer` group, a member those of a `classic` one"),
+]
+
+
 class GroupEntry(msgspec.Struct):
     group: str
     state: Stability
     members: Whole
+    type: Type
     topics: Annotated[
         list[str] | msgspec.UnsetType,
         Meta(description="Of which it has committed offsets, where the list has an order or is of one topic"),
@@ -65,8 +72,10 @@ class GroupMember(msgspec.Struct):
     instance_id: Annotated[str | None, Meta(description="Of a static member")]
     topics: list[str]
     topic_pattern: str | None
-    auto_offset_reset: ResetPolicy
+    auto_offset_reset: Annotated[ResetPolicy | None, Meta(description="Null: the own one of a client of Kafka")]
+    joined_at: Annotated[Time | None, Meta(description="Null: it joined at a server of a former release")]
     assignment: list[HeldPartition]
+    client_host: Annotated[str | None, Meta(description="Of a client of Kafka")]
 
 
 class GroupPartition(HeldPartition):
@@ -82,9 +91,19 @@ class Group(msgspec.Struct):
     group: str
     state: Stability
     generation: Whole
+    last_rebalance_at: Annotated[
+        Time | None, Meta(description="When its partitions were last assigned; null: never, as far as is known")
+    ]
     members: list[GroupMember]
     moving: list[MovingPartition]
     partitions: list[GroupPartition]
+    type: Type
+    phase: Annotated[
+        Phase | None,
+        Meta(description="How far a rebalance of a classic group is: members join, then wait for their leader"),
+    ]
+    protocol_type: Annotated[str | None, Meta(description="Of a classic group: `consumer`, `connect` or another")]
+    protocol: Annotated[str | None, Meta(description="By which the leader of a classic group shares out partitions")]
 
 
 class Committed(HeldPartition):

@@ -4,31 +4,41 @@ Every transition of a group is one script in Redis; this module gives them their
 into results and errors.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from siltlog.consumers.behind import Lag
 from siltlog.consumers.groups.keeper import Elsewhere, KeeperAsked, KeeperTold
 from siltlog.consumers.groups.messages import (
+    ANY_TIMEOUTS,
     OPEN_ATTEMPTS_MAX,
     Actor,
     Attempted,
     AttemptRequest,
+    ClassicMember,
+    ClassicState,
     CommitRequest,
+    CommitStatus,
+    CommittedOffset,
     CommittedState,
+    Committing,
+    GroupRow,
     GroupState,
     MemberRequest,
     Membership,
     MemberState,
+    PartitionName,
+    Phase,
     PolledOffset,
     Position,
     Stability,
+    Timeouts,
 )
 from siltlog.consumers.groups.runner import GroupCounts, GroupRunner
 from siltlog.consumers.groups.saved_offsets import OffsetLog, SavedOffset
-from siltlog.consumers.groups.scripts import Key, Reply
-from siltlog.consumers.groups.topics import GroupTopics, pattern_problem
+from siltlog.consumers.groups.scripts import Key, Reply, keys_of, listed, raise_for
+from siltlog.consumers.groups.topics import Commit, GroupTopics, pattern_problem
 from siltlog.consumers.groups.upkeep import FOR_EVER, OffsetUpkeep
 from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.view import LogView
@@ -42,9 +52,8 @@ if TYPE_CHECKING:
     from siltlog.infra.redis.same import SameRedis
     from siltlog.infra.telemetry import Logger
 
-LISTED_IN_PROBLEM_MAX = 10
 LISTED_AT_ONCE = 1_000
-"""So many names are looked through at once where some are not shown."""
+"""How many names are looked through at once where some are not shown."""
 
 
 class Groups:
@@ -63,12 +72,16 @@ class Groups:
         elsewhere: Elsewhere | None = None,
         fresh: Callable[[], bool] = lambda: True,
         same: "SameRedis | None" = None,
+        timeouts: Timeouts = ANY_TIMEOUTS,
     ) -> None:
         """Keeps nothing beside Redis without `offsets`; forgets a group that nobody used for `offsets_retention_ms`.
 
         Without `access` everybody may read every topic. `elsewhere` is asked while `offsets` are not kept here; while
-        this server is not `fresh` another may keep them. With `same` all nodes must have one Redis.
+        this server is not `fresh` another may keep them. With `same` all nodes must have one Redis. Members may ask for
+        `timeouts`.
         """
+        self.timeouts = timeouts
+        """What members may ask for."""
         self._redis = redis
         self._clock = clock
         self._topics = GroupTopics(log, access)
@@ -101,6 +114,11 @@ class Groups:
     async def tick(self) -> None:
         """Does what is due by now, where `start` was not called. Raises Unavailable without Redis."""
         await self._runner.tick()
+
+    @property
+    def transitions(self) -> GroupRunner:
+        """Runs what other protocols ask of a group."""
+        return self._runner
 
     @property
     def counts(self) -> GroupCounts:
@@ -194,9 +212,8 @@ class Groups:
             if not request.topics and not request.topic_pattern:
                 raise problem("invalid_request", "a join names what it wants to read: give topics or topic_pattern")
             self._topics.require(request.topics or ())
-            if actor is not None and actor.groups_max is not None:
-                await self._check_room(group, actor, actor.groups_max)
-            body["join"] = request.joining()
+            await self.check_room(group, actor)
+            body["join"] = request.joining(self.timeouts)
         if actor is not None:
             body |= actor.fields()
             if request.generation == 0:
@@ -209,17 +226,20 @@ class Groups:
         reply = await self._runner.run(
             "heartbeat", group, body | ({"commits": self._topics.commits(commits)} if commits else {})
         )
-        self._raise_for(reply, group, member)
+        raise_for(reply, group, member)
         if reply["plan"] or _is_unresolved(reply):
             await self._runner.plan(group)
             reply = await self._runner.run("heartbeat", group, body)
-            self._raise_for(reply, group, member)
+            raise_for(reply, group, member)
         return self._membership(group, reply)
 
     async def leave(self, group: str, member: str, actor: Actor | None = None) -> None:
         """The member's partitions are free at once. Its id is refused from now on, known or not."""
         reply = await self._runner.run("leave", group, {"member": member, **_fields(actor)})
-        self._raise_for(reply, group, member)
+        if reply["status"] == "classic":
+            reply = await self._runner.run("classic_leave", group, {"members": [(member, "")], **_fields(actor)})
+            reply["status"] = "other_principal" if reply["statuses"] == ["other_principal"] else "ok"
+        raise_for(reply, group, member)
         if reply["plan"]:
             await self._runner.plan(group)
 
@@ -232,17 +252,90 @@ class Groups:
             raise problem("invalid_request", "member_id and generation come together: give both or neither")
         await self._topics.learn(request.offsets)
         commits = self._topics.commits(request.offsets, topic_id, by_member=request.member_id is not None)
-        body: dict[str, Any] = {"commits": commits, "generation": request.generation, **_fields(actor)}
-        if request.member_id is not None:
-            body["member"] = request.member_id
-        reply = await self._runner.run("commit", group, body)
+        reply = await self._commit(group, request, commits, actor)
         if reply["status"] == "group_not_empty":
             raise problem(
                 "group_not_empty",
                 f"the group {group} has members: commit as one of them, with member_id and generation, "
                 "or stop them first",
             )
-        self._raise_for(reply, group, request.member_id or "")
+        raise_for(reply, group, request.member_id or "")
+
+    async def commit_problem(self, offset: CommittedOffset) -> SiltlogError | None:
+        """Why nobody may commit an offset, whoever holds its partition; one below the log start may be."""
+        try:
+            await self._topics.learn((offset,))
+            self._topics.commits((offset,))
+        except SiltlogError as error:
+            return error
+        return None
+
+    async def try_commit(
+        self, group: str, request: CommitRequest, actor: Actor | None = None, *, instance_id: str = ""
+    ) -> Committing:
+        """Commits offsets that have no problem, all of them or none; also below the log start. `instance_id` is that of
+        a static member of a classic group.
+
+        Raises Refused `forbidden` where the member is another's.
+        """
+        reply = await self._commit(group, request, self._topics.commits(request.offsets), actor, instance_id)
+        if reply["status"] == "fenced_commits":
+            return Committing("fenced" if reply["known"] else "unknown_member", keys_of(reply["partitions"]))
+        if reply["status"] in get_args(CommitStatus):
+            return Committing(reply["status"])
+        raise_for(reply, group, request.member_id or "")
+        return Committing("ok")
+
+    async def _commit(
+        self,
+        group: str,
+        request: CommitRequest,
+        commits: Sequence[Commit],
+        actor: Actor | None,
+        instance_id: str = "",
+    ) -> Reply:
+        body: dict[str, Any] = {"commits": commits, "generation": request.generation, **_fields(actor)}
+        if instance_id:
+            body["instance_id"] = instance_id
+        if request.member_id is not None:
+            body["member"] = request.member_id
+        return await self._runner.run("commit", group, body)
+
+    async def committed(
+        self,
+        group: str,
+        partitions: Sequence[PartitionName] | None = None,
+        member: str | None = None,
+        generation: int = 0,
+    ) -> dict[Key, CommittedState]:
+        """What a group has committed, in some partitions or, None, in all; nothing where topic or group is unknown.
+
+        Raises Fenced `unknown_member` and `fenced_member` where a `member` asks that there is not, or one whose
+        `generation` was lost.
+        """
+        body: dict[str, Any] = {}
+        if partitions is not None:
+            body["partitions"] = self._topics.owned(partitions)
+        if member is not None:
+            body |= {"member": member, "generation": generation}
+        reply = await self._runner.run("offsets", group, body)
+        raise_for(reply, group, member or "")
+        found = (CommittedState(Key.parse(text), *rest) for text, *rest in reply["offsets"])
+        return {entry.key: entry for entry in found if self._topics.has(entry.key)}
+
+    async def forget_offsets(self, group: str, partitions: Sequence[PartitionName]) -> frozenset[Key]:
+        """Forgets what a group has committed, but where members read the topic; returns those partitions.
+
+        Raises Refused `unknown_group`, and `group_not_empty` where nobody knows what its members read.
+        """
+        status, subscribed = await self._runner.forget(group, self._topics.owned(partitions))
+        if status == "unknown_group":
+            raise _unknown_group(group)
+        if status == "group_not_empty":
+            raise problem(
+                "group_not_empty", f"the group {group} has members, which do not say what they read: stop them"
+            )
+        return frozenset(keys_of(list(subscribed)))
 
     async def attempt(
         self,
@@ -252,11 +345,14 @@ class Groups:
         *,
         count: bool,
         suspect_max: int | None = None,
+        backoff_ms: tuple[int, int] | None = None,
     ) -> Attempted:
         """Tells the attempts at a record, and counts one more with `count`, but never at one that was committed.
 
         With `suspect_max` the record may have ended a former holder, and is about to be handled: it is counted while
-        it has fewer attempts, the one by which it ended a consumer among them.
+        it has fewer attempts, the one by which it ended a consumer among them. With `backoff_ms`, the pause after the
+        first attempt and the longest one, polls leave its partition out until the pause is over; what is said again
+        meanwhile counts no other attempt.
 
         Raises Fenced where the member does not hold the partition, what `GroupTopics.record` does, and Refused
         `invalid_request` where too many records of the partition have attempts and none is committed.
@@ -274,15 +370,18 @@ class Groups:
         }
         if suspect_max is not None:
             body["suspect_max"] = suspect_max
+        if backoff_ms is not None:
+            body["backoff_ms"], body["backoff_ms_max"] = backoff_ms
         reply = await self._runner.run("attempts", group, body)
-        self._raise_for(reply, group, request.member_id)
+        raise_for(reply, group, request.member_id)
         if reply["status"] == "too_many":
             raise problem(
                 "invalid_request",
                 f"{OPEN_ATTEMPTS_MAX} records of {request.topic}/{request.partition} have attempts and are not "
                 f"committed by the group {group}: commit what is done before another one is begun",
             )
-        return Attempted(key, reply["attempts"], reply["committed"], list(reply["lower"]), reply["spent"])
+        counted = reply["attempts"], reply["committed"], list(reply["lower"]), reply["spent"], int(reply["rest_ms"])
+        return Attempted(key, *counted)
 
     async def describe(self, group: str) -> GroupState:
         """Raises Refused `unknown_group`. Offsets of topics that are gone are left out."""
@@ -290,17 +389,27 @@ class Groups:
         if reply["status"] == "unknown_group":
             raise _unknown_group(group)
         offsets = [CommittedState(Key.parse(text), *rest) for text, *rest in reply["offsets"]]
+        classic = reply.get("classic_group")
+        members = sorted(
+            MemberState(
+                *(member, client, topics.split(",") if topics else [], pattern, reset or None),
+                *(keys_of(partitions), instance, int(joined_ms) or None, host),
+            )
+            for member, client, topics, pattern, reset, partitions, instance, joined_ms, host in reply["members"]
+        )
+        if classic is not None:
+            given = {member: partitions for member, partitions, *_ in classic["members"]}
+            members = [
+                at._replace(partitions=sorted(self._topics.keys(map(tuple, given[at.member])))) for at in members
+            ]
         return GroupState(
-            reply["generation"],
+            reply["generation"] if classic is None else int(classic["generation"]),
             reply["state"],
-            sorted(
-                MemberState(
-                    member, client, topics.split(",") if topics else [], pattern, reset, _keys(partitions), instance
-                )
-                for member, client, topics, pattern, reset, partitions, instance in reply["members"]
-            ),
+            members,
             {Key.parse(text): member for text, member in reply["moving"]},
             sorted(entry for entry in offsets if self._topics.has(entry.key)),
+            int(reply["rebalanced_ms"]) or None,
+            None if classic is None else _classic(classic),
         )
 
     async def delete(self, group: str) -> None:
@@ -317,8 +426,8 @@ class Groups:
 
     async def list_groups(
         self, prefix: str, after: str, limit: int, sees: Callable[[list[str]], list[str]] | None = None
-    ) -> tuple[list[tuple[str, Stability, int]], str | None]:
-        """Up to `limit` groups by name after `after`: (group, state, members); and where to go on, None at the end.
+    ) -> tuple[list[GroupRow], str | None]:
+        """Up to `limit` groups by name after `after`; and where to go on, None at the end.
 
         `sees` keeps of some names those that are shown.
         """
@@ -334,24 +443,30 @@ class Groups:
         """The first `limit` groups by name. Raises Unavailable."""
         return await self._named("-", "+", limit, None)
 
-    async def states(self, groups: Sequence[str]) -> list[tuple[str, Stability, int]]:
-        """(group, state, members) of those of some groups that there are. Raises Unavailable."""
+    async def states(self, groups: Sequence[str]) -> list[GroupRow]:
+        """Those of some groups that there are. Raises Unavailable."""
         commands = [
             command
             for group in groups
             for command in (
-                ("HMGET", names.group_key(group, "state"), "created", "stale"),
+                ("HMGET", names.group_key(group, "state"), "created", "stale", "type", "phase", "protocol_type"),
                 ("ZCARD", names.group_key(group, "sessions")),
                 ("HLEN", names.group_key(group, "moves")),
             )
         ]
         replies = await self._redis.commands(commands) if commands else []
-        rows: list[tuple[str, Stability, int]] = []
+        rows: list[GroupRow] = []
         for index, group in enumerate(groups):
-            (created, stale), members, moves = replies[3 * index : 3 * index + 3]
-            if created is not None:
+            (created, stale, *of_classic), members, moves = replies[3 * index : 3 * index + 3]
+            if created is None:
+                continue
+            kind, *about = ["" if text is None else text.decode() for text in of_classic]
+            if kind == "classic":
+                phase = cast("Phase", about[0])
+                rows.append(GroupRow(group, _stability(phase), members, "classic", phase, about[1]))
+            else:
                 state: Stability = "empty" if not members else "rebalancing" if moves or stale == b"1" else "stable"
-                rows.append((group, state, members))
+                rows.append(GroupRow(group, state, members))
         return rows
 
     async def _named(self, low: str, high: str, count: int, sees: Callable[[list[str]], list[str]] | None) -> list[str]:
@@ -367,8 +482,11 @@ class Groups:
             low = f"({found[-1]}"
         return groups[:count]
 
-    async def _check_room(self, group: str, actor: Actor, groups_max: int) -> None:
+    async def check_room(self, group: str, actor: Actor | None) -> None:
         """Raises Refused `cap_reached` where this group would be one too many."""
+        groups_max = None if actor is None else actor.groups_max
+        if actor is None or groups_max is None:
+            return
         if await self._redis.command("ZSCORE", names.GROUPS_KEY, group) is not None:
             return
 
@@ -380,57 +498,11 @@ class Groups:
             raise cap_reached(actor.subject.principal, "groups", there, groups_max)
 
     def _check(self, request: MemberRequest) -> None:
+        self.timeouts.check(request.session_timeout_ms, request.rebalance_timeout_ms)
         if request.topic_pattern:
             wrong = pattern_problem(request.topic_pattern)
             if wrong is not None:
                 raise problem("invalid_request", wrong)
-
-    def _raise_for(self, reply: Reply, group: str, member: str) -> None:
-        status = reply["status"]
-        if status == "unknown_member":
-            raise problem(
-                "unknown_member",
-                f"the group {group} has no member {member}: drop everything and join anew with generation 0",
-            )
-        if status == "other_principal":
-            raise problem(
-                "forbidden",
-                f"the member {member} of the group {group}, or the one whose instance_id it gives, is another "
-                "principal's: join under an id of your own, or be allowed to alter the group",
-            )
-        if status == "fenced_member":
-            raise problem(
-                "fenced_member",
-                f"the member {member} of the group {group} left, was expired or was fenced: "
-                "drop everything and join anew under a new id",
-            )
-        if status == "fenced_instance":
-            raise problem(
-                "fenced_member",
-                f"another member joined the group {group} with the instance_id of {member} and has its partitions: "
-                "drop everything, and do not join anew unless no other process runs under that instance_id",
-                fenced_by="instance_id",
-            )
-        if status == "other_instance":
-            raise problem(
-                "invalid_request",
-                f"instance_id: the member {member} of the group {group} joined with another or without one; "
-                "a member keeps it for life: join under a new member id",
-            )
-        if status == "foreign":
-            raise problem(
-                "group_not_empty",
-                f"the group {group} has members that read another log, whose server uses the same Redis: take another "
-                "name for the group, or give each log a Redis of its own",
-            )
-        if status == "fenced_commits":
-            keys = _keys(reply["partitions"])
-            raise problem(
-                "fenced_member",
-                f"the member {member} of the group {group} does not hold {_listed(keys)} "
-                "in that generation: nothing was committed; drop these partitions",
-                partitions=[{"topic": key.topic, "partition": key.partition} for key in keys],
-            )
 
     def _membership(self, group: str, reply: Reply) -> Membership:
         assignment: list[Position] | None = None
@@ -449,35 +521,40 @@ class Groups:
             if lost and reply["auto_offset_reset"] == "error":
                 raise problem(
                     "offset_out_of_range",
-                    f"the group {group} has no offset for {_listed(sorted(lost))} and auto_offset_reset is 'error': "
+                    f"the group {group} has no offset for {listed(sorted(lost))} and auto_offset_reset is 'error': "
                     "set one while the group has no members, or join with earliest or latest",
                 )
             assignment = sorted(position for position in assignment if position.offset >= 0)
-        return Membership(
-            reply["generation"], assignment, reply["releasing"], reply["session_timeout_ms"], _delivered(reply)
-        )
+        delivered, resting = _by_key(reply, "delivered"), _by_key(reply, "resting")
+        state = reply["generation"], assignment, reply["releasing"], reply["session_timeout_ms"]
+        return Membership(*state, delivered, resting)
+
+
+def _classic(told: Mapping[str, Any]) -> ClassicState:
+    members = {
+        member: ClassicMember(metadata.encode("latin-1"), assignment.encode("latin-1"))
+        for member, _, metadata, assignment in told["members"]
+    }
+    return ClassicState(told["phase"], told["protocol_type"], told["protocol"], members)
+
+
+def _stability(phase: Phase) -> Stability:
+    return phase if phase in ("empty", "stable") else "rebalancing"
 
 
 def _fields(actor: Actor | None) -> dict[str, Any]:
     return {} if actor is None else actor.fields()
 
 
-def _keys(texts: Sequence[str]) -> list[Key]:
-    return sorted(Key.parse(text) for text in texts)
-
-
-def _delivered(reply: Reply) -> dict[Key, int]:
-    return {Key.parse(text): offset for text, offset in reply.get("delivered", ())}
-
-
-def _listed(keys: Sequence[Key]) -> str:
-    shown = ", ".join(f"{key.topic}/{key.partition}" for key in keys[:LISTED_IN_PROBLEM_MAX])
-    return shown + (" ..." if len(keys) > LISTED_IN_PROBLEM_MAX else "")
+def _by_key(reply: Reply, name: str) -> dict[Key, int]:
+    return {Key.parse(text): int(number) for text, number in reply.get(name, ())}
 
 
 def _is_unresolved(reply: Reply) -> bool:
     """Whether a partition came to the member before it had an offset, from one whose policy was `error`."""
-    return reply["auto_offset_reset"] != "error" and any(offset < 0 for _, offset in reply.get("assignment", ()))
+    return reply["auto_offset_reset"] not in ("", "error") and any(
+        offset < 0 for _, offset in reply.get("assignment", ())
+    )
 
 
 def _unknown_group(group: str) -> SiltlogError:

@@ -27,10 +27,12 @@ from siltlog.consumers.groups.answers import (
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.messages import (
     Actor,
+    ClassicState,
     CommitRequest,
     CommittedState,
     GroupState,
     MemberRequest,
+    Phase,
     PollRequest,
 )
 from siltlog.consumers.groups.poll import GroupPoll
@@ -41,7 +43,7 @@ from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import INLINE_RECORDS_MAX, ReadLimits
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
-from siltlog.infra.clock import Clock, format_us
+from siltlog.infra.clock import Clock, format_ms, format_us
 from siltlog.infra.errors import problem
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.memory import held_of
@@ -63,7 +65,7 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import WAIT_MS, body_of, decode
 from siltlog.infra.listing.ranking import GROUP_SORTS, NAME, ORDERS, ranking_of
-from siltlog.infra.security.grant import EVERYTHING, Grant, grant_of
+from siltlog.infra.security.grant import Grant, grant_of
 from siltlog.infra.security.guard import METERED
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
@@ -302,7 +304,9 @@ class GroupsHttp:
             return await _reply(request, page)
         sees = None if visible is None else partial(_those, visible)
         rows, after = await self._groups.list_groups(query.text("prefix"), query.text("after"), limit, sees)
-        return await _reply(request, GroupList([GroupEntry(*row) for row in rows], after))
+        return await _reply(
+            request, GroupList([GroupEntry(row.group, row.state, row.members, row.type) for row in rows], after)
+        )
 
     @operation(
         "GET",
@@ -320,7 +324,8 @@ class GroupsHttp:
     async def describe(self, request: Request) -> Response:
         Query(request, ())
         group = _name(request, "group")
-        state = _seen(await self._groups.describe(group), grant_of(request))
+        state = (await self._groups.describe(group)).seen_by(grant_of(request))
+        classic = state.classic
         members = [
             GroupMember(
                 member_id=member.member,
@@ -329,13 +334,16 @@ class GroupsHttp:
                 topics=list(member.topics),
                 topic_pattern=member.topic_pattern or None,
                 auto_offset_reset=member.auto_offset_reset,
+                joined_at=format_ms(member.joined_ms),
                 assignment=[HeldPartition(key.topic, key.partition) for key in member.partitions],
+                client_host=member.client_host or None,
             )
             for member in state.members
         ]
         moving = [MovingPartition(key.topic, key.partition, to or None) for key, to in sorted(state.moving.items())]
         partitions = await self._partitions(state)
-        return await _reply(request, Group(group, state.state, state.generation, members, moving, partitions))
+        head = group, state.state, state.generation, format_ms(state.rebalanced_ms)
+        return await _reply(request, Group(*head, members, moving, partitions, state.type, *_protocol(classic)))
 
     @operation(
         "GET",
@@ -353,7 +361,7 @@ class GroupsHttp:
     async def offsets(self, request: Request) -> Response:
         Query(request, ())
         group = _name(request, "group")
-        state = _seen(await self._groups.describe(group), grant_of(request))
+        state = (await self._groups.describe(group)).seen_by(grant_of(request))
         return await _reply(request, GroupOffsets(group, [_committed(entry) for entry in state.offsets]))
 
     @operation(
@@ -411,33 +419,18 @@ def _require_membership(grant: Grant, group: str, asked: MemberRequest) -> None:
         require_read(grant, topic)
 
 
-def _seen(state: GroupState, grant: Grant) -> GroupState:
-    """Leaves out what is of topics that may not be described."""
-    if grant is EVERYTHING:
-        return state
-    named = {entry.key.topic for entry in state.offsets} | {key.topic for key in state.moving}
-    for member in state.members:
-        named |= {*member.topics, *(key.topic for key in member.partitions)}
-    seen = set(grant.sees("topic", named))
-    return state._replace(
-        members=[
-            member._replace(
-                topics=[topic for topic in member.topics if topic in seen],
-                partitions=[key for key in member.partitions if key.topic in seen],
-            )
-            for member in state.members
-        ],
-        moving={key: to for key, to in state.moving.items() if key.topic in seen},
-        offsets=[entry for entry in state.offsets if entry.key.topic in seen],
-    )
-
-
 def _name(request: Request, parameter: str) -> str:
     name: str = request.path_params[parameter]
     wrong = names.name_problem(name)
     if wrong is not None:
         raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
     return name
+
+
+def _protocol(classic: ClassicState | None) -> tuple[Phase | None, str | None, str | None]:
+    if classic is None:
+        return None, None, None
+    return classic.phase, classic.protocol_type, classic.protocol or None
 
 
 def _committed(entry: CommittedState) -> Committed:

@@ -1,6 +1,6 @@
-"""Who keeps what groups commit beside Redis: the server that owns `_offsets`, which any other asks."""
+"""The keeper of what groups commit, beside Redis: the server that owns `_offsets`, which all others ask."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -29,8 +29,10 @@ class Restored(NamedTuple):
 
 
 class KeeperAsked(msgspec.Struct, frozen=True):
-    call: Literal["restore", "restore_emptied", "save", "delete"]
+    call: Literal["restore", "restore_emptied", "save", "delete", "forget"]
     groups: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    """Those whose offsets are forgotten, as the scripts name them."""
 
 
 class KeeperTold(msgspec.Struct, frozen=True):
@@ -38,6 +40,8 @@ class KeeperTold(msgspec.Struct, frozen=True):
     had: bool = False
     generation: int = 0
     status: str = ""
+    subscribed: tuple[str, ...] = ()
+    """The partitions whose offsets stay, as members read their topics."""
 
 
 class Elsewhere(Protocol):
@@ -58,7 +62,7 @@ class Keepers:
         elsewhere: Elsewhere | None = None,
         fresh: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Without `elsewhere` there is no other. While this server is not `fresh` another may be the keeper."""
+        """Takes this server for the only one without `elsewhere`. While it is not `fresh` another may be the keeper."""
         self.cluster_id = here.cluster_id
         self._here = here
         self._redis = redis
@@ -123,6 +127,10 @@ class Keepers:
             return await self._here.delete(group, request)
         return (await self._done(KeeperAsked("delete", (group,)))).status
 
+    async def forget(self, group: str, partitions: Collection[str]) -> KeeperTold:
+        """Has offsets forgotten, in Redis and beside it; the status of the transition and what it left."""
+        return await self._done(KeeperAsked("forget", (group,), tuple(partitions)))
+
     async def answer(self, asked: KeeperAsked) -> KeeperTold:
         """Does what another server asks of this one. Raises Unavailable where it is not the keeper."""
         if not self.is_here or not self._fresh():
@@ -137,6 +145,9 @@ class Keepers:
                 await self._here.save_now(asked.groups)
             case "delete":
                 return KeeperTold(epoch, status=await self._here.delete(asked.groups[0], {}))
+            case "forget":
+                status, subscribed = await self._here.forget(asked.groups[0], asked.partitions)
+                return KeeperTold(epoch, status=status, subscribed=tuple(subscribed))
         return KeeperTold(epoch)
 
     async def _done(self, asked: KeeperAsked) -> KeeperTold:

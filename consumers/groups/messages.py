@@ -1,6 +1,6 @@
 """Requests to a group, checked when they are decoded, and its results: a membership, attempts, the state of a group."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
@@ -9,13 +9,13 @@ import msgspec
 
 from siltlog.consumers.groups.scripts import Key
 from siltlog.infra import names
+from siltlog.infra.errors import problem
+from siltlog.infra.limits import MEMBER_TIMEOUT_MS_MAX, MEMBER_TIMEOUT_MS_MIN
 from siltlog.infra.security.access import Subject
-from siltlog.infra.security.grant import Grant
+from siltlog.infra.security.grant import EVERYTHING, Grant
 
 SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 60_000
-TIMEOUT_MS_MIN = 100
-TIMEOUT_MS_MAX = 3_600_000
 HEARTBEAT_INTERVAL_MS_MAX = 5_000
 HEARTBEATS_PER_SESSION = 9
 WAITS_PER_SESSION = 3
@@ -26,26 +26,45 @@ COMMITS_MAX = 100_000
 OPEN_ATTEMPTS_MAX = 1_000
 """Records of a partition with attempts that the group has not passed."""
 ERROR_CHARS_MAX = 4_096
+ATTEMPTS_MAX = 5
+ATTEMPTS_MAX_MAX = 1_000
+BACKOFF_MS = 200
+BACKOFF_MS_MAX = 30_000
+BACKOFF_MS_MAX_MAX = 3_600_000
 
 assert HEARTBEATS_PER_SESSION > WAITS_PER_SESSION > 1, "a member that waits must not outlive its session meanwhile"
 
 ResetPolicy = Literal["earliest", "latest", "error"]
 Stability = Literal["empty", "stable", "rebalancing"]
+CommitStatus = Literal[
+    "ok",
+    "unknown_member",
+    "fenced",
+    "group_not_empty",
+    "fenced_instance",
+    "illegal_generation",
+    "rebalance_in_progress",
+]
+"""The last three are of classic groups."""
+GroupType = Literal["consumer", "classic"]
+"""Of a `classic` group the members share out the partitions among themselves, of a `consumer` group the server does."""
+Phase = Literal["empty", "preparing", "completing", "stable"]
+"""How far a rebalance of a classic group is: its members join, then wait for what their leader says."""
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1)]
-Timeout = Annotated[int, msgspec.Meta(ge=TIMEOUT_MS_MIN, le=TIMEOUT_MS_MAX)]
+Timeout = Annotated[int, msgspec.Meta(ge=MEMBER_TIMEOUT_MS_MIN, le=MEMBER_TIMEOUT_MS_MAX)]
 Name = Annotated[str, msgspec.Meta(pattern=rf"^{names.NAME_PATTERN.pattern}\Z")]
 TopicName = Annotated[str, msgspec.Meta(pattern=rf"^{names.TOPIC_PATTERN.pattern}\Z")]
 
 
 class Actor(NamedTuple):
-    """Who speaks for a member, which is his from its first call on."""
+    """The caller that speaks for a member: the member belongs to whoever made its first call."""
 
     subject: Subject
     for_others: bool
-    """He may speak for members of others too."""
+    """Whether the caller may speak for members of others too."""
     groups_max: int | None = None
-    """So many groups there may be among those that he may read; None for any number."""
+    """How many groups there may be among those that the caller may read; None for any number."""
     reads: Callable[[str], bool] = bool
     """Whether he may read a group."""
 
@@ -64,6 +83,39 @@ class Actor(NamedTuple):
             "principal_groups": msgspec.json.encode(self.subject.groups).decode(),
             "for_others": self.for_others,
         }
+
+
+class Timeouts(NamedTuple):
+    """The time-outs that members of this server may ask for."""
+
+    session_ms_min: int = MEMBER_TIMEOUT_MS_MIN
+    session_ms_max: int = MEMBER_TIMEOUT_MS_MAX
+    rebalance_ms_min: int = MEMBER_TIMEOUT_MS_MIN
+    rebalance_ms_max: int = MEMBER_TIMEOUT_MS_MAX
+
+    def check(self, session_ms: int | None, rebalance_ms: int | None) -> None:
+        """Raises Refused `invalid_request` for one that is outside; None was not asked for."""
+        for name, asked_ms, least_ms, most_ms in (
+            ("session_timeout_ms", session_ms, self.session_ms_min, self.session_ms_max),
+            ("rebalance_timeout_ms", rebalance_ms, self.rebalance_ms_min, self.rebalance_ms_max),
+        ):
+            if asked_ms is not None and not least_ms <= asked_ms <= most_ms:
+                setting = f"{names.ENV_PREFIX}{name.upper()}"
+                raise problem(
+                    "invalid_request",
+                    f"{name} is {asked_ms}, and this server takes {least_ms} to {most_ms} ({setting}_MIN, "
+                    f"{setting}_MAX): ask for that",
+                )
+
+    def defaults(self) -> dict[str, int]:
+        """Returns what a member has that asks for none."""
+        return {
+            "session_timeout_ms": min(max(SESSION_TIMEOUT_MS, self.session_ms_min), self.session_ms_max),
+            "rebalance_timeout_ms": min(max(REBALANCE_TIMEOUT_MS, self.rebalance_ms_min), self.rebalance_ms_max),
+        }
+
+
+ANY_TIMEOUTS = Timeouts()
 
 
 class PartitionName(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,15 +160,14 @@ class MemberRequest(msgspec.Struct, forbid_unknown_fields=True):
         }
         return {name: value for name, value in every.items() if value is not None}
 
-    def joining(self) -> dict[str, Any]:
+    def joining(self, timeouts: Timeouts = ANY_TIMEOUTS) -> dict[str, Any]:
         """Every field of a member that joins. Its instance it keeps for life; the others may change."""
         return {
             "instance_id": self.instance_id or "",
             "topics": "",
             "topic_pattern": "",
             "client_id": "",
-            "session_timeout_ms": SESSION_TIMEOUT_MS,
-            "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
+            **timeouts.defaults(),
             "auto_offset_reset": "earliest",
         } | self.fields()
 
@@ -145,6 +196,25 @@ class DeadLetterRequest(AttemptRequest):
     """Why the record was given up; what is past ERROR_CHARS_MAX is cut."""
 
 
+Attempts = Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS_MAX_MAX)]
+Backoff = Annotated[int, msgspec.Meta(ge=0, le=BACKOFF_MS_MAX_MAX)]
+
+
+class NackRequest(PolledOffset):
+    """One record that a member could not handle."""
+
+    generation: Whole
+    error: str = ""
+    """Why; kept with the dead letter, where what is past ERROR_CHARS_MAX is cut."""
+    max_attempts: Attempts = ATTEMPTS_MAX
+    backoff_ms: Backoff = BACKOFF_MS
+    """How long its partition rests after the first attempt; twice as long after the next, at most `backoff_ms_max`."""
+    backoff_ms_max: Backoff = BACKOFF_MS_MAX
+
+    def record(self, member_id: str) -> DeadLetterRequest:
+        return DeadLetterRequest(self.topic, self.partition, self.offset, member_id, self.generation, self.error)
+
+
 class CommitRequest(msgspec.Struct, forbid_unknown_fields=True):
     offsets: Annotated[list[CommittedOffset], msgspec.Meta(max_length=COMMITS_MAX)]
     member_id: Name | None = None
@@ -169,6 +239,8 @@ class Membership:
     session_timeout_ms: int
     delivered: Mapping[Key, int] = field(default_factory=dict)
     """The end of the records handed out, of each assigned partition where it is beyond the committed offset."""
+    resting_ms: Mapping[Key, int] = field(default_factory=dict)
+    """For how long an assigned partition is not to be polled yet: handling a record of it failed."""
 
     @property
     def heartbeat_interval_ms(self) -> int:
@@ -190,6 +262,8 @@ class Attempted(NamedTuple):
     """Lower offsets that the same member has an attempt at, and did not commit."""
     spent: bool = False
     """It had all its attempts before, and was not counted."""
+    rest_ms: int = 0
+    """For how long its partition is not polled."""
 
 
 class MemberState(NamedTuple):
@@ -197,9 +271,14 @@ class MemberState(NamedTuple):
     client_id: str
     topics: list[str]
     topic_pattern: str
-    auto_offset_reset: ResetPolicy
+    auto_offset_reset: ResetPolicy | None
+    """None: the client's own, as in a classic group."""
     partitions: list[Key]
     instance_id: str
+    joined_ms: int | None
+    """None: not known, as it joined at a server of a former release."""
+    client_host: str = ""
+    """Of a client of Kafka."""
 
 
 class CommittedState(NamedTuple):
@@ -209,6 +288,39 @@ class CommittedState(NamedTuple):
     committed_ms: int
 
 
+class Committing(NamedTuple):
+    """What became of a commit."""
+
+    status: CommitStatus
+    fenced: Collection[Key] = ()
+    """The partitions that the member does not hold in that generation: nothing was committed."""
+
+
+class ClassicMember(NamedTuple):
+    metadata: bytes
+    """What it sent with the protocol of its group."""
+    assignment: bytes
+    """What its leader gave it."""
+
+
+class ClassicState(NamedTuple):
+    phase: Phase
+    protocol_type: str
+    protocol: str
+    members: Mapping[str, ClassicMember]
+
+
+class GroupRow(NamedTuple):
+    """A group in a list. `phase` and `protocol_type` are those of a classic group."""
+
+    group: str
+    state: Stability
+    members: int
+    type: GroupType = "consumer"
+    phase: Phase | None = None
+    protocol_type: str = ""
+
+
 class GroupState(NamedTuple):
     generation: int
     state: Stability
@@ -216,3 +328,31 @@ class GroupState(NamedTuple):
     moving: dict[Key, str]
     """Partitions on their way -> the member that gets them ("" for nobody)."""
     offsets: list[CommittedState]
+    rebalanced_ms: int | None
+    """When an assignment was last installed; None: none was, as far as is known."""
+    classic: ClassicState | None = None
+    """None: a consumer group."""
+
+    @property
+    def type(self) -> GroupType:
+        return "consumer" if self.classic is None else "classic"
+
+    def seen_by(self, grant: Grant) -> "GroupState":
+        """Leaves out what is of topics that may not be described. Raises Refused `unauthenticated`."""
+        if grant is EVERYTHING:
+            return self
+        named = {entry.key.topic for entry in self.offsets} | {key.topic for key in self.moving}
+        for member in self.members:
+            named |= {*member.topics, *(key.topic for key in member.partitions)}
+        seen = set(grant.sees("topic", named))
+        return self._replace(
+            members=[
+                member._replace(
+                    topics=[topic for topic in member.topics if topic in seen],
+                    partitions=[key for key in member.partitions if key.topic in seen],
+                )
+                for member in self.members
+            ],
+            moving={key: to for key, to in self.moving.items() if key.topic in seen},
+            offsets=[entry for entry in self.offsets if entry.key.topic in seen],
+        )

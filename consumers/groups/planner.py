@@ -57,7 +57,7 @@ class GroupPlanner:
 
     async def _attempt(self) -> bool:
         inputs = await self._run("inputs", self._group, {})
-        if inputs["status"] == "foreign" or not inputs["members"] or inputs["holding"]:
+        if inputs["status"] in ("foreign", "classic") or not inputs["members"] or inputs["holding"]:
             return True
         subscriptions = {member: Subscription.of(*wanted) for member, *wanted in inputs["members"]}
         subscribed = self._topics.subscribed(set(subscriptions.values()))

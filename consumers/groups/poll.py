@@ -16,7 +16,7 @@ FETCH_RECORDS_MAX = 1_000_000
 
 
 class Reading(NamedTuple):
-    """For whom is read: what counts it, and what he may read."""
+    """A reader on whose behalf is read: what counts it, and what they may read."""
 
     held: Held | None
     grant: Grant
@@ -43,7 +43,8 @@ class GroupPoll:
         """The generation to send next time, and records from the committed offsets on.
 
         Waits for records or for a change of what the member may read, whichever comes first; not at all while the
-        member has something to let go, which its next poll does. Raises what `Groups.heartbeat` and
+        member has something to let go, which its next poll does. Leaves out partitions that rest, as handling a record
+        of theirs failed. Raises what `Groups.heartbeat` and
         `GroupTopics.commits` do.
         """
         if request.generation == 0 and request.commit:
@@ -52,22 +53,23 @@ class GroupPoll:
         with self._groups.waiting(group, member) as waiter:
             told = await self._groups.beat(group, member, request, actor, poll=True, commits=request.commit)
             waiter.told(told.generation)
-            wait_ms = 0 if told.releasing else int(told.wait_s(request.wait_ms) * 1000)
-            result = await self._fetch_or_change(told, request, wait_ms, waiter, reading)
-            if result is None:
+            left_ms = int(told.wait_s(request.wait_ms) * 1000)
+            while True:
+                left_ms = 0 if told.releasing else left_ms
+                # A partition that rests may have records once its time is over.
+                wait_ms = min([left_ms, *told.resting_ms.values()])
+                result = await self._fetch_or_change(told, request, wait_ms, waiter, reading)
+                left_ms = 0 if result is None else left_ms - wait_ms
+                if result is not None and (result.count or left_ms == 0):
+                    return told.generation, result
                 again = PollRequest(generation=request.generation, topics=request.topics)
                 again.topic_pattern = request.topic_pattern
                 told = await self._groups.beat(group, member, again, actor, poll=True)
-                result = await self._fetch(told, request, 0, reading)
-            return told.generation, result
+                waiter.told(told.generation)
 
     async def _fetch(self, told: Membership, request: PollRequest, wait_ms: int, reading: Reading) -> FetchResult:
-        positions = [
-            FetchPosition(key.topic, key.partition, offset, topic_id=key.topic_id)
-            for key, offset in told.assignment or ()
-        ]
         return await self._fetcher.fetch(
-            positions,
+            _positions(told),
             max_records=min(request.max_records, FETCH_RECORDS_MAX),
             max_bytes=min(request.max_bytes, FETCH_BYTES_MAX),
             min_bytes=1,
@@ -85,7 +87,7 @@ class GroupPoll:
         """Returns None when what the member may read changed before there was a record."""
         if wait_ms == 0:
             return await self._fetch(told, request, 0, reading)
-        if not told.assignment:
+        if not _positions(told):
             return None if await waiter.wait(wait_ms / 1000) else await self._fetch(told, request, 0, reading)
         fetching: asyncio.Task[FetchResult] = asyncio.ensure_future(self._fetch(told, request, wait_ms, reading))
         changing: asyncio.Task[Any] = asyncio.ensure_future(waiter.changed())
@@ -96,3 +98,12 @@ class GroupPoll:
             fetching.cancel()
             changing.cancel()
             await asyncio.gather(fetching, changing, return_exceptions=True)
+
+
+def _positions(told: Membership) -> list[FetchPosition]:
+    """Where the member reads now."""
+    return [
+        FetchPosition(key.topic, key.partition, offset, topic_id=key.topic_id)
+        for key, offset in told.assignment or ()
+        if key not in told.resting_ms
+    ]

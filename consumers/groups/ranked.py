@@ -9,7 +9,7 @@ from siltlog.infra.listing.ranking import Ranking, by_name
 from siltlog.infra.security.grant import Grant
 
 GROUPS_MAX = 10_000
-"""So many groups are ranked: the first by name, and those besides that have a lag."""
+"""How many groups are ranked: the first by name, and besides them those that have a lag."""
 
 
 class GroupLags(Protocol):
@@ -45,6 +45,7 @@ class RankedGroups:
         rows = await self._groups.states(page.names)
         entries = []
         for row in rows:
-            of_group = lags.get(row[0], {})
-            entries.append(GroupEntry(*row, topics=sorted(of_group), lag=sum(of_group.values())))
+            of_group = lags.get(row.group, {})
+            told = GroupEntry(row.group, row.state, row.members, row.type, sorted(of_group), sum(of_group.values()))
+            entries.append(told)
         return GroupList(entries, page.next)

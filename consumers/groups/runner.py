@@ -50,6 +50,7 @@ class GroupCounts:
     def count(self, request: Mapping[str, Any], reply: Reply) -> None:
         """One transition."""
         self.evictions.update(reply["evicted"])
+        self.rebalances["members"] += bool(reply.get("rebalanced"))
         if request.get("commits"):
             if reply["status"] == "ok":
                 self.commits["accepted"] += 1
@@ -71,8 +72,10 @@ class _Known:
         """The state of the topics that its assignment was last compared with."""
         self.holding = False
         """Redis was restarted: nothing moves for now."""
+        self.classic = False
+        """Whether its members share out its partitions: nothing is planned for it."""
         self.stale = False
-        """Its assignment is not what its members and topics ask for."""
+        """Whether the group's assignment is not what its members and topics ask for."""
 
 
 class GroupRunner:
@@ -101,6 +104,8 @@ class GroupRunner:
         self._clock = clock
         self._logger = logger
         self._known: dict[str, _Known] = {}
+        self._heard = 0
+        """The highest generation of any group: where Redis was emptied, all go on above it."""
         self._task: asyncio.Task[None] | None = None
         self._signature: tuple[tuple[str, str, int], ...] = ()
         self._access_version = -1
@@ -160,9 +165,10 @@ class GroupRunner:
             known.generation = 0
 
     async def _step(self, transition: str, group: str, request: Mapping[str, Any]) -> Reply:
-        reply = await self._scripts.run(transition, group, request)
+        reply = await self._scripts.run(transition, group, {**request, "heard": self._heard})
         if reply["status"] in ("unrestored", "fenced_keeper"):
             return reply
+        self._heard = max(self._heard, reply["generation"])
         self.counts.count(request, reply)
         if not reply["exists"]:
             if self._known.pop(group, None) is not None:
@@ -177,6 +183,7 @@ class GroupRunner:
             self.waiters.wake(group, reply["generation"], frozenset(reply["changed"]))
         known.generation = max(known.generation, reply["generation"])
         known.members = reply["member_count"]
+        known.classic = reply["classic"]
         known.stale = reply["plan"]
         known.holding = reply["holding"]
         due_ms = reply["due_ms"]
@@ -209,6 +216,17 @@ class GroupRunner:
         if status == "ok":
             await self._unlist(group)
         return status
+
+    async def forget(self, group: str, partitions: Collection[str]) -> tuple[str, Collection[str]]:
+        """The transition `forget_offsets`, also beside Redis. Returns its status, and what of it members still read."""
+        await self.check_same()
+        if self.keepers is None:
+            reply = await self._step("forget_offsets", group, {"partitions": list(partitions)})
+            return reply["status"], reply.get("subscribed") or ()
+        # Restored here, if need be, as before a deletion.
+        await self.run("sweep", group, {})
+        told = await self.keepers.forget(group, partitions)
+        return told.status, told.subscribed
 
     async def _unlist(self, group: str) -> None:
         """One that was created again meanwhile stays listed."""
@@ -298,7 +316,7 @@ class GroupRunner:
         behind = [
             group
             for group, known in self._known.items()
-            if known.followed != state and known.members and not known.holding
+            if known.followed != state and known.members and not known.holding and not known.classic
         ]
         await self._each(behind, follow)
         if self._gone:

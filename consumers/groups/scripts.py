@@ -1,10 +1,14 @@
-"""The transitions of a group: one Lua script each, `consumers/scripts/{name}.lua` behind `prelude.lua`."""
+"""The transitions of a group: one Lua script each, `lua/{name}.lua` behind `prelude.lua`.
 
-from collections.abc import Mapping
+Those of a classic group, and the one by which time passes in it, stand behind `classic.lua` too.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from siltlog.infra import names
+from siltlog.infra.errors import problem
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.connection import RedisConnection, Script
@@ -19,12 +23,76 @@ TRANSITIONS = (
     "describe",
     "delete",
     "forget",
+    "forget_offsets",
+    "offsets",
     "attempts",
     "unsaved",
     "saved",
     "restore",
+    "classic_join",
+    "classic_sync",
+    "classic_beat",
+    "classic_leave",
 )
+_OF_CLASSIC_GROUPS = ("describe", "sweep", "classic_join", "classic_sync", "classic_beat", "classic_leave")
 _FOLDER = Path(__file__).parent / "lua"
+LISTED_IN_PROBLEM_MAX = 10
+_REFUSALS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "unknown_member": (
+        "unknown_member",
+        "the group {group} has no member {member}: drop everything and join anew with generation 0",
+        {},
+    ),
+    "other_principal": (
+        "forbidden",
+        "the member {member} of the group {group}, or the one whose instance_id it gives, is another principal's: join "
+        "under an id of your own, or be allowed to alter the group",
+        {},
+    ),
+    "fenced_member": (
+        "fenced_member",
+        "the member {member} of the group {group} left, was expired or was fenced: drop everything and join anew under "
+        "a new id",
+        {},
+    ),
+    "fenced_instance": (
+        "fenced_member",
+        "another member joined the group {group} with the instance_id of {member} and has its partitions: drop "
+        "everything, and do not join anew unless no other process runs under that instance_id",
+        {"fenced_by": "instance_id"},
+    ),
+    "other_instance": (
+        "invalid_request",
+        "instance_id: the member {member} of the group {group} joined with another or without one; a member keeps it "
+        "for life: join under a new member id",
+        {},
+    ),
+    "classic": (
+        "group_not_empty",
+        "the group {group} has members that share out its partitions among themselves, as clients of Kafka do: stop "
+        "them first, or take another name for the group",
+        {},
+    ),
+    "illegal_generation": (
+        "fenced_member",
+        "the members of the group {group} have shared out its partitions anew: nothing was committed; {member} is to "
+        "join again",
+        {"fenced_by": "generation"},
+    ),
+    "rebalance_in_progress": (
+        "fenced_member",
+        "the members of the group {group} are about to share out its partitions anew: nothing was committed; {member} "
+        "is to hear what it has first",
+        {"fenced_by": "rebalance"},
+    ),
+    "foreign": (
+        "group_not_empty",
+        "the group {group} has members that read another log, whose server uses the same Redis: take another name for "
+        "the group, or give each log a Redis of its own",
+        {},
+    ),
+}
+"""What scripts refuse: the error, its sentence, and its members."""
 
 Reply = dict[str, Any]
 """The answer of a script: its own members and those that `finish` of the prelude adds."""
@@ -52,7 +120,8 @@ class Key(NamedTuple):
 
 def script_text(transition: str) -> str:
     """The Lua text of a transition."""
-    return "".join((_FOLDER / f"{name}.lua").read_text("utf-8") for name in ("prelude", transition))
+    before = ("prelude", "classic") if transition in _OF_CLASSIC_GROUPS else ("prelude",)
+    return "".join((_FOLDER / f"{name}.lua").read_text("utf-8") for name in (*before, transition))
 
 
 class GroupScripts:
@@ -64,3 +133,29 @@ class GroupScripts:
         keys = [names.group_key(group, part) for part in names.GROUP_PARTS]
         reply: Reply = await self._scripts[transition](keys, request)
         return reply
+
+
+def raise_for(reply: Reply, group: str, member: str) -> None:
+    """Raises what a script has refused to a member."""
+    status = reply["status"]
+    if status in _REFUSALS:
+        code, sentence, members = _REFUSALS[status]
+        raise problem(code, sentence.format(group=group, member=member), **members)
+    if status == "fenced_commits":
+        keys = keys_of(reply["partitions"])
+        raise problem(
+            "fenced_member",
+            f"the member {member} of the group {group} does not hold {listed(keys)} "
+            "in that generation: nothing was committed; drop these partitions",
+            partitions=[{"topic": key.topic, "partition": key.partition} for key in keys],
+        )
+
+
+def keys_of(texts: Sequence[str]) -> list[Key]:
+    return sorted(Key.parse(text) for text in texts)
+
+
+def listed(keys: Sequence[Key]) -> str:
+    """Names partitions, the first of them where they are many."""
+    shown = ", ".join(f"{key.topic}/{key.partition}" for key in keys[:LISTED_IN_PROBLEM_MAX])
+    return shown + (" ..." if len(keys) > LISTED_IN_PROBLEM_MAX else "")

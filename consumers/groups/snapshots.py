@@ -140,6 +140,20 @@ class OffsetSnapshots:
             # An attempt before this one ended between the two.
             return "ok" if deleted and status == "unknown_group" else status
 
+    async def forget(self, group: str, partitions: Collection[str]) -> tuple[str, Collection[str]]:
+        """The transition `forget_offsets`, and tombstones for what it forgot; its status, and what members read."""
+        await self._loaded()
+        async with self.lock:
+            of_log = {"log": self.cluster_id, "new": not self.known(group), "partitions": list(partitions)}
+            reply = await self._as_keeper("forget_offsets", group, of_log)
+            if reply["status"] == "unrestored":
+                raise problem("coordinator_unavailable", f"Redis has just lost the group {group}: ask again")
+            subscribed = set(reply.get("subscribed") or ())
+            gone = set(partitions) - subscribed
+            entries = [entry for entry in self._offsets.table.of(group) if entry.key.text() in gone]
+            await self._offsets.forget([(group, entry.key) for entry in entries])
+            return reply["status"], subscribed
+
     async def _forget(self, group: str) -> bool:
         """Tombstones for a group that was deleted in Redis; False when it had nothing. The caller holds the lock."""
         entries = self._offsets.table.of(group)

@@ -26,7 +26,7 @@ class Subscription(NamedTuple):
     topics: frozenset[str]
     pattern: str
     subject: Subject | None = None
-    """Who wants it; None where nobody said who he is."""
+    """The caller that wants it; None where nobody said who they are."""
 
     @classmethod
     def of(cls, topics: str, pattern: str, principal: str = "", groups: str = "") -> "Subscription":
@@ -36,21 +36,28 @@ class Subscription(NamedTuple):
     def wants(self, name: str) -> bool:
         if name in self.topics:
             return True
-        return bool(self.pattern and names.topic_name_problem(name) is None and _matching(self.pattern, [name]))
+        return bool(self.pattern and names.topic_name_problem(name) is None and _matching(_whole(self.pattern), [name]))
 
 
 def pattern_problem(pattern: str) -> str | None:
     try:
-        _matching(pattern, ["topic"])
+        # Alone first: what closes a bracket that it has not opened would be right within others.
+        for expression in (pattern, _whole(pattern)):
+            _matching(expression, ["topic"])
     except pa.ArrowInvalid as error:
         return f"topic_pattern {pattern[:80]!r} is not a regular expression (RE2): {error}"
     return None
 
 
-def _matching(pattern: str, topics: Sequence[str]) -> list[str]:
-    """RE2: its time is linear in the text, whatever the pattern."""
+def _whole(pattern: str) -> str:
+    """An expression that a name matches from its first character to its last."""
+    return f"^(?:{pattern})$"
+
+
+def _matching(expression: str, topics: Sequence[str]) -> list[str]:
+    """RE2: its time is linear in the text, whatever the expression."""
     column = binary_array([topic.encode() for topic in topics]).cast(pa.string())
-    matched: list[str] = column.filter(pc.match_substring_regex(column, f"^(?:{pattern})$")).to_pylist()
+    matched: list[str] = column.filter(pc.match_substring_regex(column, expression)).to_pylist()
     return matched
 
 
@@ -76,7 +83,7 @@ class Unknown(NamedTuple):
 
 class GroupTopics:
     def __init__(self, log: LogView, access: Access | None = None) -> None:
-        """Without `access` everybody may read everything."""
+        """Lets everybody read everything without `access`."""
         self._log = log
         self._access = access
 
@@ -103,7 +110,7 @@ class GroupTopics:
         topics = {topic.name: topic for topic in self._log.topics()}
         candidates = [name for name in topics if names.topic_name_problem(name) is None]
         matches = {
-            pattern: frozenset(_matching(pattern, candidates))
+            pattern: frozenset(_matching(_whole(pattern), candidates))
             for pattern in {subscription.pattern for subscription in subscriptions}
             if pattern
         }
@@ -139,10 +146,14 @@ class GroupTopics:
 
     def owned(self, partitions: Iterable[PartitionName]) -> list[str]:
         """Names the partitions as the scripts do, each once; those that do not exist (any more) cannot be held."""
-        named = {(at.topic, at.partition) for at in partitions}
+        return [key.text() for key in self.keys((at.topic, at.partition) for at in partitions)]
+
+    def keys(self, partitions: Iterable[tuple[str, int]]) -> list[Key]:
+        """The partitions of these names and numbers that exist, each once."""
+        named = set(partitions)
         topics = {name: self._find(name) for name, _ in named}
         return [
-            Key(name, topic.topic_id, number).text()
+            Key(name, topic.topic_id, number)
             for name, number in named
             if (topic := topics[name]) is not None and number < len(topic.partitions)
         ]

@@ -17,6 +17,7 @@ from siltlog.infra.clock import SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.errors import SiltlogError, UnknownTopic
 from siltlog.infra.records import Bounds
+from siltlog.infra.redis import connection
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection, Script
 from siltlog.infra.redis.embedded import EmbeddedValkey
@@ -24,6 +25,9 @@ from siltlog.infra.security.grant import Access
 from siltlog.infra.telemetry import logger
 
 SKEW_KEY = "test:skew"
+START_MS = 1_800_000_000_000
+"""Behind the beginning of epochs."""
+PATIENCE_S = 60.0
 _ids = itertools.count(1)
 
 
@@ -44,7 +48,10 @@ class FakePartition:
     async def decided(self) -> Bounds:
         return self.bounds()
 
-    async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch]:
+    async def read_head(
+        self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False
+    ) -> list[pa.RecordBatch]:
+        assert not producers, "no group asks for them"
         count = max(min(end - offset, max_records), 0)
         offsets = list(range(offset, offset + count))
         columns = {
@@ -119,21 +126,39 @@ class FakeLog:
 
 
 class SkewedRedis(RedisConnection):
-    """A Redis whose time, as scripts see it, runs ahead by what `pass_ms` added up."""
+    """A Redis whose time, as scripts see it, runs ahead by what `pass_ms` added up.
+
+    Its answers are waited for, however slow the machine is: nobody would know what a call did that was given up.
+    """
 
     def __init__(self, url: str) -> None:
-        super().__init__(RedisAccess(url))
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("CONNECT_TIMEOUT_S", "REPLY_TIMEOUT_S"):
+                patch.setattr(connection, name, PATIENCE_S)
+            super().__init__(RedisAccess(url))
         self.calls = 0
         self.skew_ms = 0
 
     def script(self, text: str) -> Script:
-        ahead = f"+ tonumber(redis.call('GET', '{SKEW_KEY}') or 0)\n"
         line = next(line for line in text.splitlines() if line.startswith("local now = "))
-        return super().script(text.replace(line, f"{line} {ahead}"))
+        return super().script(
+            text.replace(line, f"{self._now(line)} + tonumber(redis.call('GET', '{SKEW_KEY}') or 0)\n")
+        )
+
+    def _now(self, line: str) -> str:
+        """The script's line that says what time it is, before what was added up."""
+        return line
 
     async def pass_ms(self, milliseconds: int) -> None:
         self.skew_ms += milliseconds
         await self.command("SET", SKEW_KEY, self.skew_ms)
+
+
+class StandingRedis(SkewedRedis):
+    """A Redis whose time, as scripts see it, passes by `pass_ms` alone: how long a call takes changes nothing."""
+
+    def _now(self, line: str) -> str:
+        return f"local now = {START_MS}"
 
 
 @dataclass

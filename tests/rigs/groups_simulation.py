@@ -5,19 +5,32 @@ which order the calls of all servers take effect and where a server that is kill
 """
 
 import asyncio
+import math
 import random
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from groups_rig import FakeLog, SkewedRedis
+from groups_rig import FakeLog, SkewedRedis, StandingRedis
 
 from siltlog.consumers.groups.groups import Groups
-from siltlog.consumers.groups.messages import CommitRequest, CommittedOffset, MemberRequest, Membership, PartitionName
+from siltlog.consumers.groups.messages import (
+    CommitRequest,
+    CommittedOffset,
+    Committing,
+    MemberRequest,
+    Membership,
+    PartitionName,
+    Timeouts,
+)
+from siltlog.consumers.kafka.consumer_members import UNCHANGED, Beat, ConsumerMembers, Told
+from siltlog.consumers.kafka.epoch import EPOCH_MAX, epoch_of, generation_of
 from siltlog.infra import names
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.redis.connection import Script
 from siltlog.infra.telemetry import logger
 
@@ -82,7 +95,7 @@ async def quiet() -> None:
         await asyncio.sleep(0)
 
 
-class TurnRedis(SkewedRedis):
+class TurnRedis(StandingRedis):
     """`on_effect` is told of each transition as it takes effect, whether or not anybody will hear of it.
 
     While `is_away()` a call is refused before it takes effect, or its reply is lost.
@@ -155,12 +168,19 @@ class Tenure:
     """How many commits of the partition had been accepted by then."""
 
 
+def id_of(topic: str) -> str:
+    """The id in `{topic}/{topic id}`."""
+    return topic.partition("/")[2]
+
+
 @dataclass
 class Client:
     """A consumer that keeps to the interface. With `instance` it comes back under that, and another id."""
 
     name: str
     instance: str | None
+    is_kafkas: bool = False
+    """It speaks as clients of Kafka do: after it was fenced it joins under the same id."""
     generation: int = 0
     tenures: dict[At, Tenure] = field(default_factory=dict)
     clinging: set[At] = field(default_factory=set)
@@ -175,8 +195,11 @@ class Client:
 
 
 class World:
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int, *, with_kafkas: bool = False) -> None:
+        """Half of the members are clients of Kafka `with_kafkas`."""
         self.rng = random.Random(seed)
+        self._with_kafkas = with_kafkas
+        self.rejoins = 0
         self.clock = VirtualClock()
         self.log = FakeLog()
         self.log.create("t", PARTITIONS, end=RECORDS)
@@ -195,7 +218,7 @@ class World:
         self._processed: dict[At, int] = {}
         self._commits: dict[At, list[str]] = {}
         """Who committed, in the order in which it took effect."""
-        self._generation = 0
+        self._generations: set[int] = set()
         self._moving: dict[At, float] = {}
         """Since when it is on its way."""
         self._owned_by: dict[At, tuple[str | None, float]] = {}
@@ -304,7 +327,10 @@ class World:
     # --- servers ------------------------------------------------------------------------------------------
     def _start_server(self) -> None:
         redis = TurnRedis(self._url, self._turns, self._on_effect, lambda: self._now_ms < self._away_until)
-        self.servers.append(Server(Groups(redis, self.log, self.clock, logger("critical", "console")), redis))
+        # Clients of Kafka have what the server gives them.
+        timeouts = Timeouts(session_ms_max=SESSION_MS)
+        groups = Groups(redis, self.log, self.clock, logger("critical", "console"), timeouts=timeouts)
+        self.servers.append(Server(groups, redis))
 
     async def _end(self, server: Server) -> None:
         """Killed: what it had sent has taken effect, what it had not has not."""
@@ -332,8 +358,11 @@ class World:
 
     def _on_effect(self, request: Any, reply: Any) -> None:
         if reply["generation"] != reply["generation_before"]:
-            assert reply["generation"] > self._generation, "a generation is never issued twice"
-            self._generation = reply["generation"]
+            assert reply["generation"] not in self._generations, "a generation is never issued twice"
+            self._generations.add(reply["generation"])
+            assert 0 < epoch_of(reply["generation"]) < EPOCH_MAX and reply["generation"] % 1_000 == 0, reply[
+                "generation"
+            ]
         if reply["status"] == "fenced_commits":
             self.fenced_commits += 1
         elif reply["status"] == "ok":
@@ -348,17 +377,22 @@ class World:
     # --- members ------------------------------------------------------------------------------------------
     def _new_client(self, instance: str | None) -> None:
         self._number += 1
-        self.clients.append(Client(f"m{self._number}", instance))
+        is_kafkas = self._with_kafkas and self.rng.random() < 0.5
+        self.clients.append(Client(f"m{self._number}", instance, is_kafkas))
 
     def _replace(self, client: Client) -> None:
         client.gone = True
         self.clients.remove(client)
         self._new_client(client.instance)
 
-    def _send(self, client: Client, call: Call, on_reply: Callable[[Client, Any], None]) -> None:
-        """To any server. The network may lose it, or carry it twice."""
+    def _send(self, client: Client, call: Call, on_reply: Callable[[Client, Any], None], *, once: bool = False) -> None:
+        """To any server. The network may lose it, or carry it twice; what goes `once` it does not."""
         client.gives_up_at = self._now_ms + ANSWER_MS
         client.on_reply = on_reply
+        if once:
+            client.gives_up_at = math.inf
+            client.call = self._to_any(call)
+            return
         if self._chance(0.12):
             self._late.append((self._now_ms + self.rng.uniform(0, LATE_MS), call))
         client.call = None if self._chance(0.08) else self._to_any(call)
@@ -404,7 +438,7 @@ class World:
                 self._replace(client)
             elif error is not None:
                 raise error
-        elif self._now_ms >= client.gives_up_at:
+        elif self._now_ms >= client.gives_up_at or (call is not None and call.cancelled()):
             client.call = client.on_reply = None
 
     def _beat(self, client: Client) -> None:
@@ -413,6 +447,11 @@ class World:
             for at in client.clinging:
                 del client.tenures[at]
             client.clinging = set()
+        if client.is_kafkas:
+            beat = self._kafkas_beat(client)
+            # One that begins anew comes by a connection of its own, and nothing that was sent before it comes later.
+            self._send(client, beat, self._kafka_told, once=client.generation == 0)
+            return
         request = MemberRequest(
             generation=client.generation,
             owned=[PartitionName(topic.split("/")[0], number) for topic, number in sorted(client.tenures)],
@@ -423,10 +462,17 @@ class World:
         self._send(client, lambda groups: groups.heartbeat("g", client.name, request), self._told)
 
     def _told(self, client: Client, told: Membership) -> None:
-        client.generation = told.generation
         if told.assignment is None:
+            assert told.generation >= client.generation, "no member is told of a lower one"
+            client.generation = told.generation
             return
         mine = {(f"{key.topic}/{key.topic_id}", key.partition): offset for key, offset in told.assignment}
+        self._heard(client, told.generation, mine)
+
+    def _heard(self, client: Client, generation: int, mine: dict[At, int]) -> None:
+        """It is told of all that it may read, and where to begin."""
+        assert generation >= client.generation, "no member is told of a lower one"
+        client.generation = generation
         for at, offset in mine.items():
             assert offset <= self._processed.get(at, 0), "nothing that nobody has read is passed over"
             client.clinging.discard(at)
@@ -436,23 +482,107 @@ class World:
             client.clings_until = self._now_ms + self.rng.uniform(0, 1.5 * REBALANCE_MS)
         client.clinging = revoked
 
+    def _kafkas_beat(self, client: Client) -> Call:
+        """A heartbeat, and the offsets of what it brings."""
+        owned: dict[bytes, list[int]] = {}
+        for topic, number in sorted(client.tenures):
+            owned.setdefault(_topic_id(topic), []).append(number)
+        joins = client.generation == 0
+        beat = Beat(
+            member_id=client.name,
+            epoch=epoch_of(client.generation),
+            instance_id=client.instance,
+            client_id="c",
+            client_host="h",
+            rebalance_timeout_ms=REBALANCE_MS if joins else UNCHANGED,
+            topics=["t", "u", "none"] if joins else None,
+            pattern=None,
+            assignor=None,
+            owned={} if joins else owned,
+        )
+
+        async def call(groups: Groups) -> tuple[Told, dict[At, int]]:
+            known = {uuid.UUID(topic.topic_id).bytes: topic for topic in self.log.topics()}
+            names_of = {topic_id: topic.name for topic_id, topic in known.items()}
+            told = await ConsumerMembers(groups).heartbeat("g", beat, names_of, None)
+            if told.assignment is None:
+                return told, {}
+            mine = [
+                (f"{known[topic_id].name}/{known[topic_id].topic_id}", number)
+                for topic_id, numbers in told.assignment.items()
+                if topic_id in known
+                for number in numbers
+            ]
+            asked = [PartitionName(topic.split("/")[0], number) for topic, number in mine]
+            found = await groups.committed("g", asked) if asked else {}
+            offsets = {(key.topic_text(), key.partition): entry.offset for key, entry in found.items()}
+            return told, {at: offsets.get(at, 0) for at in mine}
+
+        return call
+
+    def _kafka_told(self, client: Client, answer: tuple[Told, dict[At, int]]) -> None:
+        told, mine = answer
+        if told.error in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_MEMBER_EPOCH):
+            self._rejoin(client)
+        elif told.error == KafkaError.FENCED_INSTANCE_ID:
+            self.evictions += 1
+            self._replace(client)
+        elif told.assignment is None:
+            assert not told.error, told
+            client.generation = generation_of(told.epoch)
+        else:
+            self._heard(client, generation_of(told.epoch), mine)
+
+    def _rejoin(self, client: Client) -> None:
+        self.rejoins += 1
+        client.generation = 0
+        client.tenures.clear()
+        client.clinging = set()
+
+    def _kafkas_commit(self, client: Client, request: CommitRequest, chosen: str) -> Call:
+        name, _, topic_id = chosen.partition("/")
+
+        async def call(groups: Groups) -> Committing:
+            if self.log.topic(name).topic_id != topic_id:
+                return Committing("ok")
+            return await groups.try_commit("g", request)
+
+        return call
+
+    def _kafka_committed(self, client: Client, told: Committing) -> None:
+        if told.status == "unknown_member":
+            self._rejoin(client)
+        for key in told.fenced:
+            client.tenures.pop((key.topic_text(), key.partition), None)
+            client.clinging.discard((key.topic_text(), key.partition))
+
     def _work(self, client: Client) -> None:
         """Reads a few records of each partition and commits those of one topic."""
+        chosen, offsets = self._read_on(client)
+        if not offsets:
+            return
+        request = CommitRequest(offsets, client.name, client.generation)
+        if client.is_kafkas:
+            self._send(client, self._kafkas_commit(client, request, chosen), self._kafka_committed)
+            return
+        self._send(client, lambda groups: groups.commit("g", request, id_of(chosen)), lambda *_: None)
+
+    def _read_on(self, client: Client) -> tuple[str, list[CommittedOffset]]:
+        """Reads a few records of each partition; gives one of the topics, and how far the client is there."""
         for at, tenure in client.tenures.items():
             tenure.position += self.rng.randrange(5)
             self._processed[at] = max(self._processed.get(at, 0), tenure.position)
         topics = sorted({topic for topic, _ in client.tenures})
         if not topics:
-            return
+            return "", []
         chosen = self.rng.choice(topics)
-        name, _, topic_id = chosen.partition("/")
+        name = chosen.partition("/")[0]
         offsets = [
             CommittedOffset(name, number, tenure.position, str(tenure.began))
             for (topic, number), tenure in client.tenures.items()
             if topic == chosen
         ]
-        request = CommitRequest(offsets, client.name, client.generation)
-        self._send(client, lambda groups: groups.commit("g", request, topic_id), lambda *_: None)
+        return chosen, offsets
 
     # --- what must hold -----------------------------------------------------------------------------------
     def _partitions(self) -> set[At]:
@@ -495,6 +625,10 @@ class World:
             self._owned_by[at] = (owner, since)
             allowed_ms = NO_OWNER_MS if owner is None else DEAD_OWNER_MS
             assert self._now_ms - since <= allowed_ms, f"{at} waits for {owner} too long"
+
+
+def _topic_id(topic: str) -> bytes:
+    return uuid.UUID(topic.partition("/")[2]).bytes
 
 
 def _at(text: str) -> At:

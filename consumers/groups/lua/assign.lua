@@ -71,7 +71,8 @@ for partition, member in pairs(target) do
 end
 
 -- The reset policy, applied once: by whoever is the first to hold the partition. Partitions that a topic gained after
--- the group first saw it are read from their beginning, whatever the policy.
+-- the group first saw it are read from their beginning, whatever the policy. A client of Kafka, whose policy is empty
+-- here, applies its own to all.
 local missing = {}
 for _, bound in ipairs(request.bounds) do
   missing[#missing + 1] = bound[1]
@@ -81,10 +82,10 @@ for i, offset in ipairs(offsets_of(missing)) do
   local owner = redis.call('HGET', OWNERS, bound[1])
   if offset < 0 and owner then
     local policy = member_of(owner).auto_offset_reset
-    if bound[3] >= tonumber(redis.call('HGET', TOPICS, bound[2])) then
+    if policy ~= '' and bound[3] >= tonumber(redis.call('HGET', TOPICS, bound[2])) then
       put_offset(bound[1], 0, '')
       change(owner)
-    elseif policy ~= 'error' then
+    elseif policy ~= '' and policy ~= 'error' then
       put_offset(bound[1], policy == 'latest' and bound[5] or bound[4], '')
       change(owner)
     end
@@ -94,4 +95,5 @@ end
 stale = false
 revision = revision + 1
 state_dirty = true
+redis.call('HSET', STATE, 'rebalanced', int(now))
 return finish({ status = 'ok' })

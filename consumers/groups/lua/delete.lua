@@ -18,7 +18,9 @@ if request.unused_since then
   end
 end
 local reply = finish({ status = 'ok' })
-redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS, UNSAVED)
-redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'emptied', 'urgent')
+redis.call('DEL', MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, INSTANCES, ATTEMPTS, UNSAVED,
+  PROTOCOLS, ASSIGNMENTS, ARRIVED)
+redis.call('HDEL', STATE, 'created', 'stale', 'hold', 'emptied', 'urgent', 'rebalanced', 'type', 'phase', 'joined',
+  'deadline', 'extends', 'protocol_type', 'protocol', 'leader')
 redis.call('PEXPIRE', STATE, int(REFUSED_MS))
 return reply

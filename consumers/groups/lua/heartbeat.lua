@@ -2,12 +2,13 @@
 --
 -- request: member, generation (of the last reply, 0 to join), join (all fields of a new member; absent where it may
 -- not join), fields (those that were sent), instance_id (absent: not sent), owned (absent: unchanged), poll (what was
--- revoked by `generation` counts as let go), commits, principal_groups (beside principal: those that its token names).
+-- revoked by `generation` counts as let go), commits, principal_groups (beside principal: those that its token names),
+-- rejoins (with join: also where the member is there, which begins anew, or its id left, expired or was fenced).
 -- reply: status ok | fenced_member | fenced_instance | unknown_member | other_principal | other_instance | foreign |
--- fenced_commits;
+-- classic | fenced_commits;
 -- assignment of {partition, offset} (absent: unchanged since `generation`) and delivered of {partition, offset} for
--- those with records that were handed out and never committed, releasing (something revoked is still held), the
--- member's reset policy and timeout.
+-- those with records that were handed out and never committed, resting of {partition, ms} for those that have a record
+-- whose next attempt is later, releasing (something revoked is still held), the member's reset policy and timeout.
 
 local DECIDE = { topics = true, topic_pattern = true, principal = true, principal_groups = true }
 local id, sent = request.member, request.generation
@@ -45,12 +46,17 @@ local function take_over(former, joining)
 end
 
 local refusal = refusal_of(id)
-if refusal then
+if refusal == 'fenced_member' and request.rejoins then
+  redis.call('ZREM', REFUSED, id)
+elseif refusal then
   return finish({ status = refusal })
 end
 
 if is_foreign() then
   return finish({ status = 'foreign' })
+end
+if is_classic and redis.call('ZCARD', SESSIONS) > 0 then
+  return finish({ status = 'classic' })
 end
 
 local member = member_of(id)
@@ -77,11 +83,15 @@ end
 local joined = not member
 if joined then
   create()
+  if is_classic then
+    is_classic, deadline = false, 0
+    redis.call('HDEL', STATE, 'type', 'phase', 'joined', 'deadline', 'extends', 'protocol_type', 'protocol', 'leader')
+  end
   if request.log then
     redis.call('HSET', STATE, 'log', request.log)
   end
   member = request.join
-  member.seen = 0
+  member.seen, member.joined_ms = 0, now
   redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))
   change(id)
   if instance ~= '' then
@@ -94,10 +104,27 @@ if joined then
   end
 end
 
+if request.rejoins and not joined then
+  -- It has nothing any more of what it was to let go of, and hears anew what it has.
+  member.seen = 0
+  redis.call('HSET', MEMBERS, id, cmsgpack.pack(member))
+  local released = {}
+  for partition, part in pairs(held_of(id).parts) do
+    if part[2] > 0 then
+      released[#released + 1] = partition
+    end
+  end
+  for _, partition in ipairs(released) do
+    let_go(partition, id)
+  end
+  change(id)
+  settle()
+end
+
 -- A heartbeat older than one that arrived before it changes nothing. One of a generation that was never stored here
 -- comes from what Redis lost: it shows that the member lives, and nothing else.
 local delayed = sent < member.seen
-local ahead = sent > generation_before
+local ahead = is_lost(sent)
 local held = held_of(id)
 
 if not delayed then
@@ -127,6 +154,7 @@ if not delayed then
 end
 
 if ahead then
+  outrun(sent)
   change(id)
 elseif not delayed and (request.owned or request.poll) then
   local owned = {}
@@ -166,11 +194,17 @@ if request.poll or joined or ahead or delayed or changed[id] or sent < held.chan
   for i, offset in ipairs(offsets_of(partitions)) do
     reply.assignment[i] = { partitions[i], offset }
   end
-  reply.delivered = {}
+  reply.delivered, reply.resting = {}, {}
   for _, partition in ipairs(partitions) do
-    local to = attempts_of(partition).to
-    if to > 0 then
-      reply.delivered[#reply.delivered + 1] = { partition, to }
+    local attempts, rests_until = attempts_of(partition), 0
+    if attempts.to > 0 then
+      reply.delivered[#reply.delivered + 1] = { partition, attempts.to }
+    end
+    for _, entry in ipairs(attempts.open) do
+      rests_until = math.max(rests_until, entry[5] or 0)
+    end
+    if rests_until > now then
+      reply.resting[#reply.resting + 1] = { partition, rests_until - now }
     end
   end
 end

@@ -1,9 +1,12 @@
 -- What an assignment is computed from.
 --
--- reply: status ok | foreign; revision, members of {id, topics, topic_pattern, principal, principal_groups}, current of
+-- reply: status ok | foreign | classic; revision, members of {id, topics, topic_pattern, principal, principal_groups}, current of
 -- {partition, member} (who is to hold it as things stand), unresolved: partitions that are held and have no offset yet,
 -- view: the newest by which a server of this log has planned.
 
+if is_classic then
+  return finish({ status = 'classic' })
+end
 if is_foreign() then
   return finish({ status = 'foreign' })
 end

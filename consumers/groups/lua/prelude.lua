@@ -10,28 +10,52 @@
 -- request.principal names who speaks for a member, which is his from then on; absent where nobody says who he is.
 -- request.for_others says that he may speak for members of others too.
 --
+-- request.heard is the highest generation, of any group, that the caller has heard of.
+--
 -- request.log names the log whose `_offsets` has this group's offsets too; absent where nothing is kept beside Redis.
 -- request.new says that there it is known to have none. request.keeper is the epoch of the newest keeper of `_offsets`
 -- that the caller has heard of, as text of twenty digits; request.restores names the log where the caller is that keeper.
+--
+-- Members of a classic group share out its partitions among themselves: nothing is planned for it, owners and held are
+-- empty, and time passes for it by its own transitions and by `sweep` (classic.lua). It stays one while it has members.
 
-local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED, INSTANCES, ATTEMPTS, UNSAVED =
-  unpack(KEYS)
+local STATE, MEMBERS, SESSIONS, HELD, OWNERS, MOVES, REVOKED, TOPICS, OFFSETS, REFUSED, INSTANCES, ATTEMPTS, UNSAVED,
+  PROTOCOLS, ASSIGNMENTS, ARRIVED = unpack(KEYS)
 local REFUSED_MS = 86400000
+-- So many ids are refused at once, those that were last: anybody may leave under any id.
+local REFUSED_MAX = 10000
+local SECOND_MS = 1000
+-- A Redis may have issued so many generations in the last second, which it lost.
+local LOST_MAX = 1024
+-- Restarts that are so far apart, and no more of them, go on at different generations.
+local RESTART_MS, RESTARTS = 250, 64
+-- No group runs ahead of the time as far as this: a generation above it was never issued.
+local AHEAD_MS_MAX = 31536000000
 local FIELDS_PER_CALL = 1000
 
 local request = cmsgpack.unpack(ARGV[1])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 
-local stored = redis.call('HMGET', STATE, 'generation', 'revision', 'stale', 'run_id', 'hold', 'created')
+local stored = redis.call('HMGET', STATE, 'generation', 'revision', 'stale', 'run_id', 'hold', 'created', 'lost',
+  'regained')
 local generation_before = tonumber(stored[1] or 0)
 local generation = generation_before
 local revision = tonumber(stored[2] or 0)
 local stale = stored[3] == '1'
 local hold = tonumber(stored[5] or 0)
+-- Generations between these two were issued by a Redis that has lost them since, if by any.
+local lost = tonumber(stored[7] or 0)
+local regained = tonumber(stored[8] or 0)
 local exists = stored[6] ~= false
 local created = false
 local state_dirty = false
+-- Of a classic group: how far a rebalance is, the generation that its members have, and when the phase ends (0: never).
+local of_classic = redis.call('HMGET', STATE, 'type', 'phase', 'joined', 'deadline')
+local is_classic = of_classic[1] == 'classic'
+local phase = is_classic and of_classic[2] or 'empty'
+local joined_generation = is_classic and tonumber(of_classic[3]) or 0
+local deadline = is_classic and tonumber(of_classic[4]) or 0
 
 local held_cache, held_dirty, changed = {}, {}, {}
 local evicted = { session = 0, rebalance = 0, instance = 0 }
@@ -44,10 +68,43 @@ local function int(number)
   return string.format('%.0f', number)
 end
 
--- A new generation, at most one a transition: above every earlier one even where Redis lost its last second.
+local function whole_second(ms)
+  return ms - ms % SECOND_MS
+end
+
+-- A new generation, at most one a transition: above every earlier one, also where Redis was emptied. It is a time in
+-- whole seconds: what clients of Kafka have in its place is no longer than 31 bits.
 local function raise_generation()
   if generation == generation_before then
-    generation = math.max(generation_before + 1, now)
+    local known = generation_before > 0 and generation_before or request.heard or 0
+    generation = math.max(whole_second(known) + SECOND_MS, whole_second(now))
+    state_dirty = true
+  end
+end
+
+-- Whether a generation that a member names was issued by a Redis that has lost it since.
+local function is_lost(sent)
+  return sent > generation_before or (lost < sent and sent < regained)
+end
+
+-- After a restart generations go on above any that were issued and lost. Where one restart follows another, and what the
+-- first one had issued is lost too, the places differ.
+local function regain()
+  local seconds = math.max(generation_before, now) / SECOND_MS + LOST_MAX
+  local block = math.ceil(seconds / LOST_MAX)
+  block = block + (math.floor(now / RESTART_MS) - block) % RESTARTS
+  generation = math.max(generation, block * LOST_MAX * SECOND_MS)
+  lost = now < hold and lost or generation_before
+  regained = generation
+  state_dirty = true
+end
+
+-- A member was told of a generation above the stored one: it would take none below it for news.
+local function outrun(sent)
+  if generation_before < sent and sent < now + AHEAD_MS_MAX then
+    generation = math.max(generation, whole_second(sent) + (LOST_MAX + 1) * SECOND_MS)
+    lost = now < hold and lost or generation_before
+    regained = generation
     state_dirty = true
   end
 end
@@ -108,6 +165,7 @@ end
 local function refuse(member, was_replaced)
   redis.call('ZREMRANGEBYSCORE', REFUSED, '-inf', int(now))
   redis.call('ZADD', REFUSED, int(now + REFUSED_MS) .. (was_replaced and '.5' or ''), member)
+  redis.call('ZREMRANGEBYRANK', REFUSED, 0, -REFUSED_MAX - 1)
   redis.call('PEXPIRE', REFUSED, int(REFUSED_MS + 1))
 end
 
@@ -160,7 +218,9 @@ local function remove(member)
     redis.call('HDEL', INSTANCES, instance)
   end
   forget_member(member)
-  outdate()
+  if not is_classic then
+    outdate()
+  end
   if redis.call('ZCARD', SESSIONS) == 0 then
     redis.call('DEL', MOVES)
     redis.call('HSET', STATE, 'emptied', int(now))
@@ -169,8 +229,8 @@ local function remove(member)
   end
 end
 
--- A Redis that was restarted may have lost its last second: nobody expires and nothing moves until every member had
--- one session timeout to show what it knows.
+-- A Redis that was restarted may have lost its last second: generations go on above any that it issued then, nobody
+-- expires and nothing moves until every member had one session timeout to show what it knows.
 local function notice_restart()
   local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
   if stored[4] == run_id then
@@ -181,6 +241,7 @@ local function notice_restart()
     for _, packed in ipairs(redis.call('HVALS', MEMBERS)) do
       longest = math.max(longest, cmsgpack.unpack(packed).session_timeout_ms)
     end
+    regain()
     hold = longest > 0 and now + longest or 0
   end
   stored[4] = run_id
@@ -211,7 +272,7 @@ end
 
 -- Time passes: a hold ends, sessions and the patience with those that do not let go run out.
 local function expire()
-  if holding() then
+  if holding() or is_classic then
     return
   end
   local due = hold > 0
@@ -251,7 +312,8 @@ end
 
 -- What is known of how records that the group has not passed were handled: `to`, below which they were handed out, and
 -- `open`, records with an attempt that was counted, each {offset, attempts, the member that counted the last one, and
--- SUSPECT where the first was counted because it may have ended its consumer, GUILTY once it is known to have}.
+-- SUSPECT where the first was counted because it may have ended its consumer, GUILTY once it is known to have, until when
+-- its partition rests}.
 local SUSPECT, GUILTY = 1, 2
 local function attempts_of(partition)
   local packed = redis.call('HGET', ATTEMPTS, partition)
@@ -317,11 +379,32 @@ local function fenced_commits(member, sent, commits)
   local parts = held_of(member).parts
   for _, commit in ipairs(commits) do
     local part = parts[commit[1]]
-    if not part or part[1] > sent or sent > generation_before then
+    if not part or part[1] > sent or is_lost(sent) then
       fenced[#fenced + 1] = commit[1]
     end
   end
   return fenced
+end
+
+-- Why `member` may not speak for an instance that another one has. One whose id is not known here was lost with Redis: what
+-- it sent then may come behind its own new join, and clients that hear of another process under their instance give up.
+local function refusal_for_instance(member)
+  return refusal_of(member) and 'fenced_instance' or 'unknown_member'
+end
+
+-- Why `member` of a classic group may not speak as one of `sent`, if he may not.
+local function refused_member(member, instance, sent)
+  local holder = (instance or '') == '' and member or redis.call('HGET', INSTANCES, instance)
+  if holder and holder ~= member then
+    return refusal_for_instance(member)
+  end
+  if not is_classic or not holder or redis.call('HEXISTS', MEMBERS, member) == 0 then
+    return 'unknown_member'
+  end
+  if is_anothers(member) then
+    return 'other_principal'
+  end
+  return sent ~= joined_generation and 'illegal_generation' or nil
 end
 
 local function put_offsets(commits, urgent)
@@ -337,7 +420,7 @@ end
 
 -- Milliseconds until something happens by itself; -1: never.
 local function due_ms()
-  local due = math.min(first_score(SESSIONS), first_score(REVOKED))
+  local due = math.min(first_score(SESSIONS), first_score(REVOKED), deadline > 0 and deadline or math.huge)
   if due == math.huge then
     return -1
   end
@@ -355,7 +438,7 @@ local function finish(reply)
   end
   if state_dirty and exists then
     redis.call('HSET', STATE, 'generation', int(generation), 'revision', int(revision), 'stale', stale and '1' or '0',
-      'run_id', stored[4], 'hold', int(hold))
+      'run_id', stored[4], 'hold', int(hold), 'lost', int(lost), 'regained', int(regained))
   end
   local members = {}
   for member in pairs(changed) do
@@ -366,6 +449,7 @@ local function finish(reply)
   reply.changed = members
   reply.exists = exists
   reply.created = created
+  reply.classic = is_classic
   reply.holding = holding()
   reply.plan = stale and not holding()
   reply.due_ms = due_ms()
@@ -387,8 +471,8 @@ end
 -- Redis was emptied, or restarted and may be older than `_offsets`: what that has comes first. So does what a keeper has
 -- that came since.
 local is_behind = exists and not request.entries and (request.log or request.restores) and keeper < request.keeper
-local is_lost = request.log and (exists or not request.new) and redis.call('HGET', STATE, RESTORED) ~= stored[4]
-if is_behind or is_lost then
+local is_unrestored = request.log and (exists or not request.new) and redis.call('HGET', STATE, RESTORED) ~= stored[4]
+if is_behind or is_unrestored then
   return cmsgpack.pack({ status = 'unrestored' })
 end
 

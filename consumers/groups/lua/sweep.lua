@@ -1,3 +1,4 @@
 -- Lets time pass in a group that nobody calls.
 
-return finish({ status = 'ok' })
+pass()
+return conclude({ status = 'ok' })

@@ -152,6 +152,7 @@ def test_a_redis_without_its_last_second(valkey: EmbeddedValkey) -> None:
                 await r.redis.command("DEL", key)
                 if content is not None:
                     await r.redis.command("RESTORE", key, 0, content)
+            await r.redis.command("HSET", names.group_key("g", "state"), "run_id", "f" * 40)
 
             error = await refusal(r.beat("g", "b", b.generation))
             assert error.error_code == "unknown_member"
@@ -174,7 +175,7 @@ def test_an_emptied_redis_makes_members_join_anew(valkey: EmbeddedValkey) -> Non
             assert (await refusal(r.beat("g", "a", a.generation))).error_code == "unknown_member"
             again = await r.join("g", "a2", "flights")
             assert again.generation > a.generation and held(again) == EVERY
-            assert (await r.groups.list_groups("", "", 10))[0] == [("g", "stable", 1)]
+            assert [row[:3] for row in (await r.groups.list_groups("", "", 10))[0]] == [("g", "stable", 1)]
 
     run(scenario())
 

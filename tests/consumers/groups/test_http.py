@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import urllib3
 
+from siltlog.consumers.groups.messages import MemberRequest, Timeouts
 from siltlog.infra import names
+from siltlog.infra.errors import Refused
 from siltlog.infra.metrics import catalogue
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
@@ -56,7 +58,7 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    with running_server() as server:
+    with running_server(session_timeout_ms_max=3_000_000, rebalance_timeout_ms_max=40_000) as server:
         api = Api(server)
         api.topic("flights", 2, 5)
         yield api
@@ -175,7 +177,9 @@ def test_lists(api: Api) -> None:
     for group in ("list-a", "list-b", "list-c"):
         api.ok("PUT", f"/v1/groups/{group}/members/a", {"topics": ["flights"]})
     page = api.ok("GET", "/v1/groups?prefix=list-&limit=2")
-    assert page["groups"] == [{"group": name, "state": "stable", "members": 1} for name in ("list-a", "list-b")]
+    assert page["groups"] == [
+        {"group": name, "state": "stable", "members": 1, "type": "consumer"} for name in ("list-a", "list-b")
+    ]
     page = api.ok("GET", f"/v1/groups?prefix=list-&limit=2&after={page['next']}")
     assert [entry["group"] for entry in page["groups"]] == ["list-c"] and page["next"] is None
 
@@ -250,3 +254,43 @@ def test_what_a_poll_has_waited_for_holds_no_memory_once_it_is_answered(api: Api
         assert len(waiting.result()["records"]) == 1
     metrics = api.server_metrics()
     assert metrics[catalogue.IN_FLIGHT_BYTES.name] < 50_000
+
+
+def test_time_outs_of_members_are_within_those_of_the_server(api: Api) -> None:
+    api.topic("bounded", 1, 1)
+    member = {"topics": ["bounded"]}
+    for asked, said in (
+        ({"session_timeout_ms": 3_000_001}, "session_timeout_ms is 3000001, and this server takes 100 to 3000000"),
+        ({"rebalance_timeout_ms": 60_000}, "SILT_REBALANCE_TIMEOUT_MS_MIN, SILT_REBALANCE_TIMEOUT_MS_MAX"),
+    ):
+        status, document = api.call("PUT", "/v1/groups/bounds/members/a", member | asked)
+        assert (status, document["error_code"]) == (422, "invalid_request")
+        assert said in document["detail"]
+        status, document = api.call("POST", "/v1/groups/bounds/members/a/poll", member | asked)
+        assert (status, document["error_code"]) == (422, "invalid_request")
+    assert api.call("GET", "/v1/groups/bounds")[0] == 404, "what is refused joins nothing"
+    most = {"session_timeout_ms": 3_000_000, "rebalance_timeout_ms": 40_000}
+    assert api.ok("PUT", "/v1/groups/bounds/members/a", member | most)["generation"] > 0
+    # Who asks for none has the usual ones, as far as they are within.
+    assert api.ok("PUT", "/v1/groups/bounds/members/b", member)["generation"] > 0
+
+
+@pytest.mark.parametrize(
+    ("bounds", "session_ms", "rebalance_ms"),
+    [
+        (Timeouts(), 45_000, 60_000),
+        (Timeouts(session_ms_max=10_000, rebalance_ms_min=90_000), 10_000, 90_000),
+        (Timeouts(session_ms_min=50_000, rebalance_ms_max=1_000), 50_000, 1_000),
+    ],
+)
+def test_who_asks_for_no_time_outs_has_the_usual_ones_within_the_bounds(
+    bounds: Timeouts, session_ms: int, rebalance_ms: int
+) -> None:
+    joining = MemberRequest(topics=["t"]).joining(bounds)
+    assert (joining["session_timeout_ms"], joining["rebalance_timeout_ms"]) == (session_ms, rebalance_ms)
+    bounds.check(session_ms, rebalance_ms)
+    bounds.check(None, None)
+    with pytest.raises(Refused, match="session_timeout_ms is"):
+        bounds.check(bounds.session_ms_min - 1, None)
+    with pytest.raises(Refused, match="rebalance_timeout_ms is"):
+        bounds.check(None, bounds.rebalance_ms_max + 1)

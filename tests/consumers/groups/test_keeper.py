@@ -11,7 +11,7 @@ from groups_rig import offsets, refusal, run
 from keeper_rig import Cluster, Life, flush, snapshots
 from offsets_rig import Server, log_with, server
 
-from siltlog.consumers.groups.messages import MemberRequest
+from siltlog.consumers.groups.messages import MemberRequest, PartitionName
 from siltlog.infra import names
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.redis.connection import RedisConnection
@@ -55,7 +55,13 @@ def test_what_one_server_commits_is_saved_by_the_keeper_and_comes_back_at_any(ur
         assert a.saved() == {0: 40, 1: 70}
         await flush(b)
         assert offsets(await b.join("n", "t", auto_offset_reset="latest")) == {0: 40, 1: 70}
+        assert await b.groups.forget_offsets("g", [PartitionName("t", 0)]), "a member reads it"
         await b.groups.leave("g", "n")
+        assert a.saved() == {0: 40, 1: 70}
+        assert not await b.groups.forget_offsets("g", [PartitionName("t", 0), PartitionName("none", 0)])
+        assert a.saved() == {1: 70}
+        await flush(b)
+        assert await b.committed() == {1: 70}
         await b.groups.delete("g")
         assert a.saved() == {}
         await flush(b)

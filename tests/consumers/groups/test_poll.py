@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from groups_rig import FakeLog, Rig, rig, run
 
-from siltlog.consumers.groups.messages import PolledOffset, PollRequest
+from siltlog.consumers.groups.messages import Attempted, AttemptRequest, PolledOffset, PollRequest
 from siltlog.consumers.groups.poll import GroupPoll
 from siltlog.consumers.reading.fetch import Fetcher, FetchResult
 from siltlog.consumers.reading.row_groups import RowGroups
@@ -158,5 +158,41 @@ def test_a_join_has_nothing_to_commit(valkey_url: str) -> None:
             with pytest.raises(SiltlogError) as caught:
                 await r.poll("a", 0, commit=[PolledOffset("flights", 0, 1)])
             assert caught.value.status == 422
+
+    run(scenario())
+
+
+def nacked(offset: int, generation: int, partition: int = 0) -> AttemptRequest:
+    return AttemptRequest("flights", partition, offset, "a", generation)
+
+
+@pytest.mark.rule("D12")
+def test_a_partition_rests_after_a_nack_and_a_wait_ends_with_its_rest(valkey_url: str) -> None:
+    async def scenario() -> None:
+        log = FakeLog()
+        log.create("flights", 2, end=3)
+        async with poll_rig(valkey_url, log) as r:
+            generation, read = await r.poll("a", max_records=100)
+            assert read == {0: [0, 1, 2], 1: [0, 1, 2]}
+
+            async def nack(offset: int) -> Attempted:
+                asked = nacked(offset, generation)
+                return await r.rig.groups.attempt("g", asked, count=True, backoff_ms=(20_000, 30_000))
+
+            first = await nack(1)
+            assert (first.attempts, first.rest_ms) == (1, 20_000)
+            again = await nack(1)
+            assert again.attempts == 1 and 0 < again.rest_ms <= 20_000, "said twice, it is counted once"
+            both = [PolledOffset("flights", 0, 1), PolledOffset("flights", 1, 3)]
+            generation, read = await r.poll("a", generation, commit=both)
+            assert read == {1: []}, "what was handled before the record is committed, and its partition rests"
+
+            await r.rig.redis.pass_ms(19_700)
+            generation, read = await r.poll("a", generation, wait_ms=15_000)
+            assert read == {0: [1, 2], 1: []}
+            second = await nack(1)
+            assert (second.attempts, second.rest_ms) == (2, 30_000)
+            generation, read = await r.poll("a", generation, commit=[PolledOffset("flights", 0, 2)])
+            assert read == {0: [2], 1: []}, "who commits beyond the record waits for it no more"
 
     run(scenario())

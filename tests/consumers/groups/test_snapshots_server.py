@@ -331,7 +331,7 @@ def test_groups_are_listed_described_and_deleted(server: ServerProcess, topic: s
     body = {"generation": 0, "topics": [topic], "instance_id": "left-wing"}
     assert http.json("PUT", "/v1/groups/shown/members/m", body).status == 200
     assert run(["group", "list"]) == 0
-    assert ["shown", "stable", "1"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["shown", "consumer", "stable", "1"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     assert run(["group", "describe", "shown"]) == 0
     table = capsys.readouterr().out
     assert f"{topic} 0, 1" in table and "lag" in table and "left-wing" in table

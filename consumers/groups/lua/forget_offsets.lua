@@ -1,0 +1,34 @@
+-- Forgets what the group has committed in some partitions: who gets them next begins where its policy says.
+--
+-- request: restores, keeper (where something is kept beside Redis), partitions.
+-- reply: status ok | unknown_group | group_not_empty (nobody knows what its members read); subscribed: those of
+-- `partitions` that stay, as members read their topics.
+
+if not exists then
+  return finish({ status = 'unknown_group' })
+end
+if is_classic and redis.call('ZCARD', SESSIONS) > 0 and redis.call('HGET', STATE, 'protocol_type') ~= 'consumer' then
+  return finish({ status = 'group_not_empty' })
+end
+
+local read = {}
+for _, partition in ipairs(redis.call('HKEYS', OWNERS)) do
+  read[string.match(partition, '^(.-)/')] = true
+end
+for _, packed in ipairs(redis.call('HVALS', MEMBERS)) do
+  for topic in string.gmatch(cmsgpack.unpack(packed).topics, '[^,]+') do
+    read[topic] = true
+  end
+end
+
+local subscribed = {}
+for _, partition in ipairs(request.partitions) do
+  if read[string.match(partition, '^(.-)/')] then
+    subscribed[#subscribed + 1] = partition
+  else
+    redis.call('HDEL', OFFSETS, partition)
+    redis.call('HDEL', ATTEMPTS, partition)
+    saved(partition)
+  end
+end
+return finish({ status = 'ok', subscribed = subscribed })

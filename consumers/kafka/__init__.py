@@ -1,0 +1,1 @@
+"""Reading by Kafka's protocol: what a fetch finds becomes record batches, times become offsets."""

@@ -1,0 +1,1 @@
+"""Tables of Kafka's messages by version, and what reads and writes bytes by them."""

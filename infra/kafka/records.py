@@ -1,0 +1,241 @@
+"""Arrow columns as record batches for a reader: their bytes joined by Arrow, and compressed where that is asked for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltlog.infra.arrow.arrays import binary_values, numbers_of, validity_of
+from siltlog.infra.kafka.batch import CONTROL, CRC_START, HEAD, LENGTH_END, MAGIC, TRANSACTIONAL
+from siltlog.infra.kafka.compression import NO_CODEC, SMALL_BYTES, deflated
+from siltlog.infra.kafka.layout import Numbers
+from siltlog.infra.kafka.wire import Buffer
+from siltlog.infra.store.checksum import crc32c
+
+FEW = 120
+"""Up to so many records a loop is faster."""
+GAP_MAX = 1 << 20
+"""A batch ends before a larger gap: offsets within it are numbers of 32 bits, and clients lay out room by them."""
+DELTA_MAX = 2**31 - 1
+RECORD_BYTES_EXTRA = 32
+"""What a record takes beside its key, value and headers, at most."""
+NO_PRODUCER = (-1, -1, -1)
+COMMIT_KEY = b"\0\0\0\1"
+"""Version 0 of a control record's key, and the type of a commit."""
+COMMIT_VALUE = b"\0\0" + bytes(4)
+"""Version 0 of its value, and the coordinator's epoch."""
+
+
+def encode(
+    columns: pa.RecordBatch, leader_epoch: int, bytes_max: int = 1024 * 1024, codec: int = NO_CODEC
+) -> list[Buffer]:
+    """Batches in order, each of about `bytes_max` at most or of one record; each is two buffers, head and records.
+
+    Records that take no fewer bytes by `codec`, one of CODECS, are not compressed.
+
+    `columns` has `offset`, rising and maybe with gaps, `timestamp`, `key`, `value` and `headers` as in
+    `siltlog.infra.columns.RECORD_SCHEMA`; others are passed over. Times are rounded down to milliseconds.
+    """
+    offsets = numbers_of(columns.column("offset"), np.int64)
+    # Rounded towards the past also before 1970.
+    millis = numbers_of(columns.column("timestamp"), np.int64) // 1000
+    pieces: list[Buffer] = []
+    for start, end in _ranges(columns, offsets, bytes_max):
+        part = columns.slice(start, end - start)
+        own, times = offsets[start:end], millis[start:end]
+        records = _looped(part, own, times) if end - start <= FEW else _joined(part, own, times)
+        attributes = NO_CODEC
+        if codec and len(records) >= SMALL_BYTES:
+            compressed = deflated(records, codec)
+            if len(compressed) < len(records):
+                records, attributes = compressed, codec
+        pieces += (_head(records, own, times, leader_epoch, attributes), records)
+    return pieces
+
+
+def control_marker(offset: int, leader_epoch: int, timestamp_ms: int = 0) -> bytes:
+    """A control batch of one COMMIT marker at `offset`: readers pass over it, and go on after it."""
+    record = _record(0, 0, COMMIT_KEY, COMMIT_VALUE, b"\0")
+    at, times = np.array([offset]), np.array([timestamp_ms])
+    return bytes(_head(record, at, times, leader_epoch, CONTROL | TRANSACTIONAL)) + record
+
+
+def _ranges(columns: pa.RecordBatch, offsets: Numbers, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """The rows of each batch."""
+    rows = len(offsets)
+    if rows <= 1:
+        if rows:
+            yield 0, 1
+        return
+    far = np.flatnonzero(np.diff(offsets) > GAP_MAX) + 1
+    if (
+        not len(far)
+        and columns.nbytes + rows * RECORD_BYTES_EXTRA <= bytes_max
+        and offsets[-1] - offsets[0] <= DELTA_MAX
+    ):
+        yield 0, rows
+        return
+    sizes = _sizes(columns)
+    reached = np.cumsum(sizes)
+    start = 0
+    for stop in (*far.tolist(), rows):
+        while start < stop:
+            used = int(reached[start] - sizes[start])
+            full = int(np.searchsorted(reached, used + bytes_max, side="right"))
+            beyond = int(np.searchsorted(offsets, offsets[start] + DELTA_MAX, side="right"))
+            end = min(max(full, start + 1), beyond, stop)
+            yield start, end
+            start = end
+
+
+def _sizes(columns: pa.RecordBatch) -> Numbers:
+    """About what each record takes."""
+    sizes = np.full(columns.num_rows, RECORD_BYTES_EXTRA, np.int64)
+    for name in ("key", "value"):
+        sizes += _lengths(columns.column(name))
+    headers = columns.column("headers")
+    if headers.null_count < len(headers):
+        entries = headers.flatten()
+        taken = np.zeros(len(entries) + 1, np.int64)
+        np.cumsum(_lengths(entries.field(0)) + _lengths(entries.field(1)) + 2 * 5, out=taken[1:])
+        ends = np.concatenate(([0], np.cumsum(_lengths(headers))))
+        sizes += np.diff(taken[ends])
+    return sizes
+
+
+def _lengths(array: pa.Array) -> Numbers:
+    """Bytes of each value, or elements of each list; 0 where it is null."""
+    counted = pc.list_value_length(array) if pa.types.is_list(array.type) else pc.binary_length(array)
+    return numbers_of(counted.fill_null(0), np.int32).astype(np.int64)
+
+
+def _head(records: Buffer, offsets: Numbers, millis: Numbers, leader_epoch: int, attributes: int = 0) -> bytes:
+    base, rows = int(offsets[0]), len(offsets)
+    length = HEAD.size - LENGTH_END + len(records)
+    delta, times = int(offsets[-1]) - base, (int(millis[0]), int(millis.max()))
+    unsigned = HEAD.pack(base, length, leader_epoch, MAGIC, 0, attributes, delta, *times, *NO_PRODUCER, rows)
+    crc = crc32c(pa.py_buffer(records), crc32c(unsigned[CRC_START:]))
+    return HEAD.pack(base, length, leader_epoch, MAGIC, crc, attributes, delta, *times, *NO_PRODUCER, rows)
+
+
+def _looped(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> bytes:
+    keys, values = (binary_values(part.column(name)) for name in ("key", "value"))
+    headers = part.column("headers")
+    tails = [_tail(each) for each in headers.to_pylist()] if headers.null_count < len(headers) else [b"\0"] * len(keys)
+    places = zip((millis - millis[0]).tolist(), (offsets - offsets[0]).tolist(), strict=True)
+    return b"".join(
+        _record(time, offset, key, value, tail)
+        for (time, offset), key, value, tail in zip(places, keys, values, tails, strict=True)
+    )
+
+
+def _record(time_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, tail: bytes) -> bytes:
+    body = b"".join((b"\0", _varint(time_delta), _varint(offset_delta), _prefixed(key), _prefixed(value), tail))
+    return _varint(len(body)) + body
+
+
+def _tail(headers: list[dict[str, bytes | str | None]] | None) -> bytes:
+    pieces = [_varint(len(headers or ()))]
+    for header in headers or ():
+        name, value = header["key"], header["value"]
+        pieces += (_prefixed(str(name or "").encode()), _prefixed(value if isinstance(value, bytes) else None))
+    return b"".join(pieces)
+
+
+def _prefixed(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    number = value << 1 if value >= 0 else ~(value << 1)
+    if number < 0x80:
+        return bytes((number,))
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _joined(part: pa.RecordBatch, offsets: Numbers, millis: Numbers) -> pa.Buffer:
+    """Does what `_looped` does."""
+    key, value, headers = (part.column(name) for name in ("key", "value", "headers"))
+    tail = [pa.scalar(b"\0", pa.binary())] if headers.null_count == len(headers) else _tails(headers)
+    before_key = [np.zeros(len(offsets), np.int64), millis - millis[0], offsets - offsets[0], _prefixes(key)]
+    before_value = [_prefixes(value)]
+    sizes = sum(map(_varint_sizes, before_key + before_value)) + _lengths(key) + _lengths(value)
+    sizes += 1 if len(tail) == 1 else sum(map(_lengths, tail))
+    pieces = [_varints([sizes, *before_key]), key, _varints(before_value), value, *tail]
+    return _bytes_of(_concatenated(pieces))
+
+
+def _tails(headers: pa.Array) -> list[pa.Array]:
+    """The count of each record's headers, and their bytes."""
+    counts = _lengths(headers)
+    entries = headers.flatten()
+    # A name is never null for Kafka; in a table that others wrote it may be.
+    name, value = entries.field(0).fill_null("").cast(pa.binary()), entries.field(1)
+    each = _concatenated([_varints([_prefixes(name)]), name, _varints([_prefixes(value)]), value])
+    # The headers of a record are neighbours: theirs are the bytes from the first one's start to the last one's end.
+    ends = _ends(each)[np.concatenate(([0], np.cumsum(counts)))]
+    own = pa.Array.from_buffers(pa.binary(), len(headers), [None, pa.py_buffer(ends), each.buffers()[2]])
+    return [_varints([counts]), own]
+
+
+def _ends(array: pa.Array) -> npt.NDArray[np.int32]:
+    return np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def _prefixes(array: pa.Array) -> Numbers:
+    """The length of each value, -1 where it is null."""
+    lengths = _lengths(array)
+    if array.null_count:
+        lengths[~validity_of(array)] = -1
+    return lengths
+
+
+def _concatenated(pieces: list[Any]) -> pa.Array:
+    """The bytes of all `pieces`, row by row; null is nothing."""
+    return pc.binary_join_element_wise(*pieces, b"", null_handling="replace", null_replacement=b"")
+
+
+def _bytes_of(array: pa.Array) -> pa.Buffer:
+    ends = _ends(array)
+    return array.buffers()[2].slice(int(ends[0]), int(ends[-1] - ends[0]))
+
+
+def _zigzag(numbers: Numbers) -> npt.NDArray[np.uint64]:
+    return (numbers << 1 ^ numbers >> 63).view(np.uint64)
+
+
+def _varint_sizes(numbers: Numbers) -> Numbers:
+    """The bytes that each takes as a number of variable length."""
+    unsigned = _zigzag(numbers)
+    sizes = np.ones(len(numbers), np.int64)
+    most = int(unsigned.max())
+    for bits in range(7, most.bit_length(), 7):
+        sizes += unsigned >= np.uint64(1 << bits)
+    return sizes
+
+
+def _varints(columns: list[Numbers]) -> pa.Array:
+    """Numbers of variable length, those of a row one after the other, as a binary array."""
+    parts, kept = [], []
+    for numbers in columns:
+        unsigned = _zigzag(numbers)
+        width = max(-(-int(unsigned.max()).bit_length() // 7), 1)
+        shifted = unsigned[:, None] >> np.arange(0, 7 * width, 7, dtype=np.uint64)
+        more = np.zeros(shifted.shape, np.bool_)
+        more[:, :-1] = shifted[:, 1:] != 0
+        kept.append(shifted != 0)
+        kept[-1][:, 0] = True
+        parts.append((shifted & np.uint64(0x7F)).astype(np.uint8) | more.astype(np.uint8) << 7)
+    mask = np.concatenate(kept, axis=1)
+    ends = np.zeros(len(mask) + 1, np.int32)
+    np.cumsum(mask.sum(axis=1), out=ends[1:])
+    data = np.concatenate(parts, axis=1)[mask]
+    return pa.Array.from_buffers(pa.binary(), len(mask), [None, pa.py_buffer(ends), pa.py_buffer(data)])

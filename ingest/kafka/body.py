@@ -1,0 +1,86 @@
+"""A batch of a producer of Kafka as the body of a publish."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from siltlog.infra.errors import problem
+from siltlog.infra.kafka.batch import NO_TIMESTAMP, BatchHead
+from siltlog.ingest.records.body import TIMESTAMP_BYTES, Body, HeaderList, Rows
+
+MICROS_PER_MS = 1_000
+
+
+def body_of(partition: int, head: BatchHead, columns: pa.RecordBatch | None, first_sequence: int | None) -> Body:
+    """`columns` are there where the batch has more than ROWS_MAX records; `first_sequence` is by our count, None where
+    the producer is not idempotent."""
+    count = head.rows
+    nbytes = len(head.records) + TIMESTAMP_BYTES * count
+    if columns is None:
+        return Body(count, nbytes, _rows(partition, head, first_sequence), positions=False)
+    sequence = None
+    if first_sequence is not None:
+        sequence = np.arange(first_sequence, first_sequence + count, dtype=np.int64)
+    timestamp, key, value, headers = (columns.column(name) for name in ("timestamp", "key", "value", "headers"))
+    return Body(
+        count,
+        nbytes,
+        timestamp=timestamp if timestamp.null_count < count else None,
+        key=key if key.null_count < count else None,
+        value=value,
+        headers=headers if headers.null_count < count else None,
+        partition=np.full(count, partition, np.int32),
+        sequence=sequence,
+        positions=False,
+    )
+
+
+def check_tombstones(body: Body) -> None:
+    """Raises Refused `invalid_record` for a null value without a key: where keys are compacted it deletes nothing."""
+    if body.rows is not None:
+        pairs = zip(body.rows.keys, body.rows.values, strict=True)
+        index = next((index for index, (key, value) in enumerate(pairs) if key is None and value is None), None)
+    else:
+        assert body.value is not None
+        lacking: Any = body.value.is_null()
+        if body.key is not None:
+            lacking = pa.compute.and_(lacking, body.key.is_null())
+        index = lacking.index(True).as_py()
+        index = None if index < 0 else index
+    if index is not None:
+        raise problem("invalid_record", f"record {index}: a null value is a tombstone and needs a key", index=index)
+
+
+def _rows(partition: int, head: BatchHead, first_sequence: int | None) -> Rows:
+    """The records as lists: columns of so few would cost more than all else that is done with them."""
+    count, records, found = head.rows, head.records, head.layout
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    for (key, value), (no_key, no_value) in zip(found.bounds.tolist(), found.nulls.tolist(), strict=True):
+        keys.append(None if no_key else bytes(records[key[0] : key[1]]))
+        values.append(None if no_value else bytes(records[value[0] : value[1]]))
+    millis = (found.timestamp_deltas + head.base_timestamp_ms).tolist()
+    sequences: list[int | None] = [None] * count
+    if first_sequence is not None:
+        sequences = list(range(first_sequence, first_sequence + count))
+    return Rows(
+        [None if at == NO_TIMESTAMP else at * MICROS_PER_MS for at in millis],
+        keys,
+        values,
+        _headers(head) if len(found.header_bounds) else [None] * count,
+        [partition] * count,
+        sequences,
+    )
+
+
+def _headers(head: BatchHead) -> list[HeaderList | None]:
+    found, records = head.layout, head.records
+    pairs = [
+        (name, None if missing else bytes(records[start:end]))
+        for name, (start, end), missing in zip(
+            head.header_names.to_pylist(), found.header_bounds[:, 1].tolist(), found.header_nulls.tolist(), strict=True
+        )
+    ]
+    ends = np.cumsum(found.header_counts).tolist()
+    return [pairs[end - count : end] or None for end, count in zip(ends, found.header_counts.tolist(), strict=True)]

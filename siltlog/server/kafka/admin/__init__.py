@@ -1,0 +1,1 @@
+"""What Kafka's clients and tools administer: settings, partitions, records, groups."""

@@ -1,0 +1,158 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from siltlog.consumers.view import LogView
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.kafka.errors import KafkaError, kafka_error
+from siltlog.infra.settings.topic_config import TopicConfig, Value
+from siltlog.ingest.kafka.topic_settings import Edit, changed_settings, replaced_settings, told_settings
+from siltlog.ingest.topics.topics import Topics
+from siltlog.server.kafka.admin.checked import check_change
+from siltlog.server.kafka.at_owner import AtOwner, Change
+from siltlog.server.kafka.call import Answer, Call
+from siltlog.server.kafka.turns import in_turns
+
+TOPIC, BROKER = 2, 4
+"""Of what settings are asked for."""
+_SOURCES = {"topic": 1, "server": 4, "default": 5}
+"""Where a value comes from: the topic's own, of the server's settings, by default."""
+_TEXT, _NUMBER, _LIST = 2, 5, 7
+RESOURCES_A_TURN = 32
+"""Each has dozens of settings."""
+_CHANGED = 200
+"""The status by which HTTP answers it."""
+_NOT_HERE = "settings are those of topics (2); the server's are changed by `silt config set`, without a restart"
+Changes = Mapping[str, Value | None]
+
+
+class Configs:
+    """Used on one event loop."""
+
+    def __init__(self, log: LogView, topics: Topics, at_owner: AtOwner) -> None:
+        self._log = log
+        self._topics = topics
+        self._at_owner = at_owner
+
+    async def describe(self, call: Call) -> Answer:
+        # Each once: else a small request would ask for a very large answer.
+        wanted = {(each["resource_type"], each["resource_name"]): each for each in call.body["resources"]}
+        in_order = in_turns(wanted.values(), RESOURCES_A_TURN)
+        return {"results": [self._described(call, each) async for each in in_order]}
+
+    def _described(self, call: Call, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        kind, name = wanted["resource_type"], wanted["resource_name"]
+        answer = {"resource_type": kind, "resource_name": name, "configs": [], "error_message": None}
+        if kind == BROKER:
+            # What a server is set to is told by its own API.
+            return answer
+        if kind != TOPIC:
+            sentence = "settings are those of topics (2) and of the broker (4)"
+            return {**answer, "error_code": KafkaError.INVALID_REQUEST, "error_message": sentence}
+        error = call.session.refusal("describeTopic", "describe", name)
+        if error is None:
+            try:
+                config = self._log.topic(name).config
+            except SiltlogError as unknown:
+                error = unknown
+            else:
+                keys, body = wanted["configuration_keys"], call.body
+                told = told_configs(
+                    config, keys, synonyms=body["include_synonyms"], documentation=body["include_documentation"]
+                )
+                return {**answer, "configs": told}
+        return {**answer, "error_message": error.detail, "error_code": kafka_error(error)}
+
+    async def replace(self, call: Call) -> Answer:
+        """Puts back what a request does not name."""
+
+        def changes(entries: Collection[Mapping[str, Any]], config: TopicConfig) -> Changes:
+            _check_once(entries)
+            return replaced_settings({each["name"]: each["value"] for each in entries}, config)
+
+        return await self._altered(call, changes)
+
+    async def change(self, call: Call) -> Answer:
+        def changes(entries: Collection[Mapping[str, Any]], config: TopicConfig) -> Changes:
+            _check_once(entries)
+            edits = (Edit(each["name"], each["config_operation"], each["value"]) for each in entries)
+            return changed_settings(edits, config)
+
+        return await self._altered(call, changes)
+
+    async def _altered(
+        self, call: Call, changes: Callable[[Collection[Mapping[str, Any]], TopicConfig], Changes]
+    ) -> Answer:
+        wanted = call.body["resources"]
+        times = Counter((each["resource_type"], each["resource_name"]) for each in wanted)
+        responses = []
+        for each in wanted:
+            kind, name = each["resource_type"], each["resource_name"]
+            error: SiltlogError | None = None
+            try:
+                if kind != TOPIC:
+                    raise problem("invalid_request", _NOT_HERE)
+                if times[kind, name] > 1:
+                    raise problem("invalid_request", f"the topic {name[:200]!r} is named twice: name it once")
+                await self._alter(call, name, each["configs"], changes)
+            except SiltlogError as failed:
+                error = failed
+            responses.append(
+                {
+                    "resource_type": kind,
+                    "resource_name": name,
+                    "error_code": KafkaError.NONE if error is None else kafka_error(error),
+                    "error_message": None if error is None else error.detail,
+                }
+            )
+        return {"responses": responses}
+
+    async def _alter(
+        self,
+        call: Call,
+        name: str,
+        entries: Collection[Mapping[str, Any]],
+        changes: Callable[[Collection[Mapping[str, Any]], TopicConfig], Changes],
+    ) -> None:
+        refusal = call.session.refusal("alterTopic", "alter", name)
+        if refusal is not None:
+            raise refusal
+        wanted = changes(entries, self._log.topic(name).config)
+        if call.body["validate_only"]:
+            check_change(self._log, self._topics, name, None, wanted)
+            return
+        change = Change(name, "alterTopic", "PATCH", _CHANGED, body={"config": wanted})
+        await self._at_owner.make(call.session, change, lambda: self._topics.alter(name, None, wanted))
+
+
+def told_configs(
+    config: TopicConfig, keys: Collection[str] | None = None, *, synonyms: bool = False, documentation: bool = False
+) -> list[dict[str, Any]]:
+    """The settings of a topic, all or those with some names, as clients of Kafka are told of them."""
+    return [
+        {
+            "name": told.name,
+            "value": told.value,
+            "read_only": False,
+            "config_source": _SOURCES[told.source],
+            "is_sensitive": False,
+            "synonyms": [
+                {"name": told.name, "value": value, "source": _SOURCES[source]} for source, value in told.layers
+            ]
+            if synonyms
+            else [],
+            "config_type": _LIST if told.is_list else _NUMBER if told.is_number else _TEXT,
+            "documentation": told.meaning if documentation else None,
+        }
+        for told in told_settings(config)
+        if keys is None or told.name in keys
+    ]
+
+
+def _check_once(entries: Collection[Mapping[str, Any]]) -> None:
+    """Raises Refused `invalid_request`."""
+    for name, times in Counter(each["name"] for each in entries).items():
+        if times > 1:
+            raise problem("invalid_request", f"the setting {name[:100]!r} comes {times} times: send it once")

@@ -1,0 +1,1 @@
+"""What Kafka's clients ask of groups as their members, and how far those are."""

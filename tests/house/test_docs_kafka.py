@@ -1,0 +1,159 @@
+"""What the pages on Kafka's clients show: a topic's history comes over once, and an application moves."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import doc_page
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from http_rig import Http
+from kafka_rig import WAIT_SECONDS, bootstrap_of, free_port, producer
+from kafka_tools import kafka_broker
+
+from siltlog.infra.errors import ConfigError
+from siltlog.testing import running_server
+
+TOP = Path(__file__).parents[2]
+IMPORT = TOP / "examples" / "kafka" / "import_topic.py"
+GUIDE = (TOP / "docs" / "kafka.md").read_text("utf-8")
+Place = tuple[Http, str]
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Place]:
+    """A client of HTTP, and the address for clients of Kafka."""
+    with running_server(kafka_listen=f"127.0.0.1:{free_port()}", flush_ms=100) as server:
+        yield Http(server.url), bootstrap_of(server)
+
+
+def command(http: Http, topic: str, source: str, *more: str) -> list[str]:
+    return [sys.executable, str(IMPORT), topic, "--from", source, "--to", http.url, *more]
+
+
+def imported(http: Http, topic: str, source: str, *more: str) -> list[str]:
+    """What a run of the example prints."""
+    done = subprocess.run(command(http, topic, source, *more), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def rows(http: Http, topic: str, partition: int) -> list[dict[str, Any]]:
+    """The records of a partition, but for their offsets."""
+    return [{name: each[name] for name in each if name != "offset"} for each in http.read(topic, partition)]
+
+
+def filled(bootstrap: str, topic: str, numbers: Sequence[int]) -> None:
+    with producer(bootstrap) as sends:
+        for number in numbers:
+            value = None if number % 50 == 7 else b"%d" % number
+            headers = [("n", b"%d" % number), ("empty", None)] if number % 3 == 0 else None
+            sends.produce(topic, value, b"k%d" % (number % 5), number % 2, headers=headers, timestamp=10**12 + number)
+
+
+@pytest.mark.slow
+def test_a_topic_comes_over_once_though_its_import_is_killed(here: Place) -> None:
+    http, bootstrap = here
+    http.create("history", 2, timestamp_before_max_ms=-1)
+    filled(bootstrap, "history", range(2_000))
+    small = ("--as", "copy", "--records", "20")
+    with subprocess.Popen(command(http, "history", bootstrap, *small), stdout=subprocess.DEVNULL) as run:
+        end = time.monotonic() + WAIT_SECONDS
+        while http.get("/v1/topics/copy").json.get("records", 0) == 0:
+            assert time.monotonic() < end and run.poll() is None
+            time.sleep(0.005)
+        run.send_signal(signal.SIGKILL)
+    [told] = imported(http, "history", bootstrap, *small)
+    came, _, rest = told.partition(" ")
+    assert rest == "records came, 2000 are there"
+    assert 0 < int(came) < 2_000, "it was killed too late"
+    for partition in range(2):
+        assert rows(http, "copy", partition) == rows(http, "history", partition)
+    filled(bootstrap, "history", range(2_000, 2_010))
+    assert imported(http, "history", bootstrap, "--as", "copy") == ["10 records came, 2010 are there"]
+    # It is another topic's by now.
+    http.create("other", 2)
+    filled(bootstrap, "other", range(2))
+    other = subprocess.run(command(http, "other", bootstrap, "--as", "copy"), capture_output=True, text=True)
+    assert other.returncode != 0
+    assert "choose another" in other.stderr
+
+
+@contextmanager
+def old_cluster(kind: str, folder: Path) -> Iterator[str]:
+    """What an application is moved from: a broker of Kafka, or what looks like one."""
+    if kind == "kafka":
+        with kafka_broker(folder) as bootstrap:
+            yield bootstrap
+    else:
+        with running_server(kafka_listen=f"127.0.0.1:{free_port()}", flush_ms=100) as server:
+            yield bootstrap_of(server)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["alike", pytest.param("kafka", marks=pytest.mark.client)])
+def test_an_application_moves_as_the_page_says(here: Place, tmp_path: Path, kind: str) -> None:
+    http, bootstrap = here
+    section = GUIDE.split("## Moving an application in ten minutes")[1].split("\n## ")[0]
+    (tmp_path / "examples").symlink_to(TOP / "examples")
+    try:
+        with old_cluster(kind, tmp_path) as old:
+            admin = AdminClient({"bootstrap.servers": old})
+            [made] = admin.create_topics([NewTopic("orders", 1, 1)]).values()
+            made.result()
+            with producer(old) as sends:
+                for order in ("tea", "cup", "pot", "bowl", "pan"):
+                    sends.produce("orders", order)
+
+            def addressed(commands: str) -> str:
+                told = commands.replace("old.example:9092", old).replace("localhost:9092", bootstrap)
+                return told.replace(f"--from {old}", f"--from {old} --to {http.url}")
+
+            assert doc_page.run(section, http.url, tmp_path, change=addressed) == 5
+    except ConfigError as error:
+        pytest.skip(f"Kafka cannot be run: {error}")
+    finally:
+        http.call("DELETE", "/v1/topics/orders")
+        http.call("DELETE", "/v1/groups/billing")
+
+
+@pytest.mark.client
+def test_a_topic_of_kafka_comes_over_with_gaps_and_groups(here: Place, tmp_path: Path) -> None:
+    http, _ = here
+    try:
+        with kafka_broker(tmp_path) as kafka:
+            transactions(kafka)
+            [told, group] = imported(http, "sold", kafka, "--group", "billing")
+            assert told == "30 records came, 30 are there"
+            # Of each ten records of a transaction the group has had those of the first two, and its offsets have gaps.
+            assert group == "billing goes on at 20"
+            assert imported(http, "sold", kafka) == ["0 records came, 30 are there"]
+    except ConfigError as error:
+        pytest.skip(f"Kafka cannot be run: {error}")
+    assert [each["value"] for each in http.read("sold", query="values=text")] == [
+        f"{batch}-{number}" for batch in (0, 2, 3) for number in range(10)
+    ]
+
+
+def transactions(kafka: str) -> None:
+    """Four transactions of ten records, of which the second was given up; a group has committed the first two."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    [made] = admin.create_topics([NewTopic("sold", 1, 1)]).values()
+    made.result()
+    sends = Producer({"bootstrap.servers": kafka, "transactional.id": "t", "log_level": 0})
+    sends.init_transactions(WAIT_SECONDS)
+    for batch in range(4):
+        sends.begin_transaction()
+        for number in range(10):
+            sends.produce("sold", f"{batch}-{number}")
+        sends.flush(WAIT_SECONDS)
+        (sends.abort_transaction if batch == 1 else sends.commit_transaction)(WAIT_SECONDS)
+    group = Consumer({"bootstrap.servers": kafka, "group.id": "billing"})
+    group.commit(offsets=[TopicPartition("sold", 0, 33)], asynchronous=False)
+    group.close()

@@ -1,0 +1,54 @@
+"""Settings of a topic by Kafka's names: what is taken is ours, what means nothing here is refused."""
+
+import pytest
+
+from siltlog.infra.errors import ConfigError
+from siltlog.infra.settings.topic_config import SETTINGS, TopicConfig
+from siltlog.ingest.kafka.topic_settings import own_settings, told_settings
+
+
+def test_kafkas_names_and_values_are_ours() -> None:
+    given = {
+        "cleanup.policy": "delete, compact",
+        "compression.type": "uncompressed",
+        "max.message.bytes": "1000",
+        "message.timestamp.type": "LogAppendTime",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "retention.ms": "-1",
+        "silt.flush.ms": "50",
+        "silt.acks": "table",
+    }
+    assert own_settings(given) == {
+        "cleanup.policy": "compact,delete",
+        "compression": "none",
+        "max.record.bytes": 1000,
+        "timestamp.type": "append",
+        "timestamp.before.max.ms": -1,
+        "retention.ms": -1,
+        "flush.ms": 50,
+        "acks": "table",
+    }
+    assert own_settings({"compression.type": "producer", "retention.ms": None}) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["segment.bytes", "min.insync.replicas", "flush.ms", "silt.", "silt.segment.ms", "acks"]
+)
+def test_what_means_nothing_here_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="means nothing here"):
+        own_settings({name: "1"})
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be a whole number"):
+        own_settings({"retention.ms": "a week"})
+
+
+def test_every_setting_is_told_and_what_is_told_is_taken() -> None:
+    config = TopicConfig({"retention.ms": 5, "timestamp.type": "append"}, {"flush.ms": 7})
+    told = {each.name: each for each in told_settings(config)}
+    assert len(told) == len(SETTINGS)
+    assert (told["retention.ms"].value, told["retention.ms"].source) == ("5", "topic")
+    assert (told["message.timestamp.type"].value, told["silt.flush.ms"].source) == ("LogAppendTime", "server")
+    taken = own_settings({each.name: each.value for each in told.values()})
+    assert taken == {name: config[name] for name in SETTINGS}
