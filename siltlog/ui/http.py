@@ -1,12 +1,14 @@
 """`/ui/` and the files below it."""
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.infra.errors import problem
 from siltlog.infra.http.operations import ANYBODY, TEXT, Content, Reply, in_path, operation
 from siltlog.infra.http.query import Query
-from siltlog.ui.files import PageFiles, Shown
+from siltlog.ui.files import PageFiles, Shown, read_files
 
 PAGE_PATH = "ui/"
 """Relative to the root of the API, as a proxy may put a path before it."""
@@ -31,10 +33,11 @@ _FILE = Reply(
 
 
 class PageHttp:
-    """Without files there is no page: each path is answered as one that is not there."""
+    """Where it is not `shown` each path is answered as one that is not there."""
 
-    def __init__(self, page: PageFiles | None) -> None:
-        self._page = page
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._read: asyncio.Task[PageFiles] | None = None
 
     @operation(
         "GET",
@@ -49,7 +52,7 @@ class PageHttp:
     )
     async def document(self, request: Request) -> Response:
         Query(request, ())
-        return _answer(request, self._there().document, "no-cache")
+        return _answer(request, (await self._there()).document, "no-cache")
 
     @operation(
         "GET",
@@ -69,16 +72,19 @@ class PageHttp:
     )
     async def file(self, request: Request) -> Response:
         Query(request, ())
-        page, path = self._there(), request.path_params
+        page, path = await self._there(), request.path_params
         found = page.files.get((path["folder"], path["file"]))
         if found is None or path["version"] != page.version:
             raise problem("not_found", "the page has no such file; where the server was upgraded, load the page again")
         return _answer(request, found, _FOR_EVER)
 
-    def _there(self) -> PageFiles:
-        if self._page is None:
+    async def _there(self) -> PageFiles:
+        """Gives the files, which are read and encoded once somebody asks: a start does not wait for that."""
+        if not self._shown:
             raise problem("not_found", "this server shows no page: SILT_UI=off")
-        return self._page
+        if self._read is None:
+            self._read = asyncio.create_task(asyncio.to_thread(read_files))
+        return await asyncio.shield(self._read)
 
 
 def _answer(request: Request, shown: Shown, caching: str) -> Response:

@@ -21,10 +21,10 @@ from siltlog.server.history.series_rings import (
 )
 
 POINTS = 360
-"""So many of a series where nobody says how many."""
+"""How many points a series has where nobody says how many."""
 POINTS_MAX = 1_440
 HOURS_BACK = 24
-"""So many hours can be folded from the minutes there are."""
+"""How many hours can be folded from the minutes there are."""
 _STEPS_A_MINUTE = MINUTE_SECONDS // STEP_SECONDS
 
 

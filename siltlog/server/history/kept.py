@@ -46,6 +46,7 @@ KEPT: tuple[Kept, ...] = (
     Kept(catalogue.LOOP_LAG_SECONDS),
     Kept(catalogue.REPLIES),
     Kept(catalogue.PROBLEMS),
+    Kept(catalogue.STORE_SECONDS),
     Kept(catalogue.STORE_ERRORS),
     Kept(catalogue.CONNECTIONS),
     Kept(catalogue.STREAMS),
@@ -64,4 +65,4 @@ KEPT: tuple[Kept, ...] = (
     Kept(PROCESS_MEMORY_BYTES),
 )
 BUSY = (catalogue.RECORD_BYTES, catalogue.READ_BYTES, catalogue.GROUP_LAG_RECORDS)
-"""By these it is decided which topics and groups are the busiest."""
+"""The metrics that decide which topics and groups are the busiest."""

@@ -113,7 +113,7 @@ class Histories:
     """The history of this node, and those of the others. Used on one event loop."""
 
     def __init__(self, history: History | None, node: str, others: Others | None) -> None:
-        """Without `others` the node is alone."""
+        """Takes the node to be alone without `others`."""
         self.history = history
         self.node = node
         self._others = others

@@ -47,7 +47,7 @@ class HourRecord(msgspec.Struct):
     time: str
     step_ms: int
     mean: Measured
-    """Of the hour's minutes, as `max`."""
+    """The highest of the hour's minutes, as `max`."""
     max: Measured
 
 

@@ -27,7 +27,7 @@ class Ring:
 
     @property
     def rows(self) -> int:
-        """So many series have a place; for more it grows."""
+        """How many series have a place; for more it grows."""
         return len(self._values)
 
     def advance(self, step: int) -> None:

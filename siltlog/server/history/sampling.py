@@ -9,7 +9,7 @@ from siltlog.infra.metrics.metrics import Metrics
 from siltlog.server.history.kept import BUSY, GROUP, KEPT, QUANTILES, TOPIC, Kept
 
 BUSIEST = 200
-"""So many topics, and so many groups, have series of their own."""
+"""How many topics, and how many groups, have series of their own."""
 FAVOUR = 2.0
 """What has a series keeps it until another is so many times as busy: a series is no use that comes and goes."""
 QUANTILE = "quantile"

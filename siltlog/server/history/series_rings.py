@@ -20,7 +20,7 @@ SERIES_MAX = 2_000
 _MINUTES_A_HOUR = HOUR_SECONDS // MINUTE_SECONDS
 _HIGHEST = {kept.metric.name for kept in KEPT if kept.fold == "max"}
 UNKNOWN = -1
-"""In the place of a row, or of a step."""
+"""Stands for a row, or a step, that is not known."""
 
 
 class SeriesRings:
@@ -35,7 +35,7 @@ class SeriesRings:
         self._rows: dict[Series, int] = {}
         self._free: list[int] = []
         self._told = np.zeros(SERIES_MAX, np.int64)
-        """By row, the time at which its series was last told, in seconds."""
+        """The time, by row, at which its series was last told, in seconds."""
         self._first = UNKNOWN
         """The first step that was sampled here: of what was before there are minutes at most."""
 

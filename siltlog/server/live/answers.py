@@ -50,7 +50,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Who may not describe the cluster is told of the topics and groups that he may describe alone."""
+    """Without `describe` of the cluster it has only the topics and groups that the caller may describe."""
 
     time: Time
     node: str

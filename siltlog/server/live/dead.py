@@ -10,7 +10,7 @@ from siltlog.ingest.log.topic import TopicLog
 SINCE_SECONDS = 900
 LOOK_SECONDS = 15.0
 TOPICS_MAX = 200
-"""So many topics with dead letters are looked at."""
+"""How many topics with dead letters are looked at."""
 
 
 class DeadLetterCounts:

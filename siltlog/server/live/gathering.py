@@ -22,7 +22,7 @@ PATH = "/peers/live"
 GATHER_SECONDS = 0.9
 """How long all nodes together are waited for: a snapshot is to be there within a second."""
 TOPICS_OF_NODE = 2_000
-"""Of so many topics a node tells another, those that are busiest."""
+"""A node tells another of so many topics, those that are busiest."""
 WHOLE = b"whole"
 """What a node sends that wants to be told of all topics."""
 BODY_BYTES_MAX = 1_024

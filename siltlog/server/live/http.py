@@ -45,10 +45,11 @@ class LiveHttp:
         "Node",
         "The server as it is, each second, as Server-Sent Events",
         "Events `overview`, `topics`, `groups` and `jobs`, each with one JSON object: the whole of what there is to "
-        "see now, so one that was missed is no loss, and who reads slowly gets the newest alone. Of the topics those "
-        "200 are told that are busiest, of the groups the 200 that are furthest behind. An event `problem` comes "
-        "before a close; a comment every 15 seconds where nothing else does. In a cluster all nodes are told of, and "
-        "those named as `silent` that do not answer within a second. At most SILT_UI_VIEWERS_MAX may watch a node.",
+        "see now, so one that was missed is no loss, and who reads slowly gets the newest alone, behind an event "
+        "`missed` that says how many `snapshots` before it were replaced. Of the topics those 200 are told that are "
+        "busiest, of the groups the 200 that are furthest behind. An event `problem` comes before a close; a comment "
+        "every 15 seconds where nothing else does. In a cluster all nodes are told of, and those named as `silent` "
+        "that do not answer within a second. At most SILT_UI_VIEWERS_MAX may watch a node.",
         access=FILTERED,
         needs="topics and groups without `describe` are left out; for what is of a node, and for jobs, cluster "
         "`describe`",

@@ -14,7 +14,7 @@ from siltlog.server.live.runs import LiveRuns
 from siltlog.server.live.snapshot import Snapshot
 
 GROUPS_MAX = 10_000
-"""So many groups are looked at, in the order of their names, and those besides that are behind."""
+"""How many groups are looked at, in the order of their names; besides them those that are behind."""
 
 
 class Live:
@@ -23,7 +23,7 @@ class Live:
     def __init__(
         self, measuring: Measuring, others: OtherParts | None, groups: Groups, runs: LiveRuns, clock: Clock
     ) -> None:
-        """Without `others` this node is alone."""
+        """Takes this node to be alone without `others`."""
         self._measuring = measuring
         self._others = others
         self._groups = groups
@@ -58,7 +58,7 @@ class Live:
     async def states(self, groups: Sequence[str]) -> dict[str, tuple[str, int]]:
         """Gives (state, members) of groups, by name; nothing while Redis does not answer."""
         try:
-            return {name: (state, members) for name, state, members in await self._groups.states(groups)}
+            return {row.group: (row.state, row.members) for row in await self._groups.states(groups)}
         except SiltlogError:
             return {}
 

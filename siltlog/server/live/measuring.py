@@ -145,7 +145,13 @@ class Measuring:
                 *_of_disk(self._node_id, disk),
                 *_of_tables(logs, topics),
                 *(
-                    Attention("dead_letters", "warn", name, f"{count:,} dead letters in 15 minutes", "topic")
+                    Attention(
+                        "dead_letters",
+                        "warn",
+                        name,
+                        f"{count:,} dead {'letter' if count == 1 else 'letters'} in 15 minutes",
+                        "topic",
+                    )
                     for name, count in dead.items()
                 ),
                 *_stalled(lags, now_ms),

@@ -16,7 +16,7 @@ class Attention(msgspec.Struct, frozen=True):
     subject: str
     detail: str
     of: str = "cluster"
-    """Who may describe it is told: `topic` or `group` of that name, or `cluster`."""
+    """Says what a viewer must be able to describe to be told: the `topic` or `group` of that name, or the `cluster`."""
 
 
 class TopicPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -88,9 +88,9 @@ class NodePart(msgspec.Struct, frozen=True):
     ack_p99_ms: float | None
     sums: Sums
     topics: list[TopicPart]
-    """Of a node that is asked by another the busiest."""
+    """Topics of this node; another node is given the busiest alone."""
     lags: list[LagPart]
-    """Of the node that keeps what groups commit; of any other none."""
+    """Groups, which only the node that keeps what they commit tells of."""
     attention: list[Attention]
 
 

@@ -1,4 +1,4 @@
-"""By what topics and groups are ranked in lists: values of this moment, of all nodes that answer."""
+"""Ranks topics and groups in lists by values of this moment, of all nodes that answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -13,7 +13,7 @@ from siltlog.server.job_log import JobLog, JobRun
 from siltlog.server.live.answers import RunningJob
 
 RUNS_LOOKED_AT = 500
-"""So many of the newest runs have the latest of each job; one that ran before them is shown no more."""
+"""How many of the newest runs are looked at for the latest of each job; one that ran before them is shown no more."""
 SCHEDULE_SECONDS = 5.0
 """How often the object store is asked who runs what."""
 

@@ -1,8 +1,8 @@
-"""Who watches, and the snapshots that are made for all of them: one a second, and none while nobody watches."""
+"""Makes snapshots for all who watch: one a second, one for who comes, and none while nobody watches."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +18,8 @@ from siltlog.server.live.answers import Kind
 from siltlog.server.live.snapshot import ALL, Seen, Sees, Snapshot
 
 PERIOD_SECONDS = 1.0
+SOON_SECONDS = 0.2
+"""Who comes is shown something at once, but so long after the last: many who come together share one."""
 CROWDED_RETRY_MS = 10_000
 _encode = msgspec.json.Encoder().encode
 
@@ -26,26 +28,35 @@ States = Mapping[str, tuple[str, int]]
 
 
 class Viewer:
-    """One who watches. What he has not taken when the next comes he never gets."""
+    """One who watches. What he has not taken when the next comes he never gets, and is told how often that was."""
 
     def __init__(self, kinds: Sequence[Kind], grant: Grant, wake: Callable[[], None]) -> None:
         self.kinds = kinds
         self.subject = None if grant.identity is None else grant.identity.subject
         self._wake = wake
         self._newest: bytes | None = None
+        self._missed = 0
+        """Snapshots that were replaced since he took one."""
 
-    def offer(self, text: bytes) -> None:
+    def offer(self, text: bytes) -> bool:
+        """Whether one that he has not taken is replaced."""
+        missed = self._newest is not None
+        self._missed += missed
         self._newest = text
         self._wake()
+        return missed
 
     def forget(self) -> None:
         """What he was to be shown was made by rights that hold no more."""
         self._newest = None
 
     def take(self) -> bytes | None:
-        """Gives the newest snapshot once; None where it was taken."""
+        """Gives the newest snapshot once, behind how many before it he missed; None where it was taken."""
         text, self._newest = self._newest, None
-        return text
+        if text is None or not self._missed:
+            return text
+        missed, self._missed = self._missed, 0
+        return b'event: missed\ndata: {"snapshots":%d}\n\n%b' % (missed, text)
 
 
 class _Wanted(NamedTuple):
@@ -71,6 +82,7 @@ class Viewers:
         """`snapshot(kinds)` makes one for events of some kinds; `states(groups)` has (state, members) of groups."""
         self._made = 0
         self._encoded = 0
+        self._missed = 0
         self._snapshot = snapshot
         self._states = states
         self._access = access
@@ -80,10 +92,12 @@ class Viewers:
         self._viewers: dict[Viewer, None] = {}
         self._decided: dict[Subject, tuple[int, dict[tuple[str, str], bool]]] = {}
         self._ticking: asyncio.Task[None] | None = None
+        self._came = asyncio.Event()
 
     def show(self, metrics: Metrics) -> None:
         metrics.gauge(catalogue.LIVE_VIEWERS, lambda: len(self._viewers))
         metrics.counts(catalogue.LIVE_SNAPSHOTS, lambda: [((), self._made)])
+        metrics.counts(catalogue.LIVE_MISSED, lambda: [((), self._missed)])
         metrics.counts(catalogue.LIVE_ENCODED, lambda: [((), self._encoded)])
 
     def check_room(self) -> None:
@@ -102,6 +116,7 @@ class Viewers:
         self.check_room()
         viewer = Viewer(kinds, grant, wake)
         self._viewers[viewer] = None
+        self._came.set()
         if self._ticking is None:
             self._ticking = asyncio.create_task(self._tick_on())
         forget = grant.when_changed(viewer.forget)
@@ -120,13 +135,17 @@ class Viewers:
         """Makes snapshots until nobody watches."""
         while self._viewers:
             began = self._clock.monotonic()
+            self._came.clear()
             try:
                 await self._tick()
             except SiltlogError as error:
                 self._logger.warning("no snapshot for those who watch the server; the next follows", reason=str(error))
             except Exception:
                 self._logger.exception("no snapshot for those who watch the server; the next follows")
-            await asyncio.sleep(max(began + PERIOD_SECONDS - self._clock.monotonic(), 0.0))
+            await asyncio.sleep(max(began + SOON_SECONDS - self._clock.monotonic(), 0.0))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(began + PERIOD_SECONDS - self._clock.monotonic()):
+                    await self._came.wait()
         self._ticking = None
         self._decided.clear()
 
@@ -176,7 +195,7 @@ class Viewers:
             text = joined.get((sees, kinds))
             if text is None:
                 text = joined[sees, kinds] = b"".join(encodings[sees, kind] for kind in kinds)
-            viewer.offer(text)
+            self._missed += viewer.offer(text)
 
 
 _Decide = Callable[[Subject, str, str], bool]

@@ -2,27 +2,25 @@
 
 import http.server
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import chromium, needs_chromium
 from http_rig import NO_REDIS, Http
 
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TIMEOUT_MS = 30_000
 PAGE = Path(__file__).parents[3] / "docs" / "push.md"
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"),
+    pytest.mark.client,
+    needs_chromium,
 ]
-playwright = pytest.importorskip("playwright.sync_api")
 
 
 class Pages(http.server.ThreadingHTTPServer):
@@ -71,10 +69,8 @@ def server(pages: list[Pages]) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

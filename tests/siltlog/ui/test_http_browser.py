@@ -1,76 +1,24 @@
 """The page in a real browser, at a real server with a real Redis."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from browser import Page, needs_chromium, opened
 from http_rig import Http
 
 from siltlog import Consumer
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-TIMEOUT_MS = 30_000
 HOSTILE = '<img src=x onerror="window.hurt = 1">\u202e</script>\u0000'
 DEEP = "[" * 10_000
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.client,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"),
+    needs_chromium,
 ]
-playwright = pytest.importorskip("playwright.sync_api")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with running_server(flush_ms=200) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
-
-
-class Page:
-    """A page of the browser that hears what goes wrong in it."""
-
-    def __init__(self, browser: Any, server: ServerProcess) -> None:
-        self.url = f"{server.url}/ui/"
-        self.context = browser.new_context()
-        self.context.set_default_timeout(TIMEOUT_MS)
-        self.at = self.context.new_page()
-        self.wrong: list[str] = []
-        self.elsewhere: list[str] = []
-        self.at.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.at.on("console", lambda said: "Content Security" in said.text and self.wrong.append(said.text))
-        self.at.on("request", lambda asked: asked.url.startswith(server.url) or self._asked(asked.url))
-
-    def _asked(self, url: str) -> None:
-        if not url.startswith(("data:", "blob:", "ws://127.0.0.1")):
-            self.elsewhere.append(url)
-
-    def go(self, place: str) -> Any:
-        self.at.goto(f"{self.url}#/{place}")
-        return self.at
-
-    def shows(self, text: str) -> None:
-        self.at.get_by_text(text).first.wait_for()
-
-
-@pytest.fixture
-def page(browser: Any, server: ServerProcess) -> Iterator[Page]:
-    page = Page(browser, server)
-    yield page
-    assert (page.wrong, page.elsewhere) == ([], [])
-    page.context.close()
 
 
 def test_from_nothing_to_the_first_record(page: Page, server: ServerProcess) -> None:
@@ -80,8 +28,10 @@ def test_from_nothing_to_the_first_record(page: Page, server: ServerProcess) -> 
     at.get_by_role("button", name="Make it").click()
     at.get_by_role("heading", name="first").wait_for()
     at.get_by_role("link", name="Publish", exact=True).click()
-    at.get_by_role("textbox", name="Key").fill("ada")
+    # The tab of the records has a field for a key too: JSON is asked for only where a record is published.
     at.get_by_role("textbox", name="JSON").fill('{"item": "tea"}')
+    assert at.get_by_role("textbox", name="JSON").get_attribute("spellcheck") == "false"
+    at.get_by_role("textbox", name="Key").fill("ada")
     at.get_by_role("button", name="Publish").click()
     at.get_by_text("Acknowledged at").wait_for()
     at.get_by_role("link", name="Records", exact=True).click()
@@ -124,11 +74,43 @@ def test_what_records_say_is_text(page: Page, server: ServerProcess) -> None:
 def test_a_search_finds_what_the_server_finds(page: Page, server: ServerProcess) -> None:
     http = Http(server.url)
     http.create("sought")
-    http.publish("sought", *({"value": {"n": number}} for number in range(100)))
+    headers = [{"key": "kind", "value": "b"}]
+    http.publish("sought", *({"value": {"n": number}, "headers": headers[number % 50 :]} for number in range(100)))
     at = page.go("topics/sought/records?search=1&path=%2Fn&equals=42")
     page.shows("all was looked at")
     assert at.locator("tr[data-row]").count() == 1
     page.shows('{"n":42}' if at.get_by_text('{"n":42}').count() else '{"n": 42}')
+    at = page.go("topics/sought/records?offset=earliest")
+    for value in ("", "b"):
+        at.get_by_label("Header").fill("kind")
+        at.get_by_label("with the value").fill(value)
+        at.locator("tr[data-row]").nth(2).wait_for(state="detached")
+        at.locator("tr[data-row]").nth(1).wait_for()
+        assert at.locator("tr[data-row]").count() == 2
+    at.get_by_label("with the value").fill("c")
+    page.shows("No record yet")
+
+
+def test_a_record_in_full_says_who_published_it_and_leads_to_the_others(page: Page, server: ServerProcess) -> None:
+    http = Http(server.url)
+    http.create("produced")
+    http.publish("produced", {"value": "by nobody"})
+    for sequence, id_ in ((0, "etl"), (1, "etl"), (0, "app")):
+        own = {"Silt_Producer_Id": id_, "Silt_Sequence": str(sequence)}
+        assert http.publish("produced", {"value": f"{id_} {sequence}", "partition": 0}, **own).status == 200
+    at = page.go("topics/produced/records?offset=earliest")
+    at.locator("tr[data-row]").nth(3).wait_for()
+    at.locator("tr[data-row]").filter(has_text="by nobody").click()
+    page.shows("Published without a producer id")
+    at.locator("tr[data-row]").filter(has_text="etl 1").click()
+    page.shows("epoch 0, sequence 1")
+    at.get_by_role("link", name="etl", exact=True).click()
+    at.locator("tr[data-row]").nth(2).wait_for(state="detached")
+    page.shows("found 2; all was looked at")
+    assert at.get_by_label("Producer id").input_value() == "etl"
+    at.get_by_role("button", name="Back to live").click()
+    page.shows("live")
+    assert at.get_by_label("Producer id").input_value() == "etl", "what is followed is narrowed too"
 
 
 def test_a_group_is_reset_as_its_preview_said(page: Page, server: ServerProcess) -> None:
@@ -140,8 +122,10 @@ def test_a_group_is_reset_as_its_preview_said(page: Page, server: ServerProcess)
     ) as consumer:
         assert len(list(consumer)) == 10
         consumer.commit()
-    at = page.go("groups/readers")
-    at.get_by_role("button", name="Preview").click()
+        at = page.go("groups/readers")
+        page.shows("The group must be empty: it has 1 member. Stop them first.")
+        assert at.get_by_role("button", name="Preview").get_attribute("aria-disabled") == "true"
+    at.locator("button:text-is('Preview')").click()
     page.shows("10 again")
     assert http.call("GET", "/v1/groups/readers/offsets").json["offsets"][0]["offset"] == 10, "a preview moves nothing"
     at.get_by_role("button", name="Reset …").click()
@@ -155,8 +139,7 @@ def test_a_group_is_reset_as_its_preview_said(page: Page, server: ServerProcess)
 
 
 def test_the_page_goes_on_when_the_server_comes_back(browser: Any) -> None:
-    with running_server(flush_ms=200) as server:
-        page = Page(browser, server)
+    with running_server(flush_ms=200) as server, opened(browser, server) as page:
         page.go("")
         page.shows("live")
         server.kill()
@@ -166,8 +149,6 @@ def test_the_page_goes_on_when_the_server_comes_back(browser: Any) -> None:
         Http(server.url).create("afterwards")
         page.go("topics")
         page.at.get_by_role("link", name="afterwards").wait_for()
-        assert page.wrong == []
-        page.context.close()
 
 
 def test_ten_tabs_share_one_stream(page: Page, server: ServerProcess) -> None:
@@ -194,3 +175,4 @@ def test_keys_lead_through_the_page(page: Page) -> None:
     at.get_by_role("dialog", name="Keys").wait_for()
     at.keyboard.press("Escape")
     at.get_by_role("dialog").wait_for(state="detached")
+    assert at.evaluate("document.activeElement.matches('h1')"), "the focus is where it was"

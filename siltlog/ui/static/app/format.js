@@ -6,10 +6,11 @@ const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 export const NOTHING = "–";
+const GROUPED = new Intl.NumberFormat("en-US");
 
 /** Writes a whole number with separators: 81,201,344. @param {number|null|undefined} n */
 export function whole(n) {
-  return n === null || n === undefined || Number.isNaN(n) ? NOTHING : Math.round(n).toLocaleString("en-US");
+  return n === null || n === undefined || Number.isNaN(n) ? NOTHING : GROUPED.format(Math.round(n));
 }
 
 /** Writes a number in at most four places: 12.3 k, 81.2 M. @param {number|null|undefined} n */
@@ -72,26 +73,13 @@ export function time(at, zone) {
   return shifted.toISOString().replace("T", " ").replace("Z", zone === "utc" ? "Z" : "");
 }
 
-/** Writes how long ago a moment was. @param {string|number|null|undefined} at @param {number} now milliseconds */
-export function ago(at, now) {
-  if (at === null || at === undefined) return NOTHING;
-  const ms = now - new Date(at).getTime();
-  return ms < 0 ? `in ${duration(-ms)}` : ms < SECOND ? "now" : `${duration(ms)} ago`;
-}
-
 /** @param {number} n @param {string} one @param {string} [many] */
 export function count(n, one, many = `${one}s`) {
   return `${whole(n)} ${n === 1 ? one : many}`;
 }
 
-/** Writes a cell of CSV; one that a spreadsheet would calculate gets an apostrophe. @param {unknown} value */
-export function csvCell(value) {
-  let text = value === null || value === undefined ? "" : String(value);
-  if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
-  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-}
-
-/** @param {string[]} columns @param {unknown[][]} rows */
-export function csv(columns, rows) {
-  return [columns, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
+/** Writes JSON; whole numbers that a double does not hold are bigints, and are written as numbers. @param {unknown} value @returns {string} */
+export function json(value) {
+  // A browser that has read such a number by its digits can write it by them.
+  return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? /** @type {any} */ (JSON).rawJSON(String(each)) : each));
 }

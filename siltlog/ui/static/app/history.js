@@ -1,17 +1,18 @@
-/** What metrics were, from `/v1/metrics/history`, each ten seconds anew. */
+/** What metrics were, from `/v1/metrics/history`, each ten seconds anew, or each minute of a long time. */
 import { useGet } from "./use.js";
 
 const EACH_MS = 10_000;
+const EACH_MS_MAX = 60_000;
 const STEPS = 180;
 
 /**
- * @param {{ series: string[], ms: number, topic?: string, group?: string }} asked `ms` is how far back
+ * @param {{ series: string[], ms: number, topic?: string, group?: string, steps?: number }} asked `ms` is how far back, in at most so many `steps`
  */
-export function useHistory({ series, ms, topic, group }) {
+export function useHistory({ series, ms, topic, group, steps = STEPS }) {
   const asked = useGet(
     ["v1", "metrics", "history"],
-    { series: series.join(","), topic, group, step_ms: Math.ceil(ms / STEPS) },
-    EACH_MS,
+    { series: series.join(","), topic, group, step_ms: Math.ceil(ms / steps) },
+    Math.min(Math.max(ms / steps, EACH_MS), EACH_MS_MAX),
     () => ({ from: Date.now() - ms }),
   );
   return { ...past(asked.answer), problem: asked.problem };
@@ -23,6 +24,9 @@ function past(answer) {
   const all = answer?.series ?? [];
   return {
     times: /** @type {string[]} */ (answer?.times ?? []),
+    /** The nodes that did not answer. */
+    silent: /** @type {{ node: string, reason: string }[]} */ (answer?.silent ?? []),
+    asked: answer !== null,
     /** Gives the values of one series: of the node where no label says otherwise. @param {string} name @param {Record<string, string>} [labels] */
     one(name, labels = {}) {
       const wanted = JSON.stringify(Object.entries(labels).sort());

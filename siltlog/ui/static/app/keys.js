@@ -8,6 +8,14 @@ export const PLACES = {
   o: ["Overview", []],
   t: ["Topics", ["topics"]],
   g: ["Groups", ["groups"]],
+  d: ["Dead letters", ["dead_letters"]],
+  j: ["Jobs", ["jobs"]],
+  q: ["SQL", ["sql"]],
+  c: ["Cluster", ["cluster"]],
+  m: ["Metrics", ["metrics"]],
+  a: ["Access", ["access"]],
+  l: ["Audit", ["audit"]],
+  s: ["Settings", ["settings"]],
 };
 
 /** @param {EventTarget | null} target */

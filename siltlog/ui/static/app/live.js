@@ -5,7 +5,7 @@
  * Lock says which) and tells the others (BroadcastChannel). A hidden tab wants nothing, and lets the stream go. Where
  * there are no locks (plain http to another machine), or the server has too many viewers, the page polls.
  */
-import { ROOT, address, get } from "./api.js";
+import { ROOT, address, get, logins } from "./api.js";
 import { useEffect } from "./dom.js";
 import { polled } from "./polled.js";
 import { store, useStore } from "./store.js";
@@ -72,6 +72,7 @@ function start() {
   begun = true;
   if (channel !== null) channel.onmessage = ({ data }) => heard(data);
   document.addEventListener("visibilitychange", settle);
+  logins.follow(beginAgain);
   addEventListener("pagehide", () => channel?.postMessage({ tab: id, kinds: [] }));
   setInterval(settle, SAY_MS);
 }
@@ -142,8 +143,10 @@ function follow() {
   const opened = new EventSource(address(["v1", "events"], { kinds }), { withCredentials: true });
   stream = opened;
   for (const kind of KINDS) {
-    opened.addEventListener(kind, (event) => tell(kind, JSON.parse(/** @type {MessageEvent} */ (event).data), "live"));
+    opened.addEventListener(kind, (event) => tell(kind, measured(JSON.parse(/** @type {MessageEvent} */ (event).data)), "live"));
   }
+  // Its session ended, or its right: what is asked next says which, and asks for a login.
+  opened.addEventListener("problem", () => opened === stream && beginAgain());
   opened.onerror = () => {
     if (opened !== stream) return;
     if (opened.readyState === EventSource.CLOSED) {
@@ -157,6 +160,24 @@ function follow() {
   };
 }
 
+/** Adds how far the clock of the server is ahead of this browser's, told as the snapshot comes: later it would be its age. @param {any} snapshot */
+const measured = (snapshot) => ({ ...snapshot, ahead_ms: Date.parse(snapshot.time) - Date.now() });
+
+/** @param {() => void} act */
+const ifLeading = (act) => () => {
+  if (leading) act();
+};
+
+/** Asks once by a single call, and goes on by a stream: another may look now, or nobody any more. */
+function beginAgain() {
+  stream?.close();
+  stream = null;
+  streamed = "";
+  clearTimeout(polling);
+  polling = undefined;
+  if (leading) get(["v1", "access", "whoami"]).then(ifLeading(settle), ifLeading(poll));
+}
+
 /** Asks for the same by single calls, and then tries the stream again. */
 async function poll() {
   polling = setTimeout(async () => {
@@ -166,7 +187,7 @@ async function poll() {
     else poll();
   }, POLL_MS);
   try {
-    for (const kind of allKinds()) tell(kind, await polled(kind, get), "polling");
+    for (const kind of allKinds()) if (leading) tell(kind, await polled(kind, get), "polling");
   } catch {
     said("lost");
   }

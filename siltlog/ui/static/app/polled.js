@@ -25,7 +25,7 @@ async function overview(get) {
     detail,
   }));
   return {
-    time: new Date().toISOString(),
+    ahead_ms: null,
     version: cluster.version,
     node: cluster.nodes[0]?.id ?? "",
     ready: ready.status === "ready",
@@ -41,8 +41,7 @@ async function overview(get) {
 async function topics(get) {
   const page = await get(["v1", "topics"], { limit: TOPICS });
   return {
-    time: new Date().toISOString(),
-    of: page.topics.length,
+    of: page.next === null ? page.topics.length : null,
     cut: page.next !== null,
     topics: page.topics.map((/** @type {any} */ topic) => ({
       name: topic.name,
@@ -58,7 +57,7 @@ async function topics(get) {
 /** @param {Get} get */
 async function groups(get) {
   const page = await get(["v1", "groups"], { limit: TOPICS });
-  return { time: new Date().toISOString(), of: page.groups.length, cut: page.next !== null, groups: page.groups };
+  return { of: page.next === null ? page.groups.length : null, cut: page.next !== null, groups: page.groups };
 }
 
 /** @param {Get} get */
@@ -67,5 +66,5 @@ async function jobs(get) {
   const seen = new Set();
   const latest = runs.jobs.filter((/** @type {any} */ run) => !seen.has(run.job) && seen.add(run.job));
   const running = schedule.jobs.filter((/** @type {any} */ job) => job.running_since !== null);
-  return { time: new Date().toISOString(), running, latest };
+  return { running, latest };
 }

@@ -32,3 +32,24 @@ theme.follow((chosen) => {
   else document.documentElement.dataset.theme = chosen;
 });
 zone.follow((chosen) => keep("zone", chosen));
+
+const QUERIES_MAX = 20;
+
+/** @param {string} text */
+function listed(text) {
+  try {
+    const found = JSON.parse(text);
+    return Array.isArray(found) ? found.filter((each) => typeof each === "string") : [];
+  } catch {
+    return [];
+  }
+}
+
+/** The queries that were asked last, the newest first. */
+export const queries = store(/** @type {string[]} */ (listed(kept("queries", "[]"))));
+queries.follow((asked) => keep("queries", JSON.stringify(asked)));
+
+/** @param {string} query */
+export function keepQuery(query) {
+  queries.set([query, ...queries.get().filter((each) => each !== query)].slice(0, QUERIES_MAX));
+}

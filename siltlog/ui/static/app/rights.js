@@ -24,6 +24,17 @@ const ROLES = {
   viewer: { topic: ["describe"], group: ["describe"], cluster: ["describe"] },
 };
 
+/** What there is to be done on a page that only shows; to administer is also to look at what there is of access. */
+const SHOWS = ["read", "describe", "admin"];
+const ONLY_SHOWS = "The page of this server only shows (SILT_UI=read): use the command line.";
+/** The page of this server only shows (`SILT_UI=read`), whatever its user may. */
+let onlyShows = false;
+
+/** @param {boolean} on */
+export function setOnlyShows(on) {
+  onlyShows = on;
+}
+
 /** @param {string[]} operations @param {string} operation */
 function covers(operations, operation) {
   return (
@@ -47,6 +58,7 @@ function fits(right, kind, name) {
  */
 export function allowed(who, operation, kind, name = "") {
   if (who === null) return false;
+  if (onlyShows && !SHOWS.includes(operation)) return false;
   if (who.auth === "off") return true;
   const entries = /** @type {Right[]} */ (who.rights ?? []).filter((right) => fits(right, kind, name));
   if (entries.some((right) => right.effect === "deny" && right.operations.includes(operation))) return false;
@@ -59,7 +71,18 @@ export function allowed(who, operation, kind, name = "") {
   });
 }
 
-/** Says what is missing, as one sentence. @param {string} operation @param {string} kind @param {string} [name] */
-export function missing(operation, kind, name = "") {
+/** Says why the one who looks may not administer; empty where he may. @param {any} who what `whoami` answered */
+export function notAdmin(who) {
+  if (onlyShows) return ONLY_SHOWS;
+  return lacking(who, "admin", "cluster");
+}
+
+/**
+ * Says what `who` lacks for `operation`, as one sentence; empty where nothing.
+ * @param {any} who @param {string} operation @param {"topic"|"group"|"cluster"} kind @param {string} [name]
+ */
+export function lacking(who, operation, kind, name = "") {
+  if (allowed(who, operation, kind, name)) return "";
+  if (onlyShows && !SHOWS.includes(operation)) return ONLY_SHOWS;
   return `This needs the right to ${operation} ${kind === "cluster" ? "the cluster" : `${kind} ${name}`}.`;
 }

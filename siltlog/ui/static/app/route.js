@@ -39,6 +39,8 @@ export function go(path, query) {
 /** Puts the query into the address without a step of its own in the browser's history. @param {Record<string, unknown>} query */
 export function setQuery(query) {
   const { path } = route.get();
+  // Whoever is on the way elsewhere stays on it.
+  if (parsed(location.hash).path.join("/") !== path.join("/")) return;
   history.replaceState(null, "", href(path, query));
   route.set(parsed(location.hash));
 }

@@ -2,7 +2,7 @@
  * Records of a topic as they come, by a WebSocket with credit: the server sends no more than it was given credit for, so
  * who pauses gives none, and is not flooded.
  */
-import { address } from "./api.js";
+import { address, get, logins } from "./api.js";
 
 const CREDIT = 200;
 const AGAIN_MS = 2_000;
@@ -18,8 +18,15 @@ export function tail(topic, query, heard) {
   let paused = false;
   let ended = false;
   let cursor = "";
+  let refused = false;
   /** @type {number | undefined} */
   let again;
+  /** A login may be what it waits for. */
+  const forget = logins.follow(() => refused && reopen());
+
+  /** A page that nobody sees takes nothing. */
+  const seen = () => give(0);
+  document.addEventListener("visibilitychange", seen);
 
   function open() {
     const url = address(["v1", "topics", topic, "ws"], cursor ? { ...query, offset: "", timestamp: "", cursor } : query);
@@ -39,24 +46,38 @@ export function tail(topic, query, heard) {
         heard.records(said.records);
         give(said.records.length);
       } else if (said.type === "problem") {
+        refused = true;
         heard.state("refused", said.detail ?? said.problem?.detail);
+        if (said.status === 401) void reopen();
       }
     };
     opened.onclose = ({ code }) => {
-      if (ended) return;
-      if (code === 1008) {
-        ended = true;
-        return;
-      }
+      if (ended || opened !== socket || code === 1008) return;
       heard.state("lost");
-      again = setTimeout(open, AGAIN_MS);
+      again = setTimeout(reopen, AGAIN_MS);
     };
+  }
+
+  /** Opens it again, once whoever looks is let in: a WebSocket that is refused does not say why. */
+  async function reopen() {
+    socket = null;
+    try {
+      await get(["v1", "access", "whoami"]);
+    } catch (problem) {
+      refused = true;
+      const { status, message } = /** @type {import("./api.js").Problem} */ (problem);
+      if (status === 401) heard.state("refused", message);
+      else if (!ended) again = setTimeout(reopen, AGAIN_MS);
+      return;
+    }
+    refused = false;
+    if (!ended && socket === null) open();
   }
 
   /** @param {number} records */
   function give(records) {
     owed += records;
-    if (paused || owed === 0 || socket?.readyState !== WebSocket.OPEN) return;
+    if (paused || document.hidden || owed === 0 || socket?.readyState !== WebSocket.OPEN) return;
     socket.send(JSON.stringify({ type: "credit", records: owed }));
     owed = 0;
   }
@@ -70,6 +91,8 @@ export function tail(topic, query, heard) {
     },
     end() {
       ended = true;
+      forget();
+      document.removeEventListener("visibilitychange", seen);
       clearTimeout(again);
       socket?.close(1000);
     },

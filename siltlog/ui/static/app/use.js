@@ -16,11 +16,11 @@ export function useGet(path, query = {}, everyMs = 0, moving = () => ({})) {
   const [held, setHeld] = useState({ key: "", answer: /** @type {any} */ (null), problem: /** @type {any} */ (null) });
   const [asking, setAsking] = useState(false);
   const [turn, setTurn] = useState(0);
-  const shown = useRef(key);
-  shown.current = key;
+  const underWay = useRef(/** @type {AbortController | null} */ (null));
   useEffect(() => {
     if (path === null) return undefined;
     const stop = new AbortController();
+    underWay.current = stop;
     setAsking(true);
     get(path, { ...query, ...moving() }, { signal: stop.signal })
       .then((answer) => setHeld({ key, answer, problem: null }))
@@ -28,12 +28,17 @@ export function useGet(path, query = {}, everyMs = 0, moving = () => ({})) {
         if (stop.signal.aborted) return;
         setHeld((before) => ({ key, answer: before.key === key ? before.answer : null, problem }));
       })
-      .finally(() => shown.current === key && setAsking(false));
+      .finally(() => {
+        if (underWay.current !== stop) return;
+        underWay.current = null;
+        setAsking(false);
+      });
     return () => stop.abort();
   }, [key, turn]);
   useEffect(() => {
     if (everyMs === 0 || path === null) return undefined;
-    const timer = setInterval(() => document.hidden || setTurn((before) => before + 1), everyMs);
+    // A server that takes longer than the interval is let answer.
+    const timer = setInterval(() => document.hidden || underWay.current || setTurn((before) => before + 1), everyMs);
     return () => clearInterval(timer);
   }, [key, everyMs]);
   const again = useCallback(() => setTurn((before) => before + 1), []);
@@ -42,40 +47,50 @@ export function useGet(path, query = {}, everyMs = 0, moving = () => ({})) {
 }
 
 /**
- * Something that is done at a press: `run` does it once at a time.
+ * Something that is done at a press: `run` does it once at a time. `clear` forgets what came of it, also of one that
+ * still runs.
  * @template T
  * @param {(...given: any[]) => Promise<T>} act
  */
 export function useAct(act) {
   const [state, setState] = useState({ busy: false, problem: /** @type {any} */ (null), result: /** @type {any} */ (null) });
-  const busy = useRef(false);
+  const running = useRef(/** @type {object | null} */ (null));
   /** @param {any[]} given */
   async function run(...given) {
-    if (busy.current) return undefined;
-    busy.current = true;
+    if (running.current) return undefined;
+    const own = {};
+    running.current = own;
     setState((before) => ({ ...before, busy: true, problem: null }));
     try {
       const result = await act(...given);
-      setState({ busy: false, problem: null, result });
+      if (running.current === own) setState({ busy: false, problem: null, result });
       return result;
     } catch (problem) {
-      setState({ busy: false, problem, result: null });
+      if (running.current === own) setState({ busy: false, problem, result: null });
       return undefined;
     } finally {
-      busy.current = false;
+      if (running.current === own) running.current = null;
     }
   }
-  return { ...state, run, clear: () => setState({ busy: false, problem: null, result: null }) };
+  function clear() {
+    running.current = null;
+    setState({ busy: false, problem: null, result: null });
+  }
+  return { ...state, run, clear };
 }
 
-/** Gives the present time in milliseconds, anew each `everyMs`. */
-export function useNow(everyMs = 1000) {
-  const [now, setNow] = useState(Date.now());
+/** Gives `value` at most each `ms`, the last one in any case. @template T @param {T} value @param {number} ms @returns {T} */
+export function useSeldom(value, ms) {
+  const [given, setGiven] = useState(value);
+  const last = useRef(-ms);
   useEffect(() => {
-    const timer = setInterval(() => document.hidden || setNow(Date.now()), everyMs);
-    return () => clearInterval(timer);
-  }, [everyMs]);
-  return now;
+    const timer = setTimeout(() => {
+      last.current = performance.now();
+      setGiven(() => value);
+    }, last.current + ms - performance.now());
+    return () => clearTimeout(timer);
+  }, [value]);
+  return given;
 }
 
 /** Gives `value` once it has not changed for `ms`. @template T @param {T} value @param {number} ms @returns {T} */

@@ -1,46 +1,61 @@
 /** The overview: is all well, what is coming in, who is behind, what needs somebody. */
 import { html } from "../app/dom.js";
-import { NOTHING, bytes, count, duration, percent, seconds, short, time, whole } from "../app/format.js";
+import { NOTHING, bytes, count, duration, seconds, short, time, whole } from "../app/format.js";
 import { useLive } from "../app/live.js";
 import { zone } from "../app/prefs.js";
 import { href } from "../app/route.js";
 import { useStore } from "../app/store.js";
 import { useHistory } from "../app/history.js";
+import { RANGES, rangeOf } from "../app/range.js";
+import { gone } from "../app/trend.js";
 import { Chart, SERIES_MAX } from "../parts/chart.js";
+import { Failed } from "../parts/failed.js";
+import { Used } from "../parts/figures.js";
 import { Badge, Heading } from "../parts/form.js";
 import { Spark } from "../parts/spark.js";
 
 const SPARK_POINTS = 60;
+const DAY_MS = 86_400_000;
 
 /** Where what needs somebody is mended. @param {any} need @returns {string[] | null} */
 function placeOf(need) {
   const subject = need.subject ?? "";
   switch (need.kind) {
     case "dead_letters":
-      return ["topics", subject];
+      return ["dead_letters", subject];
     case "table":
       return ["topics", subject, "files"];
     case "group_stalled":
       return ["groups", subject];
+    case "job_failed":
+      return ["jobs", subject];
+    case "disk":
+    case "node_silent":
+      return ["cluster"];
     default:
       return null;
   }
 }
 
-export function Overview() {
+/** @param {{ query: URLSearchParams }} props */
+export function Overview({ query }) {
+  const range = rangeOf(query);
   const now = useLive("overview");
   const past = useHistory({
     series: ["silt_records_total", "silt_read_records_total", "silt_ack_seconds", "silt_table_lag_seconds", "silt_group_lag_seconds", "silt_group_lag_records"],
-    ms: 3_600_000,
+    ms: range.ms,
   });
+  const disk = useHistory({ series: ["silt_disk_free_bytes"], ms: DAY_MS });
+  const full = gone(disk.times, disk.one("silt_disk_free_bytes"));
   const lags = past.by("silt_group_lag_records", "group");
   return html`
     <${Heading} title="Overview">${now !== null && html`<${Health} now=${now} />`}<//>
     ${now === null
       ? html`<p class="quiet" role="status">Looking …</p>`
-      : html`<${Tiles} now=${now} past=${past} /><${Needs} now=${now} />`}
+      : html`<${Tiles} now=${now} past=${past} full=${full} /><${Needs} now=${now} />`}
     ${now?.totals?.topics === 0 && html`<${First} />`}
-    <h2>The last hour</h2>
+    <div class="bar section"><h2>The last ${range.words}</h2><${Ranges} chosen=${range.name} /></div>
+    <${Failed} problem=${past.problem} />
     <div class="charts">
       <${Chart} title="Records per second" times=${past.times} write=${short} series=${[
         { name: "published", values: past.one("silt_records_total") },
@@ -68,8 +83,16 @@ function Health({ now }) {
   </span>`;
 }
 
-/** @param {{ now: any, past: any }} props */
-function Tiles({ now, past }) {
+/** @param {{ chosen: string }} props */
+function Ranges({ chosen }) {
+  return html`<nav class="ranges" aria-label="How far back">
+    ${RANGES.map(([name, words]) => html`<a key=${name} href=${href([], { range: name })} aria-label=${`The last ${words}`}
+      aria-current=${name === chosen ? "true" : undefined}>${name}</a>`)}
+  </nav>`;
+}
+
+/** @param {{ now: any, past: any, full: number | null }} props */
+function Tiles({ now, past, full }) {
   const rates = now.rates ?? {};
   const worst = now.worst_lag;
   const last = (/** @type {(number|null)[]} */ values) => values.slice(-SPARK_POINTS);
@@ -81,7 +104,7 @@ function Tiles({ now, past }) {
     <${Tile} name="Worst lag" values=${last(past.one("silt_group_lag_seconds"))}
       value=${worst ? (worst.seconds ? seconds(worst.seconds) : short(worst.records)) : NOTHING}
       more=${worst ? html`<a href=${href(["groups", worst.group])}>${worst.group}</a> ${whole(worst.records)} records` : "nobody is behind"} />
-    <${Room} now=${now} />
+    <${Room} now=${now} full=${full} />
   </div>`;
 }
 
@@ -94,20 +117,15 @@ function Tile({ name, value, unit = "", more = "", values = [] }) {
   </div>`;
 }
 
-/** @param {{ now: any }} props */
-function Room({ now }) {
+/** @param {{ now: any, full: number | null }} props */
+function Room({ now, full }) {
   const { wal, disk } = now;
   return html`<div class="tile">
     <div class="name">Room</div>
     ${wal && html`<div class="used">WAL <${Used} share=${wal.bytes / wal.bytes_max} name="Write-ahead log" /></div>`}
     ${disk && html`<div class="used">Disk <${Used} share=${1 - disk.free / disk.total} name="Disk" /></div>`}
-    <div class="quiet">${disk ? `${bytes(disk.free)} free` : ""}</div>
+    <div class="quiet">${disk ? `${bytes(disk.free)} free${full === null ? "" : `, full in ${duration(full)}`}` : ""}</div>
   </div>`;
-}
-
-/** @param {{ share: number, name: string }} props */
-function Used({ share, name }) {
-  return html`<meter min="0" max="1" low="0.7" high="0.9" optimum="0" value=${share} aria-label=${`${name}: ${percent(share)} used`}></meter> <span>${percent(share)}</span>`;
 }
 
 /** @param {{ now: any }} props */
@@ -117,7 +135,7 @@ function Needs({ now }) {
     ...(now.silent ?? []).map((/** @type {string} */ node) => ({ severity: "error", kind: "node_silent", subject: node, detail: `${node} does not answer` })),
     ...(now.attention ?? []),
   ];
-  if (all.length === 0) return html`<p class="quiet">Nothing needs anybody.</p>`;
+  if (all.length === 0) return html`<p class="quiet">Nothing needs attention.</p>`;
   return html`<section aria-label="What needs somebody">
     <h2>Needs somebody</h2>
     <ul class="needs">

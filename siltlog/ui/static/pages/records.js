@@ -1,39 +1,66 @@
 /** Records of a topic: as they come, from a place, or searched for. What is asked for is in the address. */
-import { lines, send } from "../app/api.js";
+import { get, lines, send } from "../app/api.js";
 import { html, useEffect, useRef, useState } from "../app/dom.js";
-import { csv, time, whole } from "../app/format.js";
+import { time, whole } from "../app/format.js";
 import { zone } from "../app/prefs.js";
-import { missing } from "../app/rights.js";
-import { setQuery } from "../app/route.js";
-import { useMay } from "../app/session.js";
+import { href, setQuery } from "../app/route.js";
+import { useLacks } from "../app/session.js";
 import { useStore } from "../app/store.js";
 import { tail } from "../app/tail.js";
-import { useSettled } from "../app/use.js";
-import { Failed } from "../parts/failed.js";
-import { Field } from "../parts/form.js";
+import { useGet, useSeldom, useSettled } from "../app/use.js";
+import { Export } from "../parts/export.js";
+import { Failed, Loaded } from "../parts/failed.js";
+import { Field, PartitionField } from "../parts/form.js";
 import { Table } from "../parts/table.js";
 import { RecordInFull, keyOf, preview } from "../parts/value.js";
 
 const ROWS_MAX = 500;
 const BACK = 50;
-const FIELDS = ["partition", "key", "contains", "path", "equals", "offset", "timestamp"];
+const PAGE = 100;
+const SPOKEN_MS = 5_000;
+/** What is followed live begins at one of these; what is from another place is read a page at a time. */
+const FOLLOWED = ["", "earliest", "latest"];
+const FIELDS = ["partition", "key", "contains", "header", "header_value", "producer_id", "path", "equals", "offset", "timestamp"];
 
 /** @param {{ topic: any, query: URLSearchParams }} props */
 export function Records({ topic, query }) {
-  const may = useMay();
+  const lacks = useLacks();
   const asked = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? ""]));
   const searching = query.has("search");
   const settled = useSettled(JSON.stringify(asked), 400);
   const [chosen, setChosen] = useState(/** @type {any} */ (null));
-  if (!may("read", "topic", topic.name)) return html`<p class="note">${missing("read", "topic", topic.name)}</p>`;
-  const Found = searching ? Searched : Live;
+  const lacking = lacks("read", "topic", topic.name);
+  if (lacking) return html`<p class="note">${lacking}</p>`;
+  const found = JSON.parse(settled);
+  const Found = searching ? Searched : found.timestamp === "" && FOLLOWED.includes(found.offset) ? Live : From;
   return html`
     <${Asked} topic=${topic} asked=${asked} searching=${searching} />
     <div class=${chosen ? "beside" : ""}>
-      <div><${Found} key=${`${searching} ${settled}`} topic=${topic} asked=${JSON.parse(settled)} chosen=${chosen} choose=${setChosen} /></div>
-      ${chosen && html`<${RecordInFull} record=${chosen} close=${() => setChosen(null)} />`}
+      <div><${Found} key=${`${searching} ${settled}`} topic=${topic} asked=${found} chosen=${chosen} choose=${setChosen} /></div>
+      ${chosen && html`<${RecordInFull} record=${chosen} close=${() => setChosen(null)}><${Further} topic=${topic.name} record=${chosen} /><//>`}
     </div>
   `;
+}
+
+/** @param {{ topic: string, record: any }} props */
+function Further({ topic, record: { partition, offset } }) {
+  return html`<p class="actions">
+      <a href=${href(["topics", topic, "records"], { partition, offset })}>Link to it</a>
+      <a href=${href(["topics", topic, "publish"], { partition, offset })}>Publish again …</a>
+    </p>
+    <${PublishedBy} key=${`${partition} ${offset}`} topic=${topic} partition=${partition} offset=${offset} />`;
+}
+
+/** Says who published a record, which is asked for where one is looked at: a list of them would cost more. @param {any} props */
+function PublishedBy({ topic, partition, offset }) {
+  const query = { offset, max_records: 1, producers: "true" };
+  const { answer, problem } = useGet(["v1", "topics", topic, "partitions", String(partition), "records"], query);
+  const found = answer?.records.find((/** @type {any} */ record) => record.offset === offset);
+  if (problem || (answer && !found)) return html`<p class="quiet">Who published it is not known: ${problem ? problem.message : "it is there no more"}</p>`;
+  if (!found) return html`<p class="quiet">…</p>`;
+  if (!found.producer) return html`<p class="quiet">Published without a producer id</p>`;
+  const { id, epoch, sequence } = found.producer;
+  return html`<p class="quiet">Published by <a href=${href(["topics", topic, "records"], { producer_id: id, search: 1 })}>${id}</a>, epoch ${epoch}${sequence === null ? "" : `, sequence ${whole(sequence)}`}</p>`;
 }
 
 /** @param {{ topic: any, asked: Record<string, string>, searching: boolean }} props */
@@ -41,19 +68,19 @@ function Asked({ topic, asked, searching }) {
   const search = searching ? { search: 1 } : {};
   const set = (/** @type {string} */ name) => (/** @type {any} */ event) => setQuery({ ...asked, [name]: event.target.value, ...search });
   return html`<form class="row" role="search" onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), setQuery({ ...asked, search: 1 }))}>
-    <${Field} label="Partition"><select value=${asked.partition} onChange=${set("partition")}>
-      <option value="">all</option>
-      ${topic.offsets.map((/** @type {any} */ each) => html`<option key=${each.partition} value=${String(each.partition)}>${each.partition}</option>`)}
-    </select><//>
+    <${PartitionField} of=${topic.partitions} value=${asked.partition} none="all" set=${(/** @type {string} */ value) => set("partition")({ target: { value } })} />
     <${Field} label="Key"><input size="12" data-search value=${asked.key} onInput=${set("key")} /><//>
     <${Field} label="Text in the value"><input size="14" value=${asked.contains} onInput=${set("contains")} /><//>
+    <${Field} label="Header name"><input size="10" value=${asked.header} onInput=${set("header")} /><//>
+    ${asked.header && html`<${Field} label="with the value"><input size="10" value=${asked.header_value} onInput=${set("header_value")} /><//>`}
+    ${(searching || asked.producer_id) && html`<${Field} label="Producer id"><input size="12" value=${asked.producer_id} onInput=${set("producer_id")} /><//>`}
     ${searching &&
     html`<${Field} label="JSON Pointer"><input size="12" placeholder="/user/id" value=${asked.path} onInput=${set("path")} /><//>
       <${Field} label="is this JSON"><input size="10" placeholder="7" value=${asked.equals} onInput=${set("equals")} /><//>`}
     <${Field} label="From offset"><input size="10" inputmode="numeric" placeholder=${searching ? "earliest" : "the newest"} value=${asked.offset} onInput=${set("offset")} /><//>
     <${Field} label="or from time"><input size="20" placeholder="2026-11-21T07:36:00Z" value=${asked.timestamp} onInput=${set("timestamp")} /><//>
     ${searching
-      ? html`<button type="button" onClick=${() => setQuery({ ...asked, path: "", equals: "" })}>Back to live</button>`
+      ? html`<button type="button" onClick=${() => setQuery({ ...asked, path: "", equals: "", offset: "", timestamp: "" })}>Back to live</button>`
       : html`<button type="submit">Search all</button>`}
   </form>`;
 }
@@ -70,14 +97,35 @@ function merged(before, came) {
   return all.sort((a, b) => (a.timestamp < b.timestamp ? 1 : a.timestamp > b.timestamp ? -1 : b.offset - a.offset)).slice(0, ROWS_MAX);
 }
 
-/** Gives the newest records that fit. @param {string} topic @param {Record<string, string>} asked @param {AbortSignal} signal */
-async function newest(topic, asked, signal) {
-  const body = { ...wanted(asked), from: { offset: -BACK } };
-  const found = [];
+/** Gives what one search finds, and where it goes on. @param {string} topic @param {string} body @param {AbortSignal} signal */
+async function search(topic, body, signal) {
+  const found = { rows: /** @type {any[]} */ ([]), next: /** @type {any} */ (null), problem: /** @type {any} */ (null) };
   for await (const line of lines(await send("POST", ["v1", "topics", topic, "search"], { body, signal }))) {
-    if (line.record) found.push(line.record);
+    if (line.record) found.rows.push(line.record);
+    if (line.problem) found.problem = problemIn(line);
+    if (line.done?.next) found.next = { cursor: line.done.next };
   }
   return found;
+}
+
+/**
+ * Gives a page of records from a place on, and where the next one begins.
+ * @param {string} topic @param {Record<string, string>} asked @param {any} from where a later page begins @param {AbortSignal} signal
+ */
+async function pageFrom(topic, asked, from, signal) {
+  const { partition, key, contains, header, producer_id, offset, timestamp } = asked;
+  // Only a search finds in several partitions, counts from the end, or leaves records out.
+  if (partition === "" || key || contains || header || producer_id || !(timestamp || /^\d+$/.test(offset))) {
+    return search(topic, wanted(asked, { limit: PAGE, ...(from && { from }) }), signal);
+  }
+  const query = { ...(from ?? (timestamp ? { timestamp } : { offset })), max_records: PAGE };
+  const read = await get(["v1", "topics", topic, "partitions", partition, "records"], query, { signal });
+  return { rows: read.records, next: read.next_offset < read.high_watermark ? { offset: read.next_offset } : null, problem: null };
+}
+
+/** @param {any} line one in which a search says why it failed */
+function problemIn(line) {
+  return { message: line.problem.detail, code: line.problem.error_code };
 }
 
 /** @param {any} record */
@@ -92,17 +140,18 @@ function Live({ topic, asked, chosen, choose }) {
   const [paused, setPaused] = useState(false);
   const tailed = useRef(/** @type {ReturnType<typeof tail> | null} */ (null));
   useEffect(() => {
-    const { partition: partitions, key, contains, offset, timestamp } = asked;
+    const { partition: partitions, key, contains, header, header_value, producer_id, offset } = asked;
     const ended = new AbortController();
-    let back = offset === "" && timestamp === "";
-    const running = tail(topic.name, { partitions, key, contains, offset, timestamp }, {
+    let back = offset === "";
+    const running = tail(topic.name, { partitions, key, contains, header, header_value: header && header_value, producer_id, offset }, {
       records: (came) => setRows((before) => merged(before, came)),
       state: (how, why = "") => {
         setState({ how, why });
         if (how !== "live" || !back) return;
         // The newest that were there before come after the stream has begun: none is missed between the two.
         back = false;
-        newest(topic.name, asked, ended.signal).then((came) => setRows((before) => merged(before, came)), () => {});
+        const newest = search(topic.name, wanted(asked, { from: { offset: -BACK } }), ended.signal);
+        newest.then((found) => setRows((before) => merged(before, found.rows)), () => {});
       },
     });
     tailed.current = running;
@@ -127,68 +176,118 @@ function Live({ topic, asked, chosen, choose }) {
     <p class="actions">
       <button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? "Go on" : "Pause"}</button>
       <span class="quiet" role="status">${how === "live" ? "live" : how === "lost" ? "not reached; it is tried again" : how}${rows.length === ROWS_MAX ? `; the newest ${ROWS_MAX} are shown` : ""}</span>
-      <${Export} topic=${topic} rows=${rows} />
+      <${Exported} topic=${topic} rows=${rows} />
     </p>
     <${Failed} problem=${state.how === "refused" ? { message: state.why } : null} />
-    <${Rows} rows=${rows} chosen=${chosen} choose=${choose} empty=${state.how === "live" ? "No record yet. Publish one, and it is shown here." : "…"} />
+    <${Rows} rows=${rows} chosen=${chosen} choose=${choose} empty=${state.how === "live" ? html`No record yet. <a href=${href(["topics", topic.name, "publish"])}>Publish one</a>, and it is shown here.` : "…"} />
+  `;
+}
+
+/** Records from a place on, that of the place first, a page at a time. @param {any} props */
+function From({ topic, asked, chosen, choose }) {
+  const [from, setFrom] = useState(/** @type {any} */ (null));
+  const [turn, setTurn] = useState(0);
+  const [read, setRead] = useState({ answer: /** @type {any} */ (null), problem: /** @type {any} */ (null) });
+  useEffect(() => {
+    const stop = new AbortController();
+    pageFrom(topic.name, asked, from, stop.signal).then(
+      (page) => setRead({ answer: page, problem: page.problem }),
+      (problem) => stop.signal.aborted || setRead((before) => ({ ...before, problem })),
+    );
+    return () => stop.abort();
+  }, [from, turn]);
+  const again = () => setTurn(turn + 1);
+  const next = read.answer?.next;
+  return html`
+    <p class="actions">
+      ${read.answer && html`<button type="button" onClick=${() => (next ? setFrom(next) : again())}>${next ? `Next ${PAGE}` : "Look again"}</button>`}
+      ${from && html`<button type="button" onClick=${() => setFrom(null)}>First page</button>`}
+      <a href=${href(["topics", topic.name, "records"], { ...asked, offset: "", timestamp: "" })}>Back to live</a>
+      <${Exported} topic=${topic} rows=${read.answer?.rows ?? []} />
+    </p>
+    <${Loaded} of=${{ ...read, again }}>${(/** @type {any} */ page) => html`
+      <${Rows} rows=${page.rows} chosen=${chosen} choose=${choose} empty=${next ? "Nothing was found so far." : "There is no record from there on."} />`}
+    <//>
   `;
 }
 
 /** @param {any} props */
 function Searched({ topic, asked, chosen, choose }) {
   const [rows, setRows] = useState(/** @type {any[]} */ ([]));
-  const [told, setTold] = useState({ looked: 0, of: 0, ended: "" });
+  const [told, setTold] = useState(UNTOLD);
   const [problem, setProblem] = useState(/** @type {any} */ (null));
+  const [from, setFrom] = useState(/** @type {any} */ (null));
   const stop = useRef(new AbortController());
   useEffect(() => {
-    run().catch((failed) => stop.current.signal.aborted || setProblem(failed));
-    return () => stop.current.abort();
-  }, []);
+    const own = new AbortController();
+    stop.current = own;
+    setRows([]);
+    setTold(UNTOLD);
+    setProblem(null);
+    run(own.signal).catch((failed) => own.signal.aborted || setProblem(failed));
+    return () => own.abort();
+  }, [from]);
 
-  async function run() {
-    const response = await send("POST", ["v1", "topics", topic.name, "search"], { body: wanted(asked), signal: stop.current.signal, timeoutMs: 660_000 });
+  /** @param {AbortSignal} signal */
+  async function run(signal) {
+    const body = wanted(asked, from && { from });
+    const response = await send("POST", ["v1", "topics", topic.name, "search"], { body, signal, timeoutMs: 660_000 });
+    /** @type {any[]} */
+    const found = [];
     for await (const line of lines(response)) {
-      if (line.record) setRows((before) => (before.length < ROWS_MAX ? [...before, line.record] : before));
+      // They are drawn together, as often as it says how far it is: each by itself would draw all the others anew.
+      if (line.record) found.push(line.record);
+      else setRows([...found]);
       const at = line.progress ?? line.done;
-      if (at) setTold({ looked: at.looked_at, of: at.of, ended: at.ended_by ?? "" });
-      if (line.problem) setProblem({ message: line.problem.detail, code: line.problem.error_code });
+      if (at) setTold({ looked: at.looked_at, of: at.of, ended: at.ended_by ?? "", next: at.next ?? "" });
+      if (line.problem) setProblem(problemIn(line));
     }
   }
 
   const stopped = told.ended !== "" || problem !== null;
+  const said = `Looked at ${whole(told.looked)} of ${whole(told.of)}; found ${whole(rows.length)}${told.ended ? `; ${ENDS[/** @type {keyof typeof ENDS} */ (told.ended)] ?? told.ended}` : ""}`;
+  const spoken = useSeldom(said, SPOKEN_MS);
   return html`
     <p class="actions">
       ${!stopped && html`<button type="button" onClick=${() => (stop.current.abort(), setTold({ ...told, ended: "stop" }))}>Stop</button>`}
-      <span class="quiet" role="status">Looked at ${whole(told.looked)} of ${whole(told.of)}; found ${whole(rows.length)}${told.ended ? `; ${ENDS[/** @type {keyof typeof ENDS} */ (told.ended)] ?? told.ended}` : ""}</span>
-      <${Export} topic=${topic} rows=${rows} />
+      ${told.next && html`<button type="button" onClick=${() => setFrom({ cursor: told.next })}>Search on</button>`}
+      <span class="quiet" aria-hidden="true">${said}</span>
+      <span class="unseen" role="status">${spoken}</span>
+      <${Exported} topic=${topic} rows=${rows} />
     </p>
     <${Failed} problem=${problem} />
     <${Rows} rows=${rows} chosen=${chosen} choose=${choose} empty=${stopped ? "Nothing was found." : "Nothing was found yet."} />
   `;
 }
 
+const UNTOLD = { looked: 0, of: 0, ended: "", next: "" };
 const ENDS = { end: "all was looked at", limit: "there may be more", timeout: "the time was up", stop: "stopped", problem: "it failed" };
 
-/** Makes the body of a search. @param {Record<string, string>} asked */
-function wanted(asked) {
+/**
+ * Makes the body of a search.
+ * @param {Record<string, string>} asked @param {Record<string, unknown> | null} [otherwise] what is not as it was asked
+ */
+function wanted(asked, otherwise = null) {
   /** @type {Record<string, unknown>} */
   const body = { limit: ROWS_MAX, from: asked.timestamp ? { timestamp: asked.timestamp } : { offset: place(asked.offset || "earliest") } };
   if (asked.partition) body.partitions = [Number(asked.partition)];
   if (asked.key) body.key = asked.key;
   if (asked.contains) body.contains = asked.contains;
-  if (asked.path) {
-    body.path = asked.path;
-    body.equals = json(asked.equals);
-  }
-  return body;
+  if (asked.producer_id) body.producer_id = asked.producer_id;
+  if (asked.path) body.path = asked.path;
+  if (asked.header) body.header = asked.header;
+  if (asked.header && asked.header_value) body.header_value = asked.header_value;
+  const written = JSON.stringify({ ...body, ...otherwise });
+  return asked.path ? `${written.slice(0, -1)},"equals":${json(asked.equals)}}` : written;
 }
 
-/** Reads what was typed as JSON, or as text where it is none. @param {string} text */
+/** Gives what was typed as it was, where it is JSON: a number keeps its digits. Else it is a text. @param {string} text */
 function json(text) {
   try {
-    return JSON.parse(text);
-  } catch {
+    JSON.parse(text);
     return text;
+  } catch {
+    return JSON.stringify(text);
   }
 }
 
@@ -205,21 +304,8 @@ function Rows({ rows, chosen, choose, empty }) {
 }
 
 /** @param {{ topic: any, rows: any[] }} props */
-function Export({ topic, rows }) {
-  if (rows.length === 0) return null;
+function Exported({ topic, rows }) {
   const columns = ["partition", "offset", "timestamp", "key", "value"];
-  const asCsv = () => csv(columns, rows.map((row) => [row.partition, row.offset, row.timestamp, keyOf(row), row.value_base64 ?? row.value]));
-  const asLines = () => rows.map((row) => JSON.stringify(row)).join("\n") + "\n";
-  return html`<span class="quiet">Export what is shown:${" "}
-    <button type="button" class="link" onClick=${() => save(`${topic.name}.ndjson`, "application/x-ndjson", asLines())}>NDJSON</button>${" "}
-    <button type="button" class="link" onClick=${() => save(`${topic.name}.csv`, "text/csv", asCsv())}>CSV</button></span>`;
-}
-
-/** @param {string} name @param {string} type @param {string} text */
-function save(name, type, text) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type }));
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(link.href);
+  return html`<${Export} name=${topic.name} columns=${columns} rows=${rows}
+    cells=${(/** @type {any} */ row) => [row.partition, row.offset, row.timestamp, keyOf(row), row.value_base64 ?? row.value]} />`;
 }

@@ -6,6 +6,8 @@ import { useStore } from "../app/store.js";
 import { Table } from "./table.js";
 
 const HEIGHT = 180;
+const MINUTE_SECONDS = 60;
+const DAY_SECONDS = 86_400;
 /** Colours that differ for colour-blind eyes too (Okabe and Ito), each with a dash of its own. */
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3]];
@@ -64,16 +66,24 @@ function Drawing({ title, times, series, write }) {
     times.map((/** @type {any} */ moment) => new Date(moment).getTime() / 1000),
     ...series.map((/** @type {any} */ each) => each.values),
   ];
+  const newest = useRef(data);
+  newest.current = data;
   useEffect(() => {
     const element = place.current;
     if (element === null) return undefined;
-    const made = new /** @type {any} */ (window).uPlot(options(element, series, write, chosenZone, setAt), data, element);
-    plot.current = made;
-    const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
-    resized.observe(element);
+    /** @type {ResizeObserver | undefined} */
+    let resized;
+    // A task for each chart: one for all would hold up a click.
+    const drawing = setTimeout(() => {
+      const made = new /** @type {any} */ (window).uPlot(options(element, series, write, chosenZone, setAt), newest.current, element);
+      plot.current = made;
+      resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+      resized.observe(element);
+    });
     return () => {
-      resized.disconnect();
-      made.destroy();
+      clearTimeout(drawing);
+      resized?.disconnect();
+      plot.current?.destroy();
       plot.current = null;
     };
   }, [names, chosenZone]);
@@ -100,6 +110,18 @@ function colour(element, name) {
   return found;
 }
 
+/** Writes ticks of the time axis as the rest of the page writes times, as shortly as they differ. @param {number[]} ticks @param {string} chosenZone */
+function moments(ticks, chosenZone) {
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 0;
+  const [from, to] = step >= DAY_SECONDS ? [5, 10] : step >= MINUTE_SECONDS ? [11, 16] : [11, 19];
+  return ticks.map((tick, at) => {
+    const written = time(tick * 1000, chosenZone);
+    // Where a day begins it is named.
+    const begins = at > 0 && step < DAY_SECONDS && written.slice(5, 10) !== time(ticks[at - 1] * 1000, chosenZone).slice(5, 10);
+    return begins ? written.slice(5, 10) : written.slice(from, to);
+  });
+}
+
 /** @param {HTMLElement} element @param {any[]} series @param {(value: number|null) => string} write @param {string} chosenZone @param {(at: number|null) => void} setAt */
 function options(element, series, write, chosenZone, setAt) {
   const grid = { stroke: () => colour(element, "--line"), width: 1 };
@@ -119,7 +141,7 @@ function options(element, series, write, chosenZone, setAt) {
       return chosenZone === "utc" ? new Date(date.getTime() + date.getTimezoneOffset() * 60_000) : date;
     },
     scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
-    axes: [axis, { ...axis, size: 70, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(write) }],
+    axes: [{ ...axis, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => moments(ticks, chosenZone) }, { ...axis, size: 70, values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map(write) }],
     series: [
       {},
       ...series.map((_, index) => ({

@@ -5,7 +5,10 @@ import { html, useLayoutEffect, useRef } from "../app/dom.js";
 export function Dialog({ title, close, children, wide = false }) {
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useLayoutEffect(() => {
-    dialog.current?.showModal();
+    const shown = dialog.current;
+    shown?.showModal();
+    // What is removed while it is open takes the focus with it: what is closed gives it back.
+    return () => shown?.close();
   }, []);
   /** @param {Event} event */
   function cancel(event) {
@@ -37,8 +40,8 @@ export function Confirm({ title, word, doing, act, close, busy = false, children
   return html`<${Dialog} title=${title} close=${close}>
     <form onSubmit=${submit}>
       ${children}
-      <label class="field">Type <strong>${word}</strong> to go on
-        <input ref=${input} autocomplete="off" spellcheck="false" onInput=${() => input.current?.setCustomValidity("")} />
+      <label class="field"><span>Type <strong>${word}</strong> to go on</span>
+        <input ref=${input} autocomplete="off" spellcheck=${false} onInput=${() => input.current?.setCustomValidity("")} />
       </label>
       <p class="actions">
         <button type="submit" class="danger" disabled=${busy}>${doing}</button>

@@ -1,19 +1,33 @@
 /** The frame: menu, who looks, whether it is live, the login over the page, help for the keys. */
-import { refused, who } from "../app/session.js";
+import { askForLogin, logOut, who } from "../app/session.js";
 import { html, useEffect, useRef, useState } from "../app/dom.js";
 import { PLACES, listen } from "../app/keys.js";
 import { state as liveState, useLive } from "../app/live.js";
 import { theme, zone } from "../app/prefs.js";
 import { href, route } from "../app/route.js";
 import { useStore } from "../app/store.js";
-import { pageOf } from "../pages/pages.js";
+import { useAct } from "../app/use.js";
+import { Page, fetchWhenIdle } from "../pages/pages.js";
 import { Dialog } from "./dialog.js";
+import { Failed } from "./failed.js";
+import { Login } from "./login.js";
 
 /** @type {[string, string[]][]} */
 const MENU = [
   ["Overview", []],
   ["Topics", ["topics"]],
   ["Groups", ["groups"]],
+  ["Dead letters", ["dead_letters"]],
+  ["Jobs", ["jobs"]],
+  ["SQL", ["sql"]],
+];
+/** What is looked for less often. @type {[string, string[]][]} */
+const MORE = [
+  ["Cluster", ["cluster"]],
+  ["Metrics", ["metrics"]],
+  ["Access", ["access"]],
+  ["Audit", ["audit"]],
+  ["Settings", ["settings"]],
 ];
 const LIVE = { starting: "connecting", live: "live", polling: "each 10 s", lost: "not reached" };
 
@@ -24,13 +38,14 @@ export function Frame() {
   const place = path.slice(0, 2).join("/");
   const first = useRef(true);
   useEffect(() => listen(() => setHelping(true)), []);
-  useEffect(() => {
+  function shown() {
     const heading = main.current?.querySelector("h1");
     document.title = [heading?.textContent, "Siltlog"].filter(Boolean).join(" · ");
     // Who works by keyboard or hears the page goes on where the new page begins.
-    if (!first.current) /** @type {HTMLElement | null | undefined} */ (heading)?.focus();
+    if (first.current) fetchWhenIdle();
+    else /** @type {HTMLElement | null | undefined} */ (heading)?.focus();
     first.current = false;
-  }, [place]);
+  }
   return html`
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => skip(event, main.current)}>To the content</a>
     <header class="top">
@@ -38,6 +53,7 @@ export function Frame() {
       <nav aria-label="Pages">
         <ul>
           ${MENU.map(([name, to]) => html`<li key=${name}><${Place} name=${name} to=${to} path=${path} /></li>`)}
+          <li><${More} path=${path} /></li>
         </ul>
       </nav>
       <div class="aside">
@@ -45,8 +61,9 @@ export function Frame() {
         <${Who} help=${() => setHelping(true)} />
       </div>
     </header>
-    <main id="main" ref=${main} tabindex="-1"><${Refused} /><${pageOf(path)} key=${place} path=${path} query=${query} /></main>
+    <main id="main" ref=${main} tabindex="-1"><${Page} key=${place} path=${path} query=${query} shown=${shown} /></main>
     ${helping && html`<${Help} close=${() => setHelping(false)} />`}
+    <${Login} />
   `;
 }
 
@@ -60,6 +77,18 @@ function skip(event, main) {
 function Place({ name, to, path }) {
   const here = (path[0] ?? "") === (to[0] ?? "");
   return html`<a href=${href(to)} aria-current=${here ? "page" : undefined}>${name}</a>`;
+}
+
+/** @param {{ path: string[] }} props */
+function More({ path }) {
+  const here = MORE.some(([, to]) => to[0] === path[0]);
+  const menu = useRef(/** @type {HTMLDetailsElement | null} */ (null));
+  return html`<details class="menu" ref=${menu} ...${closing}>
+    <summary class=${here ? "here" : ""}>More</summary>
+    <ul class="panel" onClick=${() => menu.current?.removeAttribute("open")}>
+      ${MORE.map(([name, to]) => html`<li key=${name}><${Place} name=${name} to=${to} path=${path} /></li>`)}
+    </ul>
+  </details>`;
 }
 
 /** A menu closes at Escape and when the focus leaves it. */
@@ -87,11 +116,15 @@ function Who({ help }) {
   const caller = useStore(who);
   const chosenTheme = useStore(theme);
   const chosenZone = useStore(zone);
-  const name = caller === null ? "…" : caller.auth === "off" ? "everybody" : caller.principal;
+  const leaving = useAct(logOut);
+  const name = caller === null ? "not logged in" : caller.auth === "off" ? "everybody" : caller.principal;
   return html`<details class="menu right" ...${closing}>
     <summary>${name}</summary>
     <div class="panel">
       ${caller !== null && html`<p class="quiet">${described(caller)}</p>`}
+      ${caller === null && html`<p><button type="button" onClick=${askForLogin}>Log in …</button></p>`}
+      ${caller?.by === "session" && html`<p><button type="button" disabled=${leaving.busy} onClick=${() => leaving.run()}>Log out</button></p>`}
+      <${Failed} problem=${leaving.problem} />
       <${Choice} label="Theme" value=${chosenTheme} set=${theme.set} of=${["system", "light", "dark"]} />
       <${Choice} label="Times" value=${chosenZone} set=${zone.set} of=${["local", "utc"]} />
       <p><button type="button" class="link" onClick=${help}>Keys <kbd>?</kbd></button></p>
@@ -102,9 +135,10 @@ function Who({ help }) {
 
 /** @param {any} caller */
 function described(caller) {
-  if (caller.auth === "off") return "This server asks nobody who they are.";
+  const shows = caller.page === "read" ? " The page only shows." : "";
+  if (caller.auth === "off") return `This server asks nobody who they are.${shows}`;
   const roles = caller.roles.map((/** @type {any} */ role) => (role.prefix ? `${role.role} of ${role.prefix}…` : role.role));
-  return roles.length ? roles.join(", ") : "No role; what entries allow.";
+  return `${roles.length ? roles.join(", ") : "No role; what entries allow."}${shows}`;
 }
 
 /** @param {{ label: string, value: string, set: (value: string) => void, of: string[] }} props */
@@ -117,17 +151,6 @@ function Choice({ label, value, set, of }) {
       </label>`,
     )}
   </fieldset>`;
-}
-
-/** Says why the page can show nothing, where the server asks who calls. */
-function Refused() {
-  const problem = useStore(refused);
-  if (problem === null) return null;
-  return html`<div class="note" role="alert">
-    <p>This server asks who calls, and this page has no login yet: it shows servers with <code>SILT_AUTH=off</code>.
-      With a token there are <code>silt top</code>, <code>silt topic</code> and <code>silt group</code>.</p>
-    <p class="quiet">${problem.message}</p>
-  </div>`;
 }
 
 /** @param {{ close: () => void }} props */

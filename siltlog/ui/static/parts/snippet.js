@@ -8,25 +8,29 @@ function quoted(text) {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** @param {{ method: string, path: string[], query?: Record<string, unknown>, body?: unknown, type?: string }} asked */
-export function asCurl({ method, path, query, body, type = "application/json" }) {
+/** @param {{ method: string, path: string[], query?: Record<string, unknown>, body?: unknown, type?: string, headers?: Record<string, string> }} asked */
+export function asCurl({ method, path, query, body, type = "application/json", headers = {} }) {
   const parts = [`curl -sS -X ${method} ${quoted(address(path, query).href)}`, `-H "Authorization: Bearer $SILT_TOKEN"`];
+  for (const [name, value] of Object.entries(headers)) parts.push(`-H ${quoted(`${name}: ${value}`)}`);
   if (body !== undefined) {
     parts.push(`-H ${quoted(`Content-Type: ${type}`)}`, `-d ${quoted(typeof body === "string" ? body : JSON.stringify(body))}`);
   }
   return parts.join(" \\\n  ");
 }
 
-/** @param {{ shown: { curl: string, python: string } }} props */
-export function AsCode({ shown }) {
+/**
+ * Offers an action as code; `of` says of which, where a form has several.
+ * @param {{ shown: { curl: string, python?: string }, of?: string }} props without `python` where the library has no call for it
+ */
+export function AsCode({ shown, of = "" }) {
   const [open, setOpen] = useState(false);
-  return html`<button type="button" class="link" onClick=${() => setOpen(true)}>as curl, as Python</button>
+  return html`<button type="button" class="link" onClick=${() => setOpen(true)}>${shown.python ? "as curl, as Python" : "as curl"}${of && html`<span class="unseen"> of ${of}</span>`}</button>
     ${open &&
     html`<${Dialog} title="The same without this page" close=${() => setOpen(false)} wide=${true}>
       <${Code} name="curl" text=${shown.curl} />
-      <${Code} name="Python" text=${shown.python} />
-      <p class="quiet">Where authentication is off the header with the token can be left out; Python takes the token from
-        <code>SILT_TOKEN</code>.</p>
+      ${shown.python && html`<${Code} name="Python" text=${shown.python} />`}
+      <p class="quiet">Where authentication is off the header with the token can be left out${shown.python && html`; Python takes the token from
+        <code>SILT_TOKEN</code>`}.</p>
     <//>`}`;
 }
 
@@ -42,6 +46,16 @@ function Code({ name, text }) {
     <div class="bar"><h3>${name}</h3><button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button></div>
     <pre tabindex="0">${text}</pre>
   </section>`;
+}
+
+/** Writes calls of the client for administrators, as a whole program. @param {...string} calls what follows `admin.`, each a line */
+export function withAdmin(...calls) {
+  return ["from siltlog import Admin", "", `with Admin(${literal(server())}) as admin:`, ...calls.map((call) => `    admin.${call}`)].join("\n");
+}
+
+/** Gives the address of the server, with the path that it is below. */
+export function server() {
+  return address([]).href.replace(/\/$/, "");
 }
 
 /** Writes a value as a literal of Python. @param {any} value @returns {string} */

@@ -1,5 +1,8 @@
 /** Tables: real ones, which become cards where the window is narrow. */
-import { html } from "../app/dom.js";
+import { html, useState } from "../app/dom.js";
+import { whole } from "../app/format.js";
+
+const ROWS = 50;
 
 /**
  * @typedef {{
@@ -37,13 +40,29 @@ export function Table({ caption, columns, rows, id, empty, sorted, sort, open, c
         ${rows.map(
           (row) => html`<tr key=${id(row)} class=${chosen === id(row) ? "chosen" : ""} ...${opening(row, open)}>
             ${columns.map(
-              (column) => html`<td key=${column.name} class=${classes(column)} data-title=${column.title}>${column.cell(row)}</td>`,
+              (column) => html`<td key=${column.name} class=${classes(column)} data-title=${column.title}><div>${column.cell(row)}</div></td>`,
             )}
           </tr>`,
         )}
       </tbody>
     </table>
   </div>`;
+}
+
+/**
+ * A table of which fifty rows are shown at a time: thousands drawn anew each second would hold the page up.
+ * @param {Parameters<typeof Table>[0]} props
+ */
+export function LongTable(props) {
+  const [from, setFrom] = useState(0);
+  const { rows } = props;
+  const first = from < rows.length ? from : 0;
+  const last = Math.min(first + ROWS, rows.length);
+  return html`<${Table} ...${props} rows=${rows.slice(first, last)} />
+    ${rows.length > ROWS &&
+    html`<p class="actions"><span class="quiet">${whole(first + 1)} to ${whole(last)} of ${whole(rows.length)}</span>
+      <button type="button" disabled=${first === 0} onClick=${() => setFrom(first - ROWS)}>Before<span class="unseen"> in ${props.caption}</span></button>
+      <button type="button" disabled=${last === rows.length} onClick=${() => setFrom(last)}>Next<span class="unseen"> in ${props.caption}</span></button></p>`}`;
 }
 
 /** @param {Column} column */

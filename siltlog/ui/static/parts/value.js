@@ -1,5 +1,6 @@
 /** A record in full: its value pretty, raw or as bytes. Values are text nodes only, whatever they say. */
-import { html, useMemo, useState } from "../app/dom.js";
+import { html, useEffect, useMemo, useRef, useState } from "../app/dom.js";
+import { asSent } from "../app/exact.js";
 import { NOTHING, bytes, time, whole } from "../app/format.js";
 import { zone } from "../app/prefs.js";
 import { useStore } from "../app/store.js";
@@ -33,7 +34,7 @@ function pretty(record) {
   if (record.value_base64 !== undefined || record.value === null || record.value === undefined) return preview(record, SHOWN_BYTES_MAX);
   if (record.value.length > SHOWN_BYTES_MAX) return record.value;
   try {
-    return JSON.stringify(JSON.parse(record.value), null, 2);
+    return JSON.stringify(asSent(record.value), null, 2);
   } catch {
     // Not JSON, or so deep that it cannot be read as such.
     return record.value;
@@ -52,20 +53,24 @@ export function hex(content) {
   return rows.join("\n");
 }
 
-/** @param {{ record: any, close: () => void }} props */
-export function RecordInFull({ record, close }) {
+/** @param {{ record: any, close: () => void, children?: any }} props `children` is what else there is to say of it */
+export function RecordInFull({ record, close, children }) {
   const chosenZone = useStore(zone);
   const [way, setWay] = useState("pretty");
+  const place = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useMemo(() => bytesOf(record), [record]);
   const text = useMemo(() => {
     const whole = way === "hex" ? (content === null ? "" : hex(content)) : way === "raw" ? preview(record, SHOWN_BYTES_MAX) : pretty(record);
     return whole.slice(0, SHOWN_BYTES_MAX * 4);
   }, [record, way]);
-  return html`<aside aria-label="One record">
+  // Where the window is narrow it is below the list.
+  useEffect(() => place.current?.scrollIntoView({ block: "nearest" }), [record]);
+  return html`<aside ref=${place} aria-label="One record">
     <div class="bar">
       <h2>${record.partition}:${whole(record.offset)}</h2>
       <button type="button" class="close" aria-label="Close the record" onClick=${close}>×</button>
     </div>
+    ${children}
     <dl class="facts">
       <dt>Key</dt><dd><code>${keyOf(record)}</code></dd>
       <dt>Time</dt><dd>${time(record.timestamp, chosenZone)}</dd>

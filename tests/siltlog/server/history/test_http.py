@@ -55,6 +55,14 @@ def test_what_was_published_is_seen_by_topic_and_in_all(http: Http) -> None:
     assert history(http, "&group=none")["series"] == []
 
 
+def test_requests_to_the_object_store_have_a_past(http: Http) -> None:
+    found = history(http, series="silt_store_seconds,silt_store_errors_total")
+    series = {(one["name"], *one["labels"].values()): one["values"] for one in found["series"]}
+    for quantile in ("0.5", "0.99"):
+        assert max(value for value in series["silt_store_seconds", quantile] if value is not None) > 0
+    assert [value for value in series["silt_store_errors_total",] if value is not None]
+
+
 def test_times_and_steps_are_as_asked(http: Http) -> None:
     now = datetime.now(UTC)
     begin = (now - timedelta(minutes=10)).isoformat().replace("+00:00", "Z")

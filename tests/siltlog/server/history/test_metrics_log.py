@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,24 +11,22 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from failing_system import FailingSystem
 from hypothesis import given
 from hypothesis import strategies as st
 from kept_log import KeptLog
-from log_rig import GatedDisk, log_starts_of, running_log
+from log_rig import GatedDisk, running_log
 
 from siltlog.consumers.dead_letters.record import Stored
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.row_groups import RowGroups
 from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, SystemClock
-from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.errors import problem
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.records import NewRecord
 from siltlog.ingest.log.log import Log
-from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.publish.inside import SystemTopics
-from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.topics.topics import Topics
 from siltlog.server.history import metrics_log
 from siltlog.server.history.history import History, Past, grid_of
@@ -65,28 +63,6 @@ class Set(SystemClock):
         return self.seconds * MICROS_PER_SECOND
 
 
-class System(SystemTopics):
-    """The real one, which can be told to fail: before it appends, or once it has."""
-
-    def __init__(self, log: Log, topics: Topics) -> None:
-        super().__init__(log, topics, Publishing(log, lambda: None, None), log_starts_of(log))
-        self.before: SiltlogError | None = None
-        self.after: SiltlogError | None = None
-        self.configs: list[Mapping[str, Any]] = []
-
-    async def ensure(self, name: str, partitions: int, config: Mapping[str, Any]) -> TopicLog:
-        self.configs.append(config)
-        return await super().ensure(name, partitions, config)
-
-    async def append(self, topic: str, partition: int, records: Sequence[NewRecord], **kwargs: Any) -> list[int | None]:
-        if self.before is not None:
-            raise self.before
-        found = await super().append(topic, partition, records, **kwargs)
-        if self.after is not None:
-            raise self.after
-        return found
-
-
 class Node:
     """A node on a log, from a time on."""
 
@@ -95,7 +71,7 @@ class Node:
         self.clock = Set(seconds)
         self.history = History(Metrics(), self.clock)
         self.fetcher = Fetcher(log, RowGroups(log.store))
-        self.system = System(log, topics)
+        self.system = FailingSystem(log, topics)
         self.said = KeptLog()
         self.metrics_log = MetricsLog(self.history, log, self.fetcher, self.system, name, self.clock, self.said)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,17 @@ def test_two_who_watch_share_each_snapshot_and_without_any_none_is_made(http: Ht
         time.sleep(0.1)
 
 
+def test_who_comes_later_does_not_wait_for_the_next_second(http: Http) -> None:
+    def waited(stream: EventStream) -> float:
+        before = event(stream, "topics")["time"]
+        with tailing(http.url, f"{PLACE}?kinds=topics") as late:
+            first = event(late, "topics")["time"]
+        return (datetime.fromisoformat(first) - datetime.fromisoformat(before)).total_seconds()
+
+    with tailing(http.url, f"{PLACE}?kinds=topics") as stream:
+        assert any(waited(stream) < 0.9 for _ in range(5))
+
+
 def test_one_who_is_too_many_is_told_when_to_come_again() -> None:
     with running_server(redis_url=NO_REDIS, ui_viewers_max=2) as server, ExitStack() as stack:
         http = Http(server.url)
@@ -204,12 +216,12 @@ def test_who_reads_slowly_gets_the_newest_and_no_backlog() -> None:
 
         with streams.opened("live") as stream:
             viewer = Viewer(("topics",), EVERYTHING, stream.wake)
-            viewer.offer(b"first")
+            assert not viewer.offer(b"first")
             running = asyncio.create_task(send_newest(viewer, stream, send, None))
             while not sent:
                 await asyncio.sleep(0)
             for number in range(100):
-                viewer.offer(b"later %d" % number)
+                assert viewer.offer(b"later %d" % number) == (number > 0)
             stream.beat = True
             taking.set()
             while len(sent) < 2:
@@ -218,7 +230,7 @@ def test_who_reads_slowly_gets_the_newest_and_no_backlog() -> None:
             await running
         return sent
 
-    assert asyncio.run(watch()) == [b"first", b"later 99"]
+    assert asyncio.run(watch()) == [b"first", b'event: missed\ndata: {"snapshots":99}\n\nlater 99']
 
 
 def test_a_drain_ends_them() -> None:

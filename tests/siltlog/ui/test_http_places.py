@@ -1,0 +1,142 @@
+"""Every place of the page: for everybody, whatever records say, and when its server goes and comes back."""
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from browser import needs_chromium, opened
+from http_rig import Http
+from letters_rig import Member
+from page_places import PLACES, TOPIC, furnish, visit
+
+from siltlog.server_process import ServerProcess
+from siltlog.testing import running_server
+
+HOSTILE = '<img src=x onerror="window.hurt = 1">\u202e</script><script>window.hurt = 1</script>\u0000'
+LONG = "y" * (8 * 1024 * 1024 - 1_024)
+"""As much as a record may have, but for its key."""
+DEEP = "[" * 10_000 + "]" * 10_000
+RUN = {
+    "run_id": "0f9c2a34-1b5d-4e6f-8a7b-9c0d1e2f3a4b",
+    "job": "retain",
+    "outcome": "failed",
+    "started_at": "2026-11-21T07:36:00Z",
+    "ended_at": "2026-11-21T07:37:00Z",
+    "error": HOSTILE.replace("\u0000", ""),
+}
+_VIOLATIONS = """
+  window.violated = [];
+  document.addEventListener("securitypolicyviolation", (event) => window.violated.push(event.violatedDirective));
+"""
+_AXE = """async (rules) => {
+  const found = await axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
+  return found.violations.map((each) => `${each.id}: ${each.nodes.map((node) => node.target).join(", ")}`);
+}"""
+_HARM = "[window.violated, window.hurt, document.querySelectorAll('main img, main script').length]"
+_NAMED = ("topics?prefix={}", "topics/{}", "groups/{}", "dead_letters/{}", "jobs/{}", "metrics?topic={}", "{}")
+"""Places of something that somebody else may have named, by a link."""
+WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
+
+pytestmark = [pytest.mark.client, pytest.mark.timeout(300), needs_chromium]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with running_server(flush_ms=200) as server:
+        furnish(server.url, _records())
+        http = Http(server.url)
+        assert http.publish(TOPIC, {"partition": 1, "key": "long", "value": LONG}).status == 200
+        Member(http, "givers", TOPIC).bury(0, error=HOSTILE)
+        joined = {"topic_pattern": HOSTILE.replace("\u0000", ""), "session_timeout_ms": 3_600_000}
+        http.json("PUT", "/v1/groups/billing/members/patterned", joined)
+        assert http.json("POST", "/v1/jobs", RUN).status == 200
+        yield server
+
+
+def _records() -> Iterator[dict[str, Any]]:
+    for number in range(20):
+        yield {"partition": number % 2, "key": f"k{number}", "value": {"item": "tea", "n": number}}
+    yield {"partition": 0, "key": HOSTILE, "value": HOSTILE, "headers": {HOSTILE: HOSTILE}}
+    yield {"partition": 0, "key": "deep", "value": DEEP}
+    yield {"partition": 0, "key": "members", "value": {HOSTILE: {"__proto__": HOSTILE}}}
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_no_place_keeps_anybody_out(browser: Any, server: ServerProcess, viewport: dict[str, int]) -> None:
+    script = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
+    with opened(browser, server, viewport=viewport, bypass_csp=True, reduced_motion="reduce") as page:
+        at = page.go("")
+        at.add_script_tag(content=script)
+        wrong = {}
+        for place in PLACES:
+            visit(page, place)
+            at.evaluate("document.documentElement.dataset.theme = 'light'")
+            wrong[place] = at.evaluate(_AXE, None)
+            # Of what axe looks at only colours are others in the dark.
+            at.evaluate("document.documentElement.dataset.theme = 'dark'")
+            wrong[f"{place} dark"] = at.evaluate(_AXE, ["color-contrast"])
+            assert at.evaluate("document.documentElement.scrollWidth <= innerWidth + 1"), f"{place} is too wide"
+    assert {place: found for place, found in wrong.items() if found} == {}
+
+
+def test_no_place_breaks_its_policy_or_runs_what_was_written(browser: Any, server: ServerProcess) -> None:
+    with opened(browser, server) as page:
+        page.context.add_init_script(_VIOLATIONS)
+        at = page.go("")
+        for place in (*PLACES, *(place.format(quote(HOSTILE, safe="")) for place in _NAMED)):
+            visit(page, place)
+            for each in at.locator("main details:not([open]) > summary").all():
+                each.click()
+        visit(page, f"topics/{TOPIC}")
+        rows = at.locator("tr[data-row]")
+        rows.nth(23).wait_for()
+        for row in range(rows.count()):
+            rows.nth(row).click()
+            at.get_by_label("hex").check()
+            at.get_by_label("raw").check()
+            at.get_by_label("pretty").check()
+        assert at.evaluate(_HARM) == [[], None, 0]
+
+
+def test_every_place_goes_on_when_the_server_comes_back(browser: Any) -> None:
+    with running_server(flush_ms=200) as server:
+        furnish(server.url)
+        with opened(browser, server) as page:
+            places = [place for place in PLACES if "?" not in place and "where" not in place]
+            tabs = [page.at, *(page.context.new_page() for _ in places[1:])]
+            for tab, place in zip(tabs, places, strict=True):
+                tab.goto(f"{page.url}#/{place}")
+                tab.locator("main h1").wait_for()
+            server.kill()
+            for tab in tabs:
+                tab.locator(".reached.lost").wait_for()
+            server.start()
+            Http(server.url).create("afterwards")
+            for tab in tabs:
+                tab.locator(".reached.live").wait_for()
+                tab.locator("main .failed").first.wait_for(state="detached")
+            tabs[places.index("topics")].get_by_role("link", name="afterwards").wait_for()
+
+
+def test_the_page_shows_what_the_api_says(browser: Any, server: ServerProcess) -> None:
+    http = Http(server.url)
+    with opened(browser, server) as page:
+        at = page.go(f"topics/{TOPIC}/partitions")
+        shown = at.get_by_role("table", name="Partitions").locator("tbody tr")
+        shown.nth(1).wait_for()
+        bounds = http.get(f"/v1/topics/{TOPIC}").json["offsets"]
+        cells = [[cell.replace(",", "") for cell in row.locator("td").all_inner_texts()] for row in shown.all()]
+        told = ("partition", "log_start_offset", "table_offset", "high_watermark")
+        assert [[int(cell) for cell in row[:4]] for row in cells] == [[each[name] for name in told] for each in bounds]
+        visit(page, f"topics/{TOPIC}/files")
+        listed = http.get(f"/v1/topics/{TOPIC}/files").json["files"]
+        assert page.at.get_by_role("table", name="Files").locator("tbody tr").count() == len(listed)
+        visit(page, f"topics/{TOPIC}/files?partition=0&first=0&last=9")
+        rows = page.at.get_by_role("table", name="Rows").locator("tbody tr")
+        rows.first.wait_for()
+        read = http.get(f"/v1/topics/{TOPIC}/partitions/0/records?offset=0&max_records=10&values=json").json["records"]
+        shown_items = [row.locator("td").nth(4).inner_text() for row in rows.all()]
+        assert [json.loads(item) for item in shown_items] == [record["value"]["n"] for record in read]
