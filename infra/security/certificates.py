@@ -34,6 +34,8 @@ class TlsFiles(NamedTuple):
     clients: Clients = "off"
     client_ca: Path | None = None
     revoked: Path | None = None
+    h2: bool = False
+    """Whether gRPC is spoken too: its clients ask for HTTP/2 while they shake hands."""
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -90,20 +92,31 @@ class Revoked(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A context that can shake hands, until when its certificate is valid, and whose of its clients no more are."""
+    """A context that can shake hands, until when its certificate is valid, and whose of its clients no more are.
+
+    `h2` is one for gRPC; None where that is not spoken.
+    """
 
     context: ssl.SSLContext
     not_after: datetime
     revoked: Revoked = Revoked()
+    h2: ssl.SSLContext | None = None
 
 
 def load_identity(files: TlsFiles) -> Identity:
     """Reads the files anew. Raises ConfigError that names the file and what is wrong with it."""
+    not_after = _not_after(files.certificate)
+    context, revoked = _context(files, "http/1.1")
+    h2 = _context(files, "h2")[0] if files.h2 else None
+    return Identity(context, not_after, revoked, h2)
+
+
+def _context(files: TlsFiles, protocol: str) -> tuple[ssl.SSLContext, Revoked]:
+    """A context for connections that speak `protocol`, which was tried out."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[files.minimum]
     context.set_ciphers(_CIPHERS)
-    context.set_alpn_protocols(["http/1.1"])
-    not_after = _not_after(files.certificate)
+    context.set_alpn_protocols([protocol])
     _readable(files.key)
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_password)
@@ -124,7 +137,7 @@ def load_identity(files: TlsFiles) -> Identity:
             context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
             revoked = _revoked(files.revoked)
     _try_out(context, files)
-    return Identity(context, not_after, revoked)
+    return context, revoked
 
 
 def _not_after(path: Path) -> datetime:

@@ -14,6 +14,7 @@ from siltlog.infra import names
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.security.access import Binding, Entry, Policy
 from siltlog.infra.security.quotas import Quota
+from siltlog.infra.security.sessions import EndedSession, Ends
 
 FORMAT = 1
 """Rises where a release that does not know of a change would let somebody do what the document forbids him."""
@@ -41,7 +42,14 @@ class AccessDocument(msgspec.Struct, frozen=True):
     bindings: Mapping[str, Binding] = {}
     entries: Mapping[str, Entry] = {}
     quotas: Mapping[str, Quota] = {}
+    ended: Mapping[str, EndedSession] = {}
+    """Sessions of the page that were ended before their time, until that."""
+    ended_before_us: Mapping[str, int] = {}
+    """Up to when sessions of a principal that began are all ended."""
     format: int = FORMAT
+
+    def ends(self) -> Ends:
+        return Ends(self.ended, self.ended_before_us)
 
     def policy(self) -> Policy:
         caps = {quota.principal: quota.caps() for quota in self.quotas.values() if quota.principal is not None}

@@ -10,6 +10,7 @@ from siltlog.infra.security.access import CLUSTER, Cap, Decision, Kind, Policy, 
 
 if TYPE_CHECKING:
     from siltlog.infra.security.certificates import ClientCertificate
+    from siltlog.infra.security.sessions import Session
 
 GRANT = "grant"
 """Where a request's state has its grant."""
@@ -17,6 +18,23 @@ ANONYMOUS = "anonymous"
 """The principal of a caller who did not say who he is, or was not asked."""
 DECISIONS_KEPT = 10_000
 _AFTER_MS = 50
+
+
+class Visit(NamedTuple):
+    """What a browser says of a request with cookies, or of a login."""
+
+    method: str
+    path: str
+    cookie: bytes = b""
+    site: bytes | None = None
+    """The header field Sec-Fetch-Site: where the page is that sends the request."""
+    has_csrf: bool = False
+    """A page sent the header field that no form can send."""
+    prefix: str = ""
+    """The path that a trusted proxy puts before those of this server."""
+
+    def __repr__(self) -> str:
+        return f"Visit({self.method} {self.path})"
 
 
 class Caller(NamedTuple):
@@ -37,6 +55,14 @@ class Caller(NamedTuple):
     query: bytes = b""
     protocols: bytes | None = None
     """The subprotocols that a WebSocket offers: a page can send its token nowhere else."""
+    visit: Visit | None = None
+    """None where there is no cookie, and where none counts."""
+
+    @property
+    def has_own_origin(self) -> bool:
+        """A page of this very server sends it."""
+        own = f"{self.scheme}://{self.host.decode('latin-1')}".lower()
+        return self.origin is not None and self.origin.decode("latin-1") == own
 
     def __repr__(self) -> str:
         return f"Caller(host={self.host!r}, address={self.address!r})"
@@ -49,21 +75,35 @@ class Identity(NamedTuple):
     credential_id: str = ""
     until_us: int | None = None
     address: str = ""
+    session: "Session | None" = None
+    """The session of the page, where that is the credential; `credential_id` is then of what he logged in with."""
 
 
 def _stands(identity: Identity) -> None:
     return
 
 
+def _as_told(identity: Identity) -> int | None:
+    return identity.until_us
+
+
 class Access:
     """The policy that holds now, under a version that each change raises. Used on one event loop."""
 
-    def __init__(self, clock: Clock, policy: Policy | None = None, check: Callable[[Identity], None] = _stands) -> None:
-        """`check` raises SiltlogError for an identity whose credential does not count any more."""
+    def __init__(
+        self,
+        clock: Clock,
+        policy: Policy | None = None,
+        check: Callable[[Identity], None] = _stands,
+        until: Callable[[Identity], int | None] = _as_told,
+    ) -> None:
+        """`check` raises SiltlogError for an identity whose credential does not count any more; `until` gives when it
+        ends by what is known now, which may be sooner than was known when it was verified."""
         self.clock = clock
         self.version = 0
         self._policy = policy or Policy({}, {})
         self._check = check
+        self.until_us = until
         self._decided: dict[tuple[Subject, Right, Kind, str], bool] = {}
         self._hear: dict[object, Callable[[], None]] = {}
 
@@ -76,6 +116,10 @@ class Access:
         """Has every identity looked at anew: what verified one may not count any more."""
         self.version += 1
         self._decided.clear()
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Has what goes on for long ask again: an identity ended, and nothing else changed."""
         for hear in tuple(self._hear.values()):
             hear()
 
@@ -124,6 +168,11 @@ class Grant:
         self._version = access.version if access is not None else 0
 
     @property
+    def refusal(self) -> SiltlogError | None:
+        """Why its caller is not identified."""
+        return self._refusal
+
+    @property
     def principal(self) -> str:
         return ANONYMOUS if self.identity is None else self.identity.subject.principal
 
@@ -135,9 +184,10 @@ class Grant:
 
     def seconds_left(self) -> float | None:
         """Seconds until the credential ends; None where it does not."""
-        if self._access is None or self.identity is None or self.identity.until_us is None:
+        if self._access is None or self.identity is None:
             return None
-        return (self.identity.until_us - self._access.clock.now_us()) / MICROS_PER_SECOND
+        until_us = self._access.until_us(self.identity)
+        return None if until_us is None else (until_us - self._access.clock.now_us()) / MICROS_PER_SECOND
 
     def within(self, wait_ms: int) -> int:
         """Cuts a wait: it ends just after the credential does, so that what was waited for is refused."""

@@ -3,12 +3,14 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.audit.chain import Audited
 from siltlog.infra.security.audit.trail import Change, Changes, Trail
-from siltlog.infra.security.grant import Grant
+from siltlog.infra.security.grant import Grant, Identity
 from siltlog.infra.security.quotas import Exceeded, Limits, Quotas, publishing
 
 ADDRESS = "address"
@@ -32,14 +34,19 @@ class Guard:
 
     def change(self, operation_id: str, changes: Changes, request: Mapping[str, Any], grant: Grant) -> Change:
         """The change that a request makes, by its scope; it has not begun."""
-        return Change(self._trail, _audited(operation_id, request, grant), changes)
+        return Change(self._trail, _audited(operation_id, request, grant.identity), changes)
 
     def denied(self, operation_id: str, request: Mapping[str, Any], grant: Grant, error: Exception) -> None:
         """Counts a refusal for who sent the request; any other error is nothing to it."""
         if not isinstance(error, SiltlogError) or error.status not in DENIED:
             return
         reason = str(error.members.get("reason") or error.error_code)
-        self._trail.denied(_audited(operation_id, request, grant, error.status, reason), reason)
+        self._trail.denied(_audited(operation_id, request, grant.identity, error.status, reason), reason)
+
+    def came(self, operation_id: str, request: Mapping[str, Any], identity: Identity, status: int) -> None:
+        """Counts the login of somebody by a request, or its end."""
+        told = _audited(operation_id, request, identity, status)
+        self._trail.came(msgspec.structs.replace(told, outcome="done"))
 
     # What is taken.
 
@@ -146,9 +153,12 @@ class Meter:
 
 
 def _audited(
-    operation_id: str, request: Mapping[str, Any], grant: Grant, status: int | None = None, detail: str = ""
+    operation_id: str,
+    request: Mapping[str, Any],
+    identity: Identity | None,
+    status: int | None = None,
+    detail: str = "",
 ) -> Audited:
-    identity = grant.identity
     resource = "/".join(f"{kind}/{name}" for kind, name in request.get("path_params", {}).items())
     return Audited(
         request_id=request["state"]["request_id"],

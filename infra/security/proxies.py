@@ -8,10 +8,11 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from siltlog.infra.locations import Network
+from siltlog.infra.locations import Network, url_prefix
 
 FOR = b"x-forwarded-for"
 PROTO = b"x-forwarded-proto"
+PREFIX = b"x-forwarded-prefix"
 
 
 class Forwarded(NamedTuple):
@@ -22,10 +23,11 @@ class Forwarded(NamedTuple):
 
 
 class Proxies:
-    """The proxies of `SILT_TRUSTED_PROXIES`."""
+    """The proxies of `SILT_TRUSTED_PROXIES`, and the path of `SILT_PATH_PREFIX` that one leaves before requests."""
 
-    def __init__(self, networks: Iterable[Network]) -> None:
+    def __init__(self, networks: Iterable[Network], path_prefix: str = "") -> None:
         self._networks: Sequence[Network] = tuple(networks)
+        self._path_prefix = path_prefix
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -51,3 +53,14 @@ class Proxies:
                 break
         said = headers.get(PROTO, b"").decode("latin-1").rpartition(",")[2].strip().lower()
         return Forwarded(caller, said if said in ("http", "https") else scheme)
+
+    def prefix(self, address: str, headers: Mapping[bytes, bytes]) -> str:
+        """Gives the path below which browsers find the server: the one that the proxy at `address` says it takes off,
+        else the one that it leaves; empty where there is none, or what is said is no path."""
+        if PREFIX not in headers or not self.trusts(address):
+            return self._path_prefix
+        said = headers[PREFIX].decode("latin-1").strip().rstrip("/")
+        try:
+            return url_prefix(said) or self._path_prefix
+        except ValueError:
+            return self._path_prefix

@@ -28,6 +28,8 @@ class IdentityProvider:
         self._app.before_request(self._count)
         self.asked: list[str] = []
         """Paths of the requests, in order."""
+        self.forms: list[dict[str, str]] = []
+        """What forms were posted to it, in order."""
         with self._app.test_request_context("/"):
             self._app.preprocess_request()
             self._storage = flask.g.oidc_provider_mock_storage
@@ -104,3 +106,5 @@ class IdentityProvider:
 
     def _count(self) -> None:
         self.asked.append(flask.request.path)
+        if flask.request.method == "POST":
+            self.forms.append(flask.request.form.to_dict())

@@ -1,1 +1,1 @@
-"""Who a client is, and which server it believes: tokens, certificates, where they are found, what carries them."""
+"""Credentials say who a client is and which server it believes: tokens, certificates, and where they are found."""

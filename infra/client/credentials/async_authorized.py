@@ -5,22 +5,27 @@ import inspect
 from collections.abc import Awaitable, Callable
 
 from siltlog.infra.client.async_transport import AsyncHttpTransport, AsyncTransport, thread_transport
-from siltlog.infra.client.core import UNAUTHENTICATED, ConnectionFailed, Endpoints, Request, Response
+from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, UNAUTHENTICATED, ConnectionFailed, Request, Response
 from siltlog.infra.client.credentials.authorized import AuthorizedTransport, authorized, no_token, tls_of
 from siltlog.infra.client.credentials.bearer import Bearer
 from siltlog.infra.client.credentials.choice import chosen
 from siltlog.infra.client.credentials.credentials import Credentials, Token, check_may_carry
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 
 
 def async_open_transport(
-    endpoints: Endpoints, clock: Clock, given: Credentials | None = None, transport: AsyncTransport | None = None
+    endpoints: Endpoints,
+    clock: Clock,
+    given: Credentials | None = None,
+    transport: AsyncTransport | None = None,
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
 ) -> AsyncTransport:
     """Chooses as `open_transport` does, and raises what that raises."""
     credentials = chosen(endpoints, given or Credentials(), found=transport is None)
     if transport is None:
-        transport = AsyncHttpTransport(tls_of(endpoints, credentials))
+        transport = AsyncHttpTransport(tls_of(endpoints, credentials), connect_timeout_ms)
     if not credentials.token:
         return transport
     return AsyncAuthorizedTransport(transport, endpoints, credentials.token, clock)

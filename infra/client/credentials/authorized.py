@@ -3,25 +3,23 @@
 import threading
 from dataclasses import replace
 
-from siltlog.infra.client.core import (
-    NO_TOKEN,
-    UNAUTHENTICATED,
-    ConnectionFailed,
-    Endpoints,
-    Request,
-    Response,
-)
+from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, NO_TOKEN, UNAUTHENTICATED, ConnectionFailed, Request, Response
 from siltlog.infra.client.credentials.bearer import Bearer
 from siltlog.infra.client.credentials.choice import chosen
 from siltlog.infra.client.credentials.credentials import Credentials, Token, check_blocking, check_may_carry
 from siltlog.infra.client.credentials.tls import TlsFiles
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import HttpTransport, Transport
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
 
 
 def open_transport(
-    endpoints: Endpoints, clock: Clock, given: Credentials | None = None, transport: Transport | None = None
+    endpoints: Endpoints,
+    clock: Clock,
+    given: Credentials | None = None,
+    transport: Transport | None = None,
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
 ) -> Transport:
     """The transport of a client: `transport` where there is one, which the environment then says nothing of.
 
@@ -30,7 +28,7 @@ def open_transport(
     credentials = chosen(endpoints, given or Credentials(), found=transport is None)
     check_blocking(credentials.token)
     if transport is None:
-        transport = HttpTransport(tls_of(endpoints, credentials))
+        transport = HttpTransport(tls_of(endpoints, credentials), connect_timeout_ms)
     return transport if not credentials.token else AuthorizedTransport(transport, endpoints, credentials.token, clock)
 
 

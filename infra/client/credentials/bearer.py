@@ -11,7 +11,7 @@ from siltlog.infra.client.credentials.credentials import check_token
 EARLY_SECONDS = 60.0
 """A token is renewed so long before it expires; one that lives shorter at half of what is left of it."""
 AGAIN_SECONDS = 5.0
-"""So long after it could not be renewed it is tried again, while the present one holds."""
+"""How long after a failed renewal the next one is tried, while the present token holds."""
 PARTS = 3
 """The parts of a JWT: header, claims, signature (RFC 7515 section 7.1)."""
 

@@ -1,12 +1,12 @@
-"""Which credentials hold for a client: those it was given, else the environment's, else those of a context."""
+"""Chooses a client's credentials: those it was given, else the environment's, else those of a context."""
 
 from pathlib import Path
 
 from siltlog.infra import names
 from siltlog.infra.client.address import variable
-from siltlog.infra.client.core import UNIX, Endpoints
 from siltlog.infra.client.credentials.contexts import context_for
 from siltlog.infra.client.credentials.credentials import Credentials, Token
+from siltlog.infra.client.endpoints import UNIX, Endpoints
 from siltlog.infra.errors import ConfigError
 
 TOKEN_BYTES_MAX = 64 * 1024

@@ -11,7 +11,7 @@ from typing import Any
 
 from siltlog.infra import names
 from siltlog.infra.client.address import config_folder
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.errors import ConfigError
 
 _OTHERS = 0o077

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from siltlog.infra.client.core import UNIX, is_loopback
+from siltlog.infra.client.endpoints import UNIX, is_loopback
 from siltlog.infra.errors import ConfigError
 
 PathLike = str | os.PathLike[str]

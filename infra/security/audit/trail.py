@@ -1,5 +1,7 @@
 """The trail that changes leave: an intent before they are made, and how they ended."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Literal, Protocol
 
 import msgspec
@@ -39,6 +41,9 @@ class Trail(Protocol):
 
     def denied(self, denied: Audited, reason: str) -> None:
         """Counts what was refused for who sent it."""
+
+    def came(self, audited: Audited) -> None:
+        """Counts a login, or the end of one."""
 
 
 class Change:
@@ -81,6 +86,20 @@ class Change:
         status = error.status or _FAILED
         failed = isinstance(error, OutcomeUnknown) or status >= _FAILED
         await self._ended("failed" if failed else "refused", status, error.error_code)
+
+    @asynccontextmanager
+    async def around(self, resource: str, status: int) -> AsyncIterator[None]:
+        """Records it from before it is made to how it ended, with `status` where nothing goes wrong.
+
+        Raises Unavailable `audit_unavailable` before anything is made.
+        """
+        await self.begin(resource)
+        try:
+            yield
+        except Exception as error:
+            await self.fail(error)
+            raise
+        await self.end(status)
 
     async def _ended(self, outcome: Outcome, status: int, detail: str) -> None:
         ended = msgspec.structs.replace(self._intent, outcome=outcome, status=status, detail=detail)

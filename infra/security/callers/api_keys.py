@@ -46,9 +46,19 @@ class ApiKeys:
         raise unauthenticated("unknown", "there is no such API key, or it was revoked")
 
     def check(self, identity: Identity) -> None:
-        """Raises Refused `unauthenticated` when the key that the caller had is there no more."""
-        if identity.credential_id not in self._kept:
+        """Raises Refused `unauthenticated` when the key that the caller had is there no more, or has ended since."""
+        kept = self._kept.get(identity.credential_id)
+        if kept is None:
             raise unauthenticated("unknown", "the API key was revoked")
+        if kept.expires_us is not None and self._clock.now_us() >= kept.expires_us:
+            raise unauthenticated("expired", "the API key has expired; use another")
+
+    def until_us(self, identity: Identity) -> int | None:
+        """When an identity that it gave ends, by what is kept of its key now: one that was rotated away ends sooner."""
+        kept = self._kept.get(identity.credential_id)
+        expires_us = None if kept is None else kept.expires_us
+        ends = [each for each in (identity.until_us, expires_us) if each is not None]
+        return min(ends, default=None)
 
     def _identity(self, token: str) -> Identity | str:
         key = read_key(token)

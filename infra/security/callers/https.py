@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
@@ -17,6 +19,7 @@ DOCUMENT_BYTES_MAX = 1024 * 1024
 HEAD_BYTES_MAX = 64 * 1024
 REDIRECTS_MAX = 3
 _PIECE_BYTES = 64 * 1024
+_NO_FIELDS: Mapping[str, str] = {}
 _OK = 200
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -45,9 +48,16 @@ class Https:
 
     async def get(self, url: str) -> bytes:
         """Follows redirects that stay on the host. Raises FetchFailed."""
+        async with self._told(url):
+            return await self._get(url)
+
+    @staticmethod
+    @asynccontextmanager
+    async def _told(url: str) -> AsyncIterator[None]:
+        """Has what is asked end in time, and makes FetchFailed of its errors."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
-                return await self._get(url)
+                yield
         except TimeoutError:
             raise FetchFailed(f"{url} gave no whole answer within {FETCH_SECONDS:g} s") from None
         except httptools.HttpParserError:
@@ -55,6 +65,11 @@ class Https:
         except (OSError, ValueError) as error:
             reason = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or str(error)
             raise FetchFailed(f"{url} cannot be read: {reason}") from None
+
+    async def ask(self, method: str, url: str, fields: Mapping[str, str], body: bytes = b"") -> Reply:
+        """Sends one request and gives its answer, whatever its status. Raises FetchFailed."""
+        async with self._told(url):
+            return await self._exchange(checked_url(url), method, fields, body)
 
     async def _get(self, url: str) -> bytes:
         first = checked_url(url)
@@ -70,14 +85,18 @@ class Https:
                 raise FetchFailed(f"{url} leads to another server; it must answer itself")
         raise FetchFailed(f"{url} leads on more than {REDIRECTS_MAX} times")
 
-    async def _exchange(self, url: SplitResult) -> Reply:
+    async def _exchange(
+        self, url: SplitResult, method: str = "GET", fields: Mapping[str, str] = _NO_FIELDS, body: bytes = b""
+    ) -> Reply:
         is_tls = url.scheme == "https"
         host, port = url.hostname or "", url.port or (443 if is_tls else 80)
         reader, writer = await asyncio.open_connection(host, port, ssl=self._context if is_tls else None)
         try:
             path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-            head = f"GET {path} HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: siltlog\r\n"
-            writer.write(f"{head}Accept: application/json\r\nConnection: close\r\n\r\n".encode("latin-1"))
+            head = f"{method} {path} HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: siltlog\r\n"
+            more = {**fields, **({"Content-Length": str(len(body))} if body else {})}
+            lines = "".join(f"{name}: {value}\r\n" for name, value in more.items())
+            writer.write(f"{head}{lines}Accept: application/json\r\nConnection: close\r\n\r\n".encode("latin-1") + body)
             return await _read_reply(reader)
         finally:
             # To take leave would be to wait for the other side.

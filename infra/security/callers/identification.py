@@ -16,6 +16,7 @@ from siltlog.infra import names
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, Unauthenticated, problem
 from siltlog.infra.security.access import LOCAL, Subject
+from siltlog.infra.security.callers.sessions import Sessions, is_from_page, refusal_of_two
 from siltlog.infra.security.certificates import ClientCertificate
 from siltlog.infra.security.grant import Access, Caller, Identity, missing, unauthenticated
 
@@ -26,8 +27,10 @@ ADDRESSES_MAX = 10_000
 TOKEN_BYTES_MAX = 16 * 1024
 _SCHEME = b"bearer "
 _BASIC = b"basic "
-_TOKEN = re.compile(rb"silt_[0-9A-Za-z]{12}_[0-9A-Za-z]{8}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.")
-"""An API key, or a JSON Web Token, wherever it stands."""
+_TOKEN = re.compile(
+    rb"silt_[0-9A-Za-z]{12}_[0-9A-Za-z]{8}|eyJ[A-Za-z0-9_-]{8,}\.(?:eyJ[A-Za-z0-9_-]{8,}|\.[A-Za-z0-9_-]{16})\."
+)
+"""An API key, a JSON Web Token, or a session of the page, wherever it stands."""
 _V6_PREFIX = 64
 
 
@@ -104,33 +107,59 @@ class Identification:
         *,
         certificates: Certificates = lambda _: None,
         stale: Callable[[], SiltlogError | None] = lambda: None,
+        sessions: Sessions | None = None,
     ) -> None:
         """`stale()` is the refusal while nobody knows any more who may do what; it does not hold for the machine's own
-        user."""
+        user. Without `sessions` no cookie is looked at."""
         self.access = access
         self._verifiers = tuple(verifiers)
         self._certificates = certificates
         self._stale = stale
+        self.sessions = sessions
         self._failures = Failures(clock)
         self._not_judged = Failures(clock)
 
     def identify(self, caller: Caller) -> Identity | Awaitable[Identity]:
-        """Raises Refused `unauthenticated`, `credential_in_url` or `invalid_parameter`, Unavailable `rate_limited`."""
+        """Raises Refused `unauthenticated`, `credential_in_url`, `invalid_parameter`, `csrf` or `page_only_shows`,
+        Unavailable `rate_limited`."""
         _check_target(caller)
         token = self._token(caller)
+        if caller.visit is not None and self.sessions is not None:
+            identity = self._of_session(caller, token, self.sessions)
+            if identity is not None:
+                return identity
         if token is None and caller.local:
             return Identity(Subject(LOCAL))
         stale = self._stale()
         if stale is not None:
             raise stale
-        if token is None:
-            return self._of_certificate(caller)
+        return self._of_certificate(caller) if token is None else self.verified(caller, token)
+
+    def verified(self, caller: Caller, token: str) -> Identity | Awaitable[Identity]:
+        """Tells who has a token, wherever in the request it stands. Raises SiltlogError, also once awaited."""
         aside = self._failures.are_many(caller.address) or self._not_judged.are_many(caller.address)
         try:
             found = self._verifier(token).verify(token, aside=aside)
         except SiltlogError as error:
-            raise self._failed(caller, error) from None
+            raise self.failed(caller, error) from None
         return found._replace(address=caller.address) if isinstance(found, Identity) else self._later(found, caller)
+
+    def _of_session(self, caller: Caller, token: str | None, sessions: Sessions) -> Identity | None:
+        """Tells who has the session whose cookie came; None where it has none, or one that does not count beside its
+        token."""
+        sealed = sessions.cookie(caller)
+        if sealed is None:
+            return None
+        if token is not None:
+            if is_from_page(caller):
+                raise refusal_of_two()
+            # A page that may call this server, by a token of its own, cannot keep its browser from sending the cookie.
+            return None
+        sessions.check_sender(caller)
+        # One that counts no more is nobody's guess: it is not counted among wrong credentials, as pages ask again.
+        identity = sessions.identity(sealed, caller.address)
+        sessions.check_act(caller)
+        return identity
 
     def known(self, caller: Caller) -> Identity | None:
         authorization = caller.authorization
@@ -156,20 +185,20 @@ class Identification:
         try:
             return (await found)._replace(address=caller.address)
         except SiltlogError as error:
-            raise self._failed(caller, error) from None
+            raise self.failed(caller, error) from None
 
     def _token(self, caller: Caller) -> str | None:
         """The token of a request; None where it has none. Raises SiltlogError for what is none, and for two."""
         offered = _offered(caller.protocols)
         if len(offered) + (caller.authorization is not None) > 1:
-            raise problem("invalid_parameter", "the request has two credentials; send one", parameter="Authorization")
+            raise refusal_of_two()
         if offered:
             return offered[0]
         if caller.authorization is None:
             return None
         token = _bearer(caller.authorization)
         if token is None:
-            raise self._failed(
+            raise self.failed(
                 caller, unauthenticated("malformed", "the header field Authorization must be: Bearer TOKEN")
             )
         return token
@@ -186,7 +215,12 @@ class Identification:
             raise missing()
         return identity._replace(address=caller.address)
 
-    def _failed(self, caller: Caller, error: SiltlogError) -> SiltlogError:
+    def fails_often(self, caller: Caller) -> bool:
+        """More wrong credentials came from its address than are answered as such."""
+        return self._failures.are_many(caller.address)
+
+    def failed(self, caller: Caller, error: SiltlogError) -> SiltlogError:
+        """Counts a wrong credential, and gives the refusal; any other error as it is."""
         if isinstance(error, NotJudged):
             # Where many come from, whoever makes them up pays for it by their being looked at aside.
             self._not_judged.count(caller.address)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from siltlog.infra.clock import Clock, format_us
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.security.callers.https import FETCH_SECONDS, FetchFailed, checked_url
 from siltlog.infra.security.callers.identification import NotJudged
 from siltlog.infra.security.callers.tokens import (
@@ -20,6 +20,7 @@ from siltlog.infra.security.callers.tokens import (
     mark_of,
     read_keys,
     verify,
+    verify_id_token,
 )
 from siltlog.infra.security.grant import Identity, unauthenticated
 from siltlog.infra.telemetry import Logger
@@ -44,9 +45,15 @@ Fetch = Callable[[str], Awaitable[bytes]]
 """Raises FetchFailed."""
 
 
-class _Discovered(msgspec.Struct):
+class Discovered(msgspec.Struct):
+    """What a provider says of itself."""
+
     issuer: str
     jwks_uri: str
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    userinfo_endpoint: str = ""
+    token_endpoint_auth_methods_supported: list[str] = []
 
 
 class Provider:
@@ -64,6 +71,7 @@ class Provider:
         self._clock = clock
         self._logger = logger
         self._keys: SigningKeys | None = None
+        self._discovered: Discovered | None = None
         self._looked_s = 0.0
         """When the keys were last read with success, by the monotonic clock."""
         self._asked_s = -AGAIN_SECONDS
@@ -108,8 +116,29 @@ class Provider:
         return self.known(token) or self._identity(token, aside)
 
     def check(self, identity: Identity) -> None:
+        if self._keys is None:
+            raise _unknown()
         if not self._counts(identity):
             raise unauthenticated("unknown", "the key that signed the token was taken back; use another token")
+
+    async def discovered(self) -> Discovered:
+        """What the provider says of itself. Raises Unavailable `identity_unavailable`."""
+        await self._present_keys()
+        assert self._discovered is not None
+        return self._discovered
+
+    async def logged_in(self, id_token: str, nonce: str | None) -> tuple[Identity, str]:
+        """Tells who logged in by the page, and his `sub`. Raises Refused `unauthenticated`, Unavailable."""
+        keys = await self._present_keys()
+        try:
+            try:
+                return verify_id_token(id_token, keys, self._expected, nonce, self._clock.now_us())
+            except UnknownSigningKey:
+                await self._look_anew()
+                keys = await self._present_keys()
+                return verify_id_token(id_token, keys, self._expected, nonce, self._clock.now_us())
+        except TokenRefused as refused:
+            raise unauthenticated(refused.reason, f"the id token does not count: {refused}") from None
 
     def _counts(self, identity: Identity) -> bool:
         return self._keys is not None and mark_of(identity.credential_id) in self._keys.marks
@@ -162,9 +191,7 @@ class Provider:
         if self._keys is None:
             await self._look_anew()
         if self._keys is None:
-            raise problem(
-                "identity_unavailable", "tokens cannot be verified now, as the identity provider does not answer"
-            )
+            raise _unknown()
         return self._keys
 
     async def _look_anew(self) -> None:
@@ -186,7 +213,8 @@ class Provider:
 
     async def _read_keys(self) -> None:
         try:
-            keys = await fetch_keys(self._expected.issuer, self._fetch)
+            discovered = await discover(self._expected.issuer, self._fetch)
+            keys = await _keys_of(discovered, self._fetch)
         except FetchFailed as error:
             self._failed(str(error))
             return
@@ -194,6 +222,7 @@ class Provider:
             self._logger.info("the identity provider answers again", issuer=self._expected.issuer)
             self._failure = ""
         self._looked_s = self._clock.monotonic()
+        self._discovered = discovered
         self._take(keys)
 
     def _failed(self, reason: str) -> None:
@@ -220,25 +249,36 @@ class Provider:
         return identity.until_us is not None and self._clock.now_us() >= identity.until_us
 
 
+def _unknown() -> SiltlogError:
+    return problem("identity_unavailable", "tokens cannot be verified now, as the identity provider does not answer")
+
+
 def _digest(token: str) -> bytes:
     return hashlib.blake2b(token.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).digest()
 
 
 async def fetch_keys(issuer: str, fetch: Fetch) -> SigningKeys:
-    """Reads what an OpenID provider says of itself, and the keys it signs with (OpenID Connect Discovery 1.0).
+    """Reads the keys that an OpenID provider signs with. Raises FetchFailed."""
+    return await _keys_of(await discover(issuer, fetch), fetch)
 
-    Raises FetchFailed.
-    """
+
+async def discover(issuer: str, fetch: Fetch) -> Discovered:
+    """Reads what an OpenID provider says of itself (OpenID Connect Discovery 1.0). Raises FetchFailed."""
     url = issuer.rstrip("/") + DISCOVERY_PATH
     try:
-        discovered = msgspec.json.decode(await fetch(url), type=_Discovered)
+        discovered = msgspec.json.decode(await fetch(url), type=Discovered)
     except (msgspec.DecodeError, RecursionError):
         raise FetchFailed(f"{url} gives no document of an OpenID provider") from None
     if discovered.issuer != issuer:
         raise FetchFailed(f"{url} is of the issuer {discovered.issuer[:200]!r}; it must be the very same")
+    return discovered
+
+
+async def _keys_of(discovered: Discovered, fetch: Fetch) -> SigningKeys:
+    issuer = discovered.issuer
     try:
         # A provider that is asked by TLS does not send for its keys without.
-        if checked_url(discovered.jwks_uri).scheme != checked_url(url).scheme:
+        if checked_url(discovered.jwks_uri).scheme != checked_url(issuer).scheme:
             raise ValueError("they are somewhere else than at https://")
         return await asyncio.to_thread(read_keys, await fetch(discovered.jwks_uri))
     except ValueError as error:

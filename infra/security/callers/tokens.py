@@ -134,6 +134,42 @@ def verify(token: str, keys: SigningKeys, expected: Expected, now_us: int) -> Id
 
     Its end has SKEW_SECONDS added, as the clock here may be ahead.
     """
+    claims, mark = _signed(token, keys)
+    until_us = _checked(claims, expected, now_us)
+    subject = subject_of(claims, expected)
+    return Identity(subject, f"{JWT_PREFIX}{mark}:{_name_of(token, claims)}", until_us)
+
+
+def verify_id_token(
+    token: str, keys: SigningKeys, expected: Expected, nonce: str | None, now_us: int
+) -> tuple[Identity, str]:
+    """Checks what tells the page who logged in (OpenID Connect Core 1.0, section 3.1.3.7), and gives him and his `sub`.
+
+    `nonce` is what the login asked for; None where it asked for none. Raises TokenRefused.
+    """
+    claims, mark = _signed(token, keys)
+    if claims.get("iss") != expected.issuer:
+        raise TokenRefused("unknown", "its `iss` is not the issuer that this server trusts")
+    audiences = _texts(claims.get("aud"))
+    by = claims.get("azp", expected.client_id if audiences == [expected.client_id] else None)
+    if not expected.client_id or audiences is None or expected.client_id not in audiences or by != expected.client_id:
+        raise TokenRefused("unknown", "it is not for the login of this page (`aud`, `azp`)")
+    if str(claims.get("typ", "ID")) in _OTHER_KINDS - {"ID"} or not _is_name(claims.get("sub")):
+        raise TokenRefused("unknown", "it is a token of another kind")
+    if nonce is not None and claims.get("nonce") != nonce:
+        raise TokenRefused("unknown", "it is of another login (`nonce`)")
+    until_us = _in_time(claims, now_us)
+    identity = Identity(subject_of(claims, expected), f"{JWT_PREFIX}{mark}:{_name_of(token, claims)}", until_us)
+    return identity, str(claims["sub"])
+
+
+def subject_of(claims: Mapping[str, Any], expected: Expected) -> Subject:
+    """Whom verified claims name. Raises TokenRefused."""
+    return Subject(USER_PREFIX + _principal(claims, expected), _groups(claims, expected))
+
+
+def _signed(token: str, keys: SigningKeys) -> tuple[dict[str, Any], str]:
+    """Gives what a token claims, and the mark of the key that signed it. Raises TokenRefused."""
     if len(token) > TOKEN_CHARS_MAX:
         raise TokenRefused("malformed", f"it has more than {TOKEN_CHARS_MAX} characters")
     written = _WRITTEN.fullmatch(token)
@@ -147,9 +183,7 @@ def verify(token: str, keys: SigningKeys, expected: Expected, now_us: int) -> Id
         deserialize_compact(token, signer.key, registry=_REGISTRY)
     except (JoseError, ValueError):
         raise TokenRefused("unknown", "its signature is not that of its issuer's key") from None
-    until_us = _checked(claims, expected, now_us)
-    subject = Subject(USER_PREFIX + _principal(claims, expected), _groups(claims, expected))
-    return Identity(subject, f"{JWT_PREFIX}{signer.mark}:{_name_of(token, claims)}", until_us)
+    return claims, signer.mark
 
 
 def mark_of(credential: str) -> str:
@@ -198,6 +232,11 @@ def _checked(claims: Mapping[str, Any], expected: Expected, now_us: int) -> int:
         raise TokenRefused("unknown", "it is a token of another kind, such as an id token: send the access token")
     if "cnf" in claims:
         raise TokenRefused("unknown", "it is bound to a key of its owner (`cnf`), which is not looked at here")
+    return _in_time(claims, now_us)
+
+
+def _in_time(claims: Mapping[str, Any], now_us: int) -> int:
+    """Gives when a token ends. Raises TokenRefused for one that has ended, or has not begun."""
     until_us = _time_us(claims, "exp") + SKEW_SECONDS * MICROS_PER_SECOND
     if now_us >= until_us:
         raise TokenRefused("expired", "it has expired")

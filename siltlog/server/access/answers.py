@@ -5,9 +5,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from siltlog.infra.clock import format_us
 from siltlog.infra.http.answers import Time, Whole
 from siltlog.infra.security.access import Binding, Entry, Role
 from siltlog.infra.security.quotas import Quota
+from siltlog.infra.security.sessions import SESSION_US, Session
 
 Id = Annotated[str, Meta(description="The key's id; its token begins with `silt_` and this")]
 
@@ -60,6 +62,37 @@ class GrantedRole(msgspec.Struct):
     principal: Annotated[str, Meta(description="Whom the role is given to: the caller, a group of his, or everybody")]
 
 
+class LogIn(msgspec.Struct, forbid_unknown_fields=True):
+    key: Annotated[str, Meta(description="An API key, or a token of the identity provider")]
+
+    def __repr__(self) -> str:
+        return "LogIn(***)"
+
+
+class LoggedIn(msgspec.Struct):
+    """Whose session the cookie of the answer is."""
+
+    principal: str
+    ends_at: Annotated[str, Meta(description="When it ends at the latest; it ends sooner where nobody uses it")]
+
+
+class LoginWays(msgspec.Struct):
+    key: Annotated[bool, Meta(description="There is a page to log in to, with a key")]
+    provider: Annotated[str | None, Meta(description="The host of the identity provider that may be asked, if any")]
+
+
+class HeldSession(msgspec.Struct):
+    """The session has ended on this node; on others, and for good, once the object store or the disk takes it."""
+
+    principal: str
+
+
+def ends_at(session: Session) -> str:
+    """When a session ends at the latest."""
+    ends_us = session.begun_us + SESSION_US
+    return format_us(ends_us if session.login_until_us is None else min(ends_us, session.login_until_us))
+
+
 class Whoami(msgspec.Struct):
     """The caller. Where authentication is off everybody is `anonymous`, and may do everything."""
 
@@ -69,6 +102,15 @@ class Whoami(msgspec.Struct):
     expires_at: Time | None
     roles: list[GrantedRole]
     auth: Literal["on", "off"]
+    rights: Annotated[list[Entry], Meta(description="Entries for the caller, a group of his, or everybody")] = []
+    by: Annotated[
+        Literal["", "key", "token", "certificate", "socket", "session"],
+        Meta(description="How the server knows him: `session` is the login of the page; empty where it does not ask"),
+    ] = ""
+    page: Annotated[
+        Literal["on", "read", "off"],
+        Meta(description="The setting SILT_UI: whether the page is there, only shows, or is not"),
+    ] = "on"
 
 
 class Checked(msgspec.Struct):

@@ -7,27 +7,20 @@ because a key that was revoked elsewhere would count for ever.
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
-from siltlog.infra import names
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http.part import Part
-from siltlog.infra.node import Node
 from siltlog.infra.security.access import LOCAL
 from siltlog.infra.security.callers.api_keys import ApiKeys
-from siltlog.infra.security.callers.identification import Identification, Verifier
-from siltlog.infra.security.callers.provider import Provider
+from siltlog.infra.security.callers.identification import Verifier
 from siltlog.infra.security.document import AccessDocument
 from siltlog.infra.security.documents import AccessDocuments, Change
 from siltlog.infra.security.grant import Access, Identity
-from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS, Secret, make_secret, read_secret
 from siltlog.infra.telemetry import Logger
 from siltlog.server.access.changes import without_keys
+from siltlog.server.access.ended import SessionEnds
 from siltlog.server.access.held import HeldRevocations
-from siltlog.server.access.trust import check_unused, open_trust
 
 T = TypeVar("T")
 Tell = Callable[[int, Collection[str]], None]
@@ -62,9 +55,12 @@ class AccessBook:
         logger: Logger,
         stale_ms: int,
         tell: Tell = lambda version, revoked: None,
+        ends: SessionEnds | None = None,
     ) -> None:
-        """`documents` are open. `verifiers` are all there are, `keys` among them."""
+        """`documents` are open. `verifiers` are all there are, `keys` among them; without `ends` there are no
+        sessions."""
         self._tell = tell
+        self._ends = ends
         self._documents = documents
         self._held = held
         self._keys = keys
@@ -82,7 +78,7 @@ class AccessBook:
         self._following: list[asyncio.Task[None]] = []
         self.document = documents.current.document
         """The newest, without the keys that were revoked here."""
-        self.access = Access(clock, check=self._check)
+        self.access = Access(clock, check=self._check, until=self._until_us)
         self._take()
 
     async def read_up(self, version: int) -> None:
@@ -149,8 +145,12 @@ class AccessBook:
             told.append(f"access: the object store has not answered for {int(away_seconds)} s{reason}")
         if self._held.ids:
             told.append(f"access: {len(self._held.ids)} revoked keys are revoked on this node only, until it answers")
-        if not self._held.are_kept:
-            told.append("access: which keys were revoked cannot be kept in the data directory")
+        unkept = {"which keys were revoked": self._held.failure}
+        if self._ends is not None:
+            unkept["which sessions of the page were ended"] = self._ends.failure
+        for what, reason in unkept.items():
+            if reason:
+                told.append(f"access: {what} cannot be kept in the data directory: {reason}")
         return told
 
     async def change(self, change: Change, expected: int | None = None) -> AccessDocument:
@@ -214,6 +214,12 @@ class AccessBook:
         for verifier in self._verifiers:
             if identity.subject.principal.startswith(verifier.principals):
                 verifier.check(identity)
+        if self._ends is not None:
+            self._ends.check(identity)
+
+    def _until_us(self, identity: Identity) -> int | None:
+        is_key = identity.subject.principal.startswith(self._keys.principals)
+        return self._keys.until_us(identity) if is_key else identity.until_us
 
     async def _follow(self) -> None:
         while True:
@@ -226,6 +232,8 @@ class AccessBook:
                 await self._keep_held()
                 if self._held.ids:
                     await self._write_held()
+                if self._ends is not None:
+                    await self._ends.write(self.change)
             except SiltlogError as error:
                 self._told_away(error.detail)
             except Exception:
@@ -292,95 +300,6 @@ class AccessBook:
 
     def _away_seconds(self) -> float:
         return self._clock.monotonic() - self._documents.looked_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Security:
-    """What a node has where authentication is on."""
-
-    secret: Secret
-    book: AccessBook
-    identification: Identification
-    part: Part
-    provider: Provider | None = None
-
-    def warnings(self) -> list[str]:
-        """Sentences about what is wrong, for who looks whether the server is well."""
-        return [*self.book.warnings(), *(self.provider.warnings() if self.provider else ())]
-
-
-async def open_security(node: Node, tell: Tell) -> Security | None:
-    """Opens the secret and the access document; None where authentication is off. Raises ConfigError, Unavailable.
-
-    `tell` hears of what is changed here.
-    """
-    settings = node.settings
-    if settings.auth == "off":
-        check_unused(settings)
-        return None
-    secret = open_secret(settings.data_dir, settings.secret_file, is_remote=bool(settings.root), logger=node.logger)
-    documents = AccessDocuments(
-        node.store,
-        node.cluster_id,
-        secret.key(PURPOSE_ACCESS),
-        settings.data_dir / names.ACCESS_SEEN_FILE,
-        node.clock,
-        node.logger,
-    )
-    await asyncio.to_thread(documents.open)
-    keys = ApiKeys(secret.key(PURPOSE_KEYS), node.clock)
-    trust = open_trust(settings, lambda: book.access.look_again(), node.clock, node.logger)
-    provider = trust.provider
-    verifiers: tuple[Verifier, ...] = (keys,) if provider is None else (keys, provider)
-    book = AccessBook(
-        documents,
-        HeldRevocations(settings.data_dir / names.ACCESS_HELD_FILE),
-        keys,
-        verifiers,
-        clock=node.clock,
-        logger=node.logger,
-        stale_ms=settings.access_stale_ms,
-        tell=tell,
-    )
-    identification = Identification(
-        book.access, verifiers, node.clock, certificates=trust.certificates, stale=book.stale
-    )
-    return Security(
-        secret=secret,
-        book=book,
-        identification=identification,
-        part=_part(book, provider),
-        provider=provider,
-    )
-
-
-def _part(book: AccessBook, provider: Provider | None) -> Part:
-    if provider is None:
-        return Part(start=book.start, drain=book.stop, close=book.close)
-
-    def start() -> None:
-        book.start()
-        provider.start()
-
-    async def close(patient: bool) -> bool:
-        provider.stop()
-        return await book.close(patient)
-
-    return Part(start=start, drain=book.stop, close=close)
-
-
-def open_secret(data_dir: Path, secret_file: str, *, is_remote: bool, logger: Logger) -> Secret:
-    """Reads the cluster's secret, which is made where no file was named and there is none. Raises ConfigError."""
-    if secret_file:
-        return read_secret(Path(secret_file))
-    path = data_dir / names.SECRET_FILE
-    if make_secret(path) and is_remote:
-        logger.warning(
-            "the secret of this cluster was made: keep a copy of it, for without it no key and no grant in the root "
-            "counts, and every other node needs it (SILT_SECRET_FILE)",
-            path=str(path),
-        )
-    return read_secret(path)
 
 
 def _unavailable(reason: str) -> SiltlogError:

@@ -13,8 +13,8 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.telemetry import Logger
-from siltlog.server.access.book import open_secret
 from siltlog.server.access.changes import checked_name, with_key
+from siltlog.server.access.security import open_secret
 
 
 def first_key(settings: ServerSettings, store: ObjectStore, name: str, clock: Clock, logger: Logger) -> ApiKey:

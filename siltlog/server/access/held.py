@@ -28,6 +28,8 @@ class HeldRevocations:
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}; restore it, or remove it if that is meant") from None
         self._kept = self.ids
+        self.failure = ""
+        """Why what is held could not be kept at the last try; empty where it was."""
 
     @property
     def are_kept(self) -> bool:
@@ -43,5 +45,10 @@ class HeldRevocations:
         """Writes what is held, durable on return. Raises OSError."""
         ids = self.ids
         if ids != self._kept:
-            replace_private(self._path, msgspec.json.encode(sorted(ids)))
+            try:
+                replace_private(self._path, msgspec.json.encode(sorted(ids)))
+            except OSError as error:
+                self.failure = str(error)
+                raise
             self._kept = ids
+        self.failure = ""

@@ -45,7 +45,7 @@ from siltlog.infra.security.keys import hash_of, make_key
 from siltlog.infra.security.quotas import Quota, checked_quota
 from siltlog.infra.security.secret import PURPOSE_KEYS
 from siltlog.server.access import answers, changes
-from siltlog.server.access.book import Security
+from siltlog.server.access.security import Security
 
 BODY_BYTES_MAX = 256 * 1024
 _KINDS: Mapping[changes.Part, Literal["binding", "acl", "quota"]] = {
@@ -54,6 +54,13 @@ _KINDS: Mapping[changes.Part, Literal["binding", "acl", "quota"]] = {
     "quotas": "quota",
 }
 """What the audit log calls them."""
+_BY: Mapping[str, Literal["key", "token", "certificate", "socket"]] = {
+    "key": "key",
+    "user": "token",
+    "cert": "certificate",
+    LOCAL: "socket",
+}
+"""How a caller is known, by the kind of his principal."""
 _IF_MATCH = "If-Match"
 _BODY_ERRORS = ("malformed_body", "request_timeout", "request_too_large", "invalid_request")
 _CHANGE_ERRORS = ("auth_off", "access_changed", "access_unavailable", "ack_timeout")
@@ -75,9 +82,10 @@ _quota = msgspec.json.Decoder(Quota)
 
 
 class AccessHttp:
-    def __init__(self, security: Security | None, clock: Clock) -> None:
+    def __init__(self, security: Security | None, page: Literal["on", "read", "off"], clock: Clock) -> None:
         """Without `security` authentication is off."""
         self._security = security
+        self._page = page
         self._clock = clock
 
     @operation(
@@ -116,7 +124,7 @@ class AccessHttp:
         grant, security = grant_of(request), self._security
         identity = grant.identity
         if security is None or identity is None:
-            return json_reply(answers.Whoami(grant.principal, [], "", None, [], "off"))
+            return json_reply(answers.Whoami(grant.principal, [], "", None, [], "off", page=self._page))
         subject = identity.subject
         bindings = security.book.document.bindings.values()
         roles = [
@@ -126,8 +134,20 @@ class AccessHttp:
         ]
         if subject.principal == LOCAL:
             roles.append(answers.GrantedRole("admin", "", LOCAL))
-        until, groups = _time(identity.until_us), list(subject.groups)
-        return json_reply(answers.Whoami(subject.principal, groups, identity.credential_id, until, roles, "on"))
+        entries = security.book.document.entries.values()
+        return json_reply(
+            answers.Whoami(
+                subject.principal,
+                list(subject.groups),
+                identity.credential_id,
+                _time(identity.until_us),
+                roles,
+                "on",
+                [each for each in entries if subject.answers_to(each.principal)],
+                "session" if identity.session is not None else _BY[subject.principal.partition(":")[0]],
+                self._page,
+            )
+        )
 
     @operation(
         "POST",

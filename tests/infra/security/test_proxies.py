@@ -45,3 +45,30 @@ def test_nobody_chooses_an_address(claimed: list[str], caller: str) -> None:
     fields = {b"x-forwarded-for": ", ".join([*claimed, caller]).encode()}
     found = PROXIES.forwarded("10.1.2.3", "http", fields).address
     assert found == caller or PROXIES.trusts(caller)
+
+
+@pytest.mark.parametrize(
+    ("said", "prefix"),
+    [
+        (b"/logs", "/logs"),
+        (b"/a/b-c.d~_/", "/a/b-c.d~_"),
+        (b"/", ""),
+        (b"", ""),
+        (b"logs", ""),
+        (b"/logs; Domain=example", ""),
+        (b"/logs, /more", ""),
+        (b"//evil.example", ""),
+        (b"/" + b"a" * 101, ""),
+    ],
+)
+def test_a_prefix_is_a_path_and_a_proxy_says_it(said: bytes, prefix: str) -> None:
+    assert PROXIES.prefix("10.1.2.3", {b"x-forwarded-prefix": said}) == prefix
+    assert PROXIES.prefix("203.0.113.9", {b"x-forwarded-prefix": said}) == ""
+    assert PROXIES.prefix("10.1.2.3", {}) == ""
+
+
+def test_a_prefix_that_is_left_is_the_one_of_who_says_none() -> None:
+    proxies = Proxies(networks("10.0.0.0/8"), "/data/log")
+    assert proxies.prefix("203.0.113.9", {b"x-forwarded-prefix": b"/mine"}) == "/data/log"
+    assert proxies.prefix("10.1.2.3", {}) == "/data/log"
+    assert proxies.prefix("10.1.2.3", {b"x-forwarded-prefix": b"/other"}) == "/other"

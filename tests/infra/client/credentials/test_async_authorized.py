@@ -10,8 +10,9 @@ from credential_server import Authority, CredentialServer, Source, WallClock, jw
 
 from siltlog.infra.client.async_admin import AsyncAdmin
 from siltlog.infra.client.async_transport import AsyncHttpTransport
-from siltlog.infra.client.core import Endpoints, Request
+from siltlog.infra.client.core import Request
 from siltlog.infra.client.credentials.async_authorized import AsyncAuthorizedTransport
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.errors import ConfigError, Forbidden, Unauthenticated, Unavailable
 
 

@@ -14,9 +14,10 @@ from siltlog.consumers.library.consumer import Consumer
 from siltlog.infra.client import calls
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.async_admin import AsyncAdmin
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
+from siltlog.infra.client.core import ConnectionFailed, Request, Response
 from siltlog.infra.client.credentials.authorized import AuthorizedTransport, open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import ConfigError, DeliveryFailed, Forbidden, OutcomeUnknown, Unauthenticated, Unavailable

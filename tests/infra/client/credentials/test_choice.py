@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.choice import TokenFile, checked_token_file, chosen
 from siltlog.infra.client.credentials.contexts import Context, Contexts, contexts_file, write_contexts
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.errors import ConfigError
 
 SERVER = Endpoints("https://silt.example")

@@ -24,6 +24,7 @@ from siltlog.infra.security.callers.tokens import (
     mark_of,
     read_keys,
     verify,
+    verify_id_token,
 )
 from siltlog.infra.security.grant import Identity
 from tests.rigs.signed_tokens import (
@@ -519,3 +520,55 @@ def test_a_private_part_is_not_kept() -> None:
     assert not keys.find("rsa", "RS256").key.is_private
     assert keys.marks == key_set(public(RSA)).marks
     assert keys.marks != key_set(public(STRANGE)).marks
+
+
+ID_CLAIMS = {**CLAIMS, "aud": "siltlog-page", "nonce": "n"}
+
+
+def id_token(**said: Any) -> str:
+    return token(header={"typ": "JWT"}, **{**ID_CLAIMS, **said})
+
+
+@pytest.mark.rule("A62")
+def test_an_id_token_says_who_logged_in() -> None:
+    for said in ({}, {"azp": "siltlog-page"}, {"aud": ["siltlog-page", "other"], "azp": "siltlog-page"}, {"typ": "ID"}):
+        text = id_token(**said)
+        identity, sub = verify_id_token(text, KEYS, EXPECTED, "n", NOW_US)
+        assert (identity.subject, sub) == (("user:ada", ("flights", "ops")), "ada")
+        assert mark_of(identity.credential_id) in KEYS.marks
+    assert verify_id_token(id_token(nonce=None), KEYS, EXPECTED, None, NOW_US)[1] == "ada"
+
+
+@pytest.mark.rule("A62")
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"nonce": "m"}, "another login"),
+        ({"nonce": None}, "another login"),
+        ({"aud": "siltlog"}, "not for the login"),
+        ({"aud": ["siltlog-page", "other"]}, "not for the login"),
+        ({"azp": "other"}, "not for the login"),
+        ({"iss": "https://evil.example"}, "not the issuer"),
+        ({"exp": NOW_S - SKEW_SECONDS}, "expired"),
+        ({"nbf": NOW_S + SKEW_SECONDS + 1}, "not valid yet"),
+        ({"exp": None}, "no time in seconds"),
+        ({"typ": "Refresh"}, "another kind"),
+        ({"sub": 7}, "another kind"),
+    ],
+)
+def test_what_is_no_id_token_of_this_login_is_refused(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(TokenRefused, match=why):
+        verify_id_token(id_token(**said), KEYS, EXPECTED, "n", NOW_US)
+
+
+@pytest.mark.rule("A62")
+def test_an_id_token_chooses_neither_its_algorithm_nor_its_key() -> None:
+    unsigned = f"{part({'alg': 'none'})}.{part(ID_CLAIMS)}.x"
+    with pytest.raises(TokenRefused, match="algorithm"):
+        verify_id_token(unsigned, KEYS, EXPECTED, "n", NOW_US)
+    strange = signed({"alg": "RS256", "kid": "rsa"}, ID_CLAIMS, "RS256", STRANGE)
+    with pytest.raises(TokenRefused, match="signature"):
+        verify_id_token(strange, KEYS, EXPECTED, "n", NOW_US)
+    without = EXPECTED._replace(client_id="")
+    with pytest.raises(TokenRefused, match="not for the login"):
+        verify_id_token(id_token(aud=""), KEYS, without, "n", NOW_US)

@@ -21,6 +21,7 @@ from siltlog.infra.security.document import KeptKey
 from siltlog.infra.security.documents import AccessDocuments
 from siltlog.infra.security.grant import Grant, Identity
 from siltlog.infra.security.keys import ApiKey, hash_of, make_key
+from siltlog.infra.security.private_file import replace_private
 from siltlog.infra.security.secret import PURPOSE_ACCESS, PURPOSE_KEYS
 from siltlog.infra.store.cluster_id import cluster_id
 from siltlog.infra.store.local import LocalStore
@@ -28,9 +29,10 @@ from siltlog.infra.store.store import Put, open_store
 from siltlog.infra.telemetry import logger
 from siltlog.server.access import book as book_module
 from siltlog.server.access import held as held_module
-from siltlog.server.access.book import AWAY_SECONDS, AccessBook, open_secret
+from siltlog.server.access.book import AWAY_SECONDS, AccessBook
 from siltlog.server.access.changes import with_key, with_part
 from siltlog.server.access.held import HeldRevocations
+from siltlog.server.access.security import open_secret
 
 HASH_KEY, MAC_KEY = bytes(range(32)), bytes(range(1, 33))
 STALE_MS = 60_000
@@ -232,6 +234,28 @@ def test_a_revocation_holds_here_where_neither_the_disk_nor_the_store_keeps_it(
         here.book.stop()
 
     run(body)
+
+
+@pytest.mark.rule("A30")
+def test_what_is_being_kept_is_nothing_to_warn_of(
+    world: Callable[[str], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[list[str]] = []
+
+    async def body() -> None:
+        here = world("here")
+        key = await here.make("ana")
+
+        def replace(path: Path, data: bytes) -> None:
+            replace_private(path, data)
+            warnings.append(here.book.warnings())
+
+        monkeypatch.setattr(held_module, "replace_private", replace)
+        assert await here.book.revoke(key.key_id)
+
+    run(body)
+    assert not [each for told in warnings for each in told if "cannot be kept" in each]
+    assert warnings
 
 
 @pytest.mark.rule("A31")
