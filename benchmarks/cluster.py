@@ -23,9 +23,9 @@ RECORD_BYTES = 100
 PARTITIONS = 4
 TURNS, QUICK_TURNS = 8, 2
 ON_MIN = 0.95
-"""Of the rate of a server alone."""
+"""The least share that one node in a cluster must reach of the rate of a server alone."""
 SEVERAL_MIN = 0.9
-"""Of the rate of one of the nodes."""
+"""The least share that several nodes together must reach of the rate of one of them."""
 
 
 class _Flow(NamedTuple):
@@ -109,7 +109,7 @@ def _place(nodes: Nodes, topics: Sequence[str]) -> None:
 def _together(
     bench: Bench, there: Sequence[Server | Node], loaded: Sequence[Server | Node], topics: Sequence[str], flow: _Flow
 ) -> _Turn:
-    """As many connections in all, however many share them; processor time is that of all that are there."""
+    """Loads some servers with the same number of connections in all, and measures the processor time of all of them."""
 
     def load_one(server: Server | Node, topic: str) -> Load:
         path = f"/v1/topics/{topic}/records"

@@ -17,10 +17,11 @@ class Addresses:
     """Used on one event loop."""
 
     def __init__(self, key: bytes = b"", cluster_id: str = "") -> None:
-        """Without a `key` nothing is proven, and every address counts."""
+        """Proves nothing without a `key`: every address counts then."""
         self._key = key
         self._cluster_id = cluster_id
         self._looked_at: dict[str, tuple[NodeEntry, bool]] = {}
+        self._looked_at_kafka: dict[str, tuple[NodeEntry, bool]] = {}
 
     def proof(self, node: str, journal: str, url: str) -> str:
         """Says that a node is called there for as long as this is its journal."""
@@ -32,6 +33,10 @@ class Addresses:
         )
         return blake2b(said, key=self._key, digest_size=_PROOF_BYTES).hexdigest()
 
+    def kafka_proof(self, node: str, journal: str, address: str) -> str:
+        """Says the same of the address for Kafka's clients; it is no proof of a URL."""
+        return self.proof(node, journal, f"kafka://{address}")
+
     def counts(self, node: str, entry: NodeEntry) -> bool:
         """Whether it may be called, and told, where this entry of a view says."""
         if not self._key:
@@ -39,9 +44,24 @@ class Addresses:
         looked_at = self._looked_at.get(node)
         if looked_at is None or looked_at[0] is not entry:
             proof = self.proof(node, entry.journal, entry.url)
-            looked_at = self._looked_at[node] = (entry, hmac.compare_digest(proof.encode(), entry.proof.encode()))
+            looked_at = self._looked_at[node] = (entry, _same(proof, entry.proof))
         return looked_at[1]
+
+    def kafka(self, node: str, entry: NodeEntry) -> str:
+        """Where Kafka's clients may be told to call it; empty for nowhere: they would show their keys to whoever
+        listens there."""
+        if not self._key or not entry.kafka:
+            return entry.kafka
+        looked_at = self._looked_at_kafka.get(node)
+        if looked_at is None or looked_at[0] is not entry:
+            proof = self.kafka_proof(node, entry.journal, entry.kafka)
+            looked_at = self._looked_at_kafka[node] = (entry, _same(proof, entry.kafka_proof))
+        return entry.kafka if looked_at[1] else ""
 
     def member(self, node: str, entry: NodeEntry) -> Member | None:
         """The node as it is called; None where it may not be."""
         return Member(node, entry.journal, entry.url) if self.counts(node, entry) else None
+
+
+def _same(proof: str, given: str) -> bool:
+    return hmac.compare_digest(proof.encode(), given.encode())

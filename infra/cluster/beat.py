@@ -21,13 +21,13 @@ class TopicReport(msgspec.Struct, frozen=True, kw_only=True):
     state: TopicState
     """`settled`: what was recovered from other journals is in the own journal or in the table."""
     awaited: int = 0
-    """Of a topic that waits: the term whose data directory has what nobody else may go past; 0: of no term."""
+    """The term whose data directory has what nobody else may go past, for a topic that waits; 0: of no term."""
     unexplained: int = 0
-    """Of a topic that waits: the term of an epoch of its table that nobody of the chain has taken."""
+    """The term of an epoch of the table that nobody of the chain has taken, for a topic that waits."""
     floor: int = 0
     """The term of the table's epoch, where `term` is not above it, or was handed back: a higher one is needed."""
     held: int = 0
-    """Of a topic that waits: the term of who has claimed it, and is not lost."""
+    """The term of the node that has claimed it and is not lost, for a topic that waits."""
     kept: int = 0
     """The term to which it was to be handed over, and which was given up before anything was sent."""
 
@@ -81,10 +81,13 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     """Journals that are known to be over: former ones of this data directory."""
     url: str
     proof: str = ""
-    """That a node which has the cluster's secret said so: see `addresses.py`."""
+    """A proof that the URL was said by a node which has the cluster's secret: see `addresses.py`."""
+    kafka: str = ""
+    """Where Kafka's clients call it, as `host:port`; empty where it does not speak their protocol."""
+    kafka_proof: str = ""
     zone: str = ""
     version: str = ""
-    """Of the software: for people."""
+    """The version of the software: for people."""
     going: Going = "on"
     """`draining`: it is to stop; `away`: it has stopped, and its journal is over."""
     view: int = 0

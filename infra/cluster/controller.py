@@ -15,7 +15,7 @@ ACCUSERS_MIN = 2
 STALLED_MS = 5_000
 """A journal that has landed nothing for so long, and has something to land, stands still."""
 JOIN_BEHIND_MAX = 16
-"""So many views may come between a node's start and its beat; one that lags behind more is no sign of a start."""
+"""How many views may come between a node's start and its beat; a beat that lags behind more is no sign of a start."""
 AT_ONCE_MAX = 64
 """Hand-overs for the sake of balance that are under way at once."""
 
@@ -43,6 +43,8 @@ def plan(view: ClusterView, seen: Seen, controller: str, journal: str, nonce: st
     draft.format = max(draft.format, seen.format)
     _leave(draft, seen)
     _join(draft)
+    for node in sorted(draft.nodes):
+        draft.introduce(node)
     _drain(draft, seen)
     for name, topic_id in sorted(seen.tables.items()):
         if topic_id:

@@ -28,6 +28,7 @@ class Draft:
         self.balancing = view.balancing
         self.format = view.format
         self._term = view.term
+        self._node_number = view.node_number
         self._now_us = now_us
 
     def finished(self, controller: str, journal: str, nonce: str) -> ClusterView | None:
@@ -43,6 +44,7 @@ class Draft:
             wishes=_newest(self.wishes, KEPT_WISHES),
             balancing=self.balancing,
             term=self._term,
+            node_number=self._node_number,
             dissolved=False,
         )
         return None if after == self.view else replace(after, number=self.view.number + 1, nonce=nonce)
@@ -66,10 +68,22 @@ class Draft:
             journal=beat.journal,
             url=beat.url,
             proof=beat.proof,
+            number=0 if former is None else former.number,
             zone=beat.zone,
             ends=ends,
             since_us=self._now_us,
         )
+
+    def introduce(self, node: str) -> None:
+        """Has Kafka's clients know a member by its number, and by the address that its beat has."""
+        entry, beat = self.nodes[node], self.beat_of(node)
+        number = entry.number
+        if not number:
+            self._node_number += 1
+            number = self._node_number
+        if beat is not None:
+            entry = replace(entry, kafka=beat.kafka, kafka_proof=beat.kafka_proof)
+        self.nodes[node] = replace(entry, number=number)
 
     def drain(self, node: str, reason: DrainReason) -> None:
         self.nodes[node] = replace(self.nodes[node], state="draining", drain=reason, since_us=self._now_us)
@@ -79,7 +93,7 @@ class Draft:
         self.nodes[node] = replace(self.nodes[node], state="up", drain="", since_us=self._now_us)
 
     def lose(self, node: str) -> None:
-        """Its journal is lost, for ever."""
+        """Notes that a node's journal is lost, for ever."""
         entry, beat = self.nodes[node], self.beat_of(node)
         unflushed = entry.unflushed_records if beat is None else beat.report.unflushed_records
         self.nodes[node] = replace(entry, state="away", since_us=self._now_us, unflushed_records=unflushed)
@@ -150,7 +164,7 @@ class Draft:
             self.topics[name] = replace(topic, chain=(*topic.chain[:-1], topic.to, topic.owner), to=None)
 
     def hand_over(self, name: str) -> None:
-        """Whom it was to be handed to is the owner."""
+        """Makes the node that a topic was to be handed to its owner."""
         topic = self.topics[name]
         assert topic.to is not None
         self.topics[name] = replace(topic, chain=(*topic.chain, topic.to), to=None)

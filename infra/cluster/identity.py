@@ -1,4 +1,4 @@
-"""Who a node is, and how quickly it is taken for gone."""
+"""The identity of a node, and how quickly it is taken for gone."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ from siltlog.infra.cluster.view import FORMAT
 LOOKS_A_LEASE = 5
 LOOK_SECONDS_MAX = 1.0
 RANK_SECONDS = 0.3
-"""By how much each member waits longer than the one before it, where all could write the next view."""
+"""How much longer each member waits than the one before it, where all could write the next view."""
 UNREADY_SECONDS = 30.0
 LEASES_CUT_OFF = 2
-"""Who is reached by nobody keeps its topics so long."""
+"""How many leases a node that nobody reaches keeps its topics."""
 LEASES_UNCLAIMED = 3
 LIST_SECONDS = 60.0
 OFFERED_SECONDS = 600.0
-"""For so long all members must have offered a format before views have it: until then any may go back a release."""
+"""How long all members must have offered a format before views have it: until then any may go back a release."""
 
 
 class Identity(NamedTuple):
@@ -30,6 +30,8 @@ class Identity(NamedTuple):
     journal_root_id: str = ""
     formats: int = FORMAT
     """The highest format of views, beats and journals that this release reads and writes."""
+    kafka: str = ""
+    """Where Kafka's clients call it, as `host:port`; empty where it does not speak their protocol."""
 
 
 class Timing(NamedTuple):

@@ -33,11 +33,11 @@ Tables = Callable[[Collection[str], Collection[str]], Call]
 """Given the names of topics, and some of them to be looked at again: a call that finds the tables of all others, and of
 those, by name. An id that is empty stands for none; what cannot be read is left out."""
 LATE_SECONDS = 0.005
-"""By how much a look at the end of a lease comes after it: timers may go off a little early."""
+"""How long after the end of a lease the look at it comes: timers may go off a little early."""
 DEAF_LEASES = 0.5
-"""Who has had no answer of the store for so long does not beat."""
+"""After how many leases without an answer of the store a node no longer beats."""
 TABLES_AGAIN = 32
-"""So many topics of the view are looked at again each time: one whose deletion nobody told of leaves it so."""
+"""How many topics of the view are looked at again each time: one whose deletion nobody told of leaves it so."""
 
 
 class Member:
@@ -214,6 +214,8 @@ class Member:
             ends=self._ends,
             url=identity.url,
             proof=self.addresses.proof(identity.node, self.journal, identity.url),
+            kafka=identity.kafka,
+            kafka_proof=self.addresses.kafka_proof(identity.node, self.journal, identity.kafka),
             zone=identity.zone,
             version=identity.version,
             going=self._going,

@@ -28,7 +28,7 @@ JOIN_LEASES = 6
 JOIN_SECONDS_MIN = 30.0
 WISH_SECONDS = 20.0
 PATIENCE_SECONDS = 5.0
-"""So long the controller keeps what is asked for too early; then it says why it cannot be done."""
+"""How long the controller keeps what is asked for too early; then it says why it cannot be done."""
 AWAY_SECONDS = 2.0
 
 
@@ -123,6 +123,12 @@ class Membership:
             f"cluster: node {node} is not called where the view says: that is not proven by the secret of this cluster"
             for node, entry in sorted(self.view.members())
             if not self.addresses.counts(node, entry)
+        ]
+        found += [
+            f"cluster: clients of Kafka are not told of node {node}: where the view says that it is is not proven by "
+            "the secret of this cluster"
+            for node, entry in sorted(self.view.members())
+            if entry.kafka and not self.addresses.kafka(node, entry)
         ]
         return [*found, *(f"cluster: {failure}" for failure in sorted(self._failing))]
 

@@ -1,4 +1,4 @@
-"""Which node is to have which topic: by count, and each stays where it is unless there is a reason. Pure."""
+"""Places topics on nodes: by count, and each stays where it is unless there is a reason. Pure."""
 
 from collections.abc import Iterable, Mapping
 

@@ -23,7 +23,7 @@ VIEWS_KEPT = 100
 PUTS_MAX = 3
 GETS_AT_ONCE = 16
 GETS_IN_ROW = 4
-"""So few objects are read one after another: threads would cost more."""
+"""How many objects are read one after another, as threads would cost more."""
 
 
 def taken(store: ObjectStore, turn: Steps[_Answer]) -> _Answer:

@@ -29,7 +29,12 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """Where the other nodes, and clients, call it."""
     proof: str = ""
-    """That it said so itself, as its beat has it."""
+    """The proof that it said so itself, as its beat has it."""
+    number: int = 0
+    """Its number, by which Kafka's clients know it: no other node was ever given it. 0: none yet."""
+    kafka: str = ""
+    """Where Kafka's clients call it, as `host:port`; empty where it does not speak their protocol."""
+    kafka_proof: str = ""
     zone: str = ""
     ends: tuple[str, ...] = ()
     """The journals that it had before, the newest last. They are lost: a beat of theirs that comes late is no sign of
@@ -40,7 +45,7 @@ class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
     since_us: int = 0
     """Since when the state is this one, by the clock of the controller then: for people."""
     unflushed_records: int = 0
-    """Of a node that is away: records that were in no table at its last beat."""
+    """How many records were in no table at its last beat, for a node that is away."""
 
 
 class TermEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +109,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that an operator has removed, with their last journals: those come back no more. The newest are last."""
     term: int = 0
     """The highest that was ever given, of any topic."""
+    node_number: int = 0
+    """The highest that was ever given, of any node."""
     balancing: bool = False
     """Whether topics are to move until all nodes have as many: since a node joined, or an operator asked for it."""
     dissolved: bool = False
@@ -112,7 +119,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """Wishes that were looked at last, by their ids: empty, or why it was refused. The newest are last."""
 
     def members(self) -> Iterator[tuple[str, NodeEntry]]:
-        """Those that are there: up or draining."""
+        """Yields the nodes that are there: up or draining."""
         return ((name, node) for name, node in self.nodes.items() if node.state != "away")
 
     def listed(self, node: str, journal: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which nodes have stopped beating, as far as one watcher can tell by its own clock. Pure.
+"""Tells which nodes have stopped beating, as far as one watcher can tell by its own clock. Pure.
 
 A beat stands still when look after look finds no higher one. What a look cannot tell from an outage of the store, or
 from a sleep of the watcher, it takes for that, and counts from then on.
@@ -13,9 +13,9 @@ LOOKS_MIN = 3
 PAUSES_A_LEASE = 2
 """A look, or a gap between two, that takes longer than the lease divided by this is a pause of the watcher."""
 REFUSED_HEARTBEATS = 1.5
-"""So long the beat stands still of a node at whose address nobody listens, before it counts as a lease."""
+"""How many heartbeats a beat stands still, of a node at whose address nobody listens, before it counts as a lease."""
 SHARE_MAX = 3
-"""Of so many members one may be lost in a lease."""
+"""Among how many members one may be lost in a lease."""
 
 
 class _Standing(NamedTuple):

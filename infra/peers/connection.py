@@ -1,6 +1,7 @@
 """A connection to another node: one request at a time, and its reply (RFC 9112, which httptools reads)."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,11 +10,13 @@ import httptools
 
 from siltlog.infra.client.connection import Address
 from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, ConnectionFailed
+from siltlog.infra.errors import problem
 from siltlog.infra.peers.tls import said_of
 
 PIECE_BYTES = 256 * 1024
-"""So much is handed to the socket at once, then others have their turn on the event loop."""
+"""How many bytes are handed to the socket at once before others have their turn on the event loop."""
 JOINED_BYTES_MAX = 64 * 1024
+_ENDS_LINE = re.compile(rb"[\r\n\0]")
 REPLY_BYTES_MAX = 256 * 1024 * 1024
 Field = tuple[bytes, bytes]
 
@@ -108,6 +111,13 @@ class PeerConnection(asyncio.Protocol):
             self._transport.abort()
 
     def _head(self, method: str, target: bytes, fields: Sequence[Field], length: int) -> bytes:
+        """Raises Refused `invalid_request` for what would be several lines, and so other requests, for the node that
+        reads it."""
+        for part in (target, *(part for field in fields for part in field)):
+            if _ENDS_LINE.search(part):
+                raise problem(
+                    "invalid_request", "a field of the request has a line break or a NUL in it, which none can have"
+                )
         lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), target, self._address.authority.encode())]
         lines += [b"%b: %b\r\n" % field for field in fields]
         if length or method in ("POST", "PUT", "PATCH"):

@@ -40,7 +40,7 @@ LOOK_SECONDS = 0.1
 UNKNOWN_SECONDS = 0.25
 """How long a topic that no view names is looked for."""
 LET_GO_RETRY_MS = 200
-"""By then who has the topic next has most often claimed it; else the request waits."""
+"""How long it takes, most often, until the topic's next owner has claimed it; else the request waits."""
 LEFT_SECONDS = 1.0
 """An owner whose topic is another's answers within that what it had begun, or nobody hears its answer."""
 ASKED_WAIT_SECONDS = 1.0

@@ -29,7 +29,7 @@ _NO_MEMBER = "it is no member any more"
 
 
 NODE = Identity(Subject(LOCAL))
-"""Who a node is to another where it asks for itself."""
+"""The identity of a node where it asks another for itself."""
 
 
 class PeerRefused(Exception):

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,18 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 from access_rig import As, altered
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions
 from http_rig import Reply
 from msgspec.structs import replace
 from secured_cluster_rig import SecuredNodes, secured_cluster
+from session_rig import Visitor
 
 from siltlog import Admin, Consumer, Producer
 from siltlog.infra import names
 from siltlog.infra.client.connection import Address
 from siltlog.infra.cluster.view import ClusterView, decode_view, encode_view
+from siltlog.infra.kafka.errors import KafkaError
 from siltlog.infra.peers import hop as hops
 from siltlog.infra.peers.connection import PeerConnection
 from siltlog.infra.peers.hop import Asked, Hop
@@ -45,7 +50,8 @@ class Team:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNodes]:
-    with secured_cluster(tmp_path_factory.mktemp("secured"), auto_create_partitions=1) as secured:
+    settings = {"auto_create_partitions": 1, "kafka_listen": "127.0.0.1:0"}
+    with secured_cluster(tmp_path_factory.mktemp("secured"), **settings) as secured:
         for topic in TOPICS:
             secured.admin.create(topic, 2)
         secured.nodes.until(lambda: all(secured.owner(topic) for topic in TOPICS), "all topics have owners")
@@ -133,6 +139,23 @@ def test_libraries_go_to_owners_with_their_key(secured: SecuredNodes, team: Team
             seen |= {(record.value or b"").decode() for record in consumer.poll(timeout_ms=500)}
         assert wanted <= seen
         consumer.commit()
+
+
+# --- the login of the page ---------------------------------------------------------------------------------
+def test_any_node_takes_a_login_and_a_logout_holds_on_all_of_them(secured: SecuredNodes) -> None:
+    _, key = secured.made_key("page", ("admin", ""))
+    one, two = (Visitor(secured.nodes[name].url, secured.context()) for name in sorted(secured.nodes))
+    assert one.log_in(key).status == 200
+    (name,) = one.cookies
+    assert name == "__Host-silt_session"
+    two.cookies = dict(one.cookies)
+    assert two.get("/v1/access/whoami").json["by"] == "session"
+    for topic in TOPICS:
+        # One of the two does not own it, and asks the other.
+        assert two.publish(topic, {"value": "by the page"}).status == 200
+        assert one.publish(topic, {"value": "by the page"}).status == 200
+    assert one.log_out().status == 204
+    secured.nodes.until(lambda: two.get("/v1/access/whoami").status == 401, "it has ended there too")
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
@@ -253,6 +276,44 @@ def test_caps_count_the_topics_of_all_nodes(secured: SecuredNodes) -> None:
         reply = published(caller, "cap-3")
         assert (reply.status, reply.error_code) == (403, "cap_reached")
         assert (caller.json("POST", "/v1/topics", {"name": "cap-4"}).error_code) == "cap_reached"
+
+
+@pytest.mark.rule("KF26")
+def test_who_changes_a_topic_by_kafkas_protocol_is_asked_who_he_is_also_by_its_owner(
+    secured: SecuredNodes, team: Team
+) -> None:
+    """And the change is recorded once, by whoever makes it."""
+    kept, topics = TOPICS[0], [f"changed-{number}" for number in range(2)]
+    for topic in topics:
+        secured.admin.create(topic, 1)
+        secured.nodes.until(lambda topic=topic: secured.owner(topic), "it has an owner")
+        entry = secured.other(topic)
+        address = newest(secured).nodes[entry].kafka
+        by_team, by_admin = (_kafka_admin(secured, address, token) for token in (team.token, secured.token))
+        with pytest.raises(KafkaException) as refused:
+            next(iter(by_team.create_partitions([NewPartitions(kept, 9)]).values())).result()
+        assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        assert next(iter(by_admin.create_partitions([NewPartitions(topic, 2)]).values())).result() is None
+        assert secured.admin.get(f"/v1/topics/{topic}").json["partitions"] == 2
+        assert next(iter(by_admin.delete_topics([topic]).values())).result() is None
+        assert secured.admin.get(f"/v1/topics/{topic}").status == 404
+    # The last of them is there, so all before it are.
+    path = "/v1/topics/_audit/partitions/0/records?values=json&max_records=1000"
+
+    def recorded() -> Counter[tuple[str, str]]:
+        rows = [row["value"] for row in secured.admin.get(path).json["records"]]
+        return Counter((row["operation"], row["resource"]) for row in rows if row["outcome"] == "done")
+
+    changes = [(operation, f"topic/{topic}") for topic in topics for operation in ("alterTopic", "deleteTopic")]
+    secured.nodes.until(lambda: recorded()[changes[-1]], "the last change is recorded", 10)
+    assert [recorded()[change] for change in changes] == [1] * len(changes)
+
+
+def _kafka_admin(secured: SecuredNodes, address: str, token: str) -> AdminClient:
+    """A client that begins at that node, and speaks to the node that any other names for such changes: itself."""
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.password": token}
+    own = {"bootstrap.servers": address, "sasl.username": token[5:17], "ssl.ca.location": str(secured.authorities)}
+    return AdminClient({**own, **login, "log_level": 0})
 
 
 @pytest.mark.rule("CM12")

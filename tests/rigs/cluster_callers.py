@@ -238,7 +238,6 @@ class LibraryPublisher(Caller):
         waited = time.monotonic() - began
         if waited > 1.0:
             self.stalls.append((began, waited))
-        time.sleep(PAUSE_SECONDS)
 
 
 class GroupMember(Caller):

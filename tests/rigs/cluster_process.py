@@ -87,7 +87,7 @@ class Journal:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.writer: Writer[Group] = Writer(OBJECT_INTERVAL_SECONDS)
+        self.writer: Writer[Group] = Writer(OBJECT_INTERVAL_SECONDS, IN_FLIGHT_MAX)
         self.pins = Pins()
         self.flying: dict[int, Object] = {}
         self.written: list[tuple[int, Frame]] = []

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cut_door import CutDoor
+from forked import NODE_SITE
 from groups_rig import embedded
 from publishers import LOST, Wire
 from s3_server import S3Server
@@ -41,7 +42,6 @@ SETTINGS: dict[str, Any] = {
     "wal_bytes_max": 8 * 1024 * 1024,
 }
 READY_SECONDS = 60.0
-NODE_SITE = Path(__file__).with_name("node_site")
 PAUSE_SECONDS = 0.03
 
 
@@ -54,7 +54,7 @@ class NodeProcess(ServerProcess):
 
     def _environment(self) -> dict[str, str]:
         environment = super()._environment()
-        if self.said("clock").exists() or self.said("release").exists():
+        if any(self.said(what).exists() for what in ("clock", "release", "syncs")):
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(NODE_SITE), environment.get("PYTHONPATH"))))
         return environment
 

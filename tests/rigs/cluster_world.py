@@ -24,9 +24,9 @@ from siltlog.infra.store.store import ObjectStore
 
 PARTITIONS = 2
 LEVELS = ("table", "object")
-PAUSE_SECONDS = 0.02 if CHAOS > 1 else 0.05
+PAUSE_SECONDS = 0.02 if CHAOS > 1 else 0.1
 """Between one call and the next; without one, callers would take most of what nodes on the same machine need."""
-ACKS = 20 if CHAOS > 1 else 10
+ACKS = 20 if CHAOS > 1 else 6
 """By so many of each publisher it is seen that it goes on."""
 SETTLED_SECONDS = 60.0
 FAR_STORE = (0.06, 0.25)
@@ -78,6 +78,7 @@ class World:
         """Others that publish to its topics, or read them."""
         for guest in guests:
             self._guests.append(guest)
+            guest.pause_seconds = PAUSE_SECONDS
             guest.start()
 
     def view(self) -> ClusterView:

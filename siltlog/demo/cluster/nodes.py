@@ -101,7 +101,7 @@ def _ports(first: int) -> list[int]:
 
 
 def _free_ports() -> Iterator[int]:
-    """From a place that differs between processes on, so that two demos do not meet. Raises ConfigError."""
+    """Yields free ports. Each process begins at another, so that two demos do not meet. Raises ConfigError."""
     for step in range(PORTS):
         port = PORT_MIN + (os.getpid() * 8 + step) % PORTS
         with socket.socket() as probe:

@@ -63,7 +63,7 @@ class ClusterResult(Checked):
     seconds: float = 0.0
 
     def document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Gives the result as a document for JSON."""
         losses = [
             {
                 "node": loss.node,

@@ -28,7 +28,7 @@ LEASE_MS = 5_000
 HEARTBEAT_MS = 1_500
 SINGLES_S = 60.0
 SINGLES_SHARE = 0.2
-"""So much of a topic at most goes alone, should all take as long as `SINGLES_S`."""
+"""The largest share of a topic that goes as single records, should all take as long as `SINGLES_S`."""
 SINGLE_S_MIN = 0.01
 FIRST_LOSS, SECOND_LOSS = (0.25, 0.4), (0.5, 0.65)
 """Shares of the flights: a node is killed once the first is acknowledged, and the streams stop at the second until its
@@ -235,7 +235,7 @@ def _lose(play: Play, node: str, was: str, share: float) -> Loss:
 
 
 def _replace(play: Play, result: ClusterResult) -> None:
-    """As one replaces machines: the same names and addresses, and empty disks."""
+    """Replaces nodes as one replaces machines: with the same names and addresses, and empty disks."""
     result.replaced = tuple(loss.node for loss in result.losses)
     began = play.clock.monotonic()
     play.nodes.replace(result.replaced)

@@ -1,4 +1,4 @@
-"""From a cluster back to one server: once every node has stopped, and no disk has what no table has."""
+"""Dissolves a cluster into one server: once every node has stopped, and no disk has what no table has."""
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor

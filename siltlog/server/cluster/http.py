@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.infra.clock import format_us
+from siltlog.infra.cluster.addresses import Addresses
 from siltlog.infra.cluster.beat import Beat
 from siltlog.infra.cluster.draft import awaited_topics
 from siltlog.infra.cluster.membership import Membership
@@ -58,6 +59,16 @@ class NodeDescription(msgspec.Struct):
     unflushed_records: Annotated[int, Meta(ge=0, description="Acknowledged and in no table at its last beat")]
     awaited_by: Annotated[list[str], Meta(description="Topics that wait for records which only its disk has")]
     version: Annotated[str | None, Meta(description="Of its software, as its last beat says")]
+    number: Annotated[
+        Whole | None, Meta(description="By which Kafka's clients know it; null where the cluster is off")
+    ] = None
+    kafka: Annotated[
+        str,
+        Meta(
+            description="Where Kafka's clients call it, as `host:port`; empty where it does not speak their protocol, "
+            "where nothing proves that it said so itself, and where the cluster is off"
+        ),
+    ] = ""
 
 
 class NodeList(msgspec.Struct):
@@ -127,7 +138,7 @@ class NodesHttp:
             _described(
                 view,
                 name,
-                entry if self._membership.addresses.counts(name, entry) else replace(entry, url=""),
+                _proven(self._membership.addresses, name, entry),
                 beats.get(name),
                 counts[name],
                 awaited.get(entry.data_dir, []),
@@ -256,6 +267,11 @@ class NodesHttp:
         return membership
 
 
+def _proven(addresses: Addresses, name: str, entry: NodeEntry) -> NodeEntry:
+    """The entry without what nothing proves that the node said itself."""
+    return replace(entry, url=entry.url if addresses.counts(name, entry) else "", kafka=addresses.kafka(name, entry))
+
+
 def _described(
     view: ClusterView, name: str, entry: NodeEntry, beat: Beat | None, topics: int, awaited_by: list[str]
 ) -> NodeDescription:
@@ -273,6 +289,8 @@ def _described(
         unflushed_records=own.report.unflushed_records if own is not None and here else entry.unflushed_records,
         awaited_by=awaited_by,
         version=own.version if own is not None else None,
+        number=entry.number or None,
+        kafka=entry.kafka,
     )
 
 

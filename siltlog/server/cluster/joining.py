@@ -122,9 +122,12 @@ class Joined(NamedTuple):
 
 
 async def joined(
-    node: Node, folder: Path, *, take_over: bool, on_fatal: Callable[[ConfigError], None]
+    node: Node, folder: Path, *, take_over: bool, on_fatal: Callable[[ConfigError], None], kafka: str = ""
 ) -> Joined | None:
-    """The node as a member; None where the cluster is off. Raises ConfigError where it may not be what it is to be."""
+    """The node as a member; None where the cluster is off. `kafka` is where Kafka's clients call it, empty for nowhere.
+
+    Raises ConfigError where it may not be what it is to be.
+    """
     settings = node.settings
     if settings.cluster == "off":
         await asyncio.to_thread(check_alone, node.store)
@@ -149,6 +152,7 @@ async def joined(
         version=version("siltlog"),
         journal_root=settings.journal_root_uri if is_apart else "",
         journal_root_id=await asyncio.to_thread(journal_root_id, node.journals) if is_apart else "",
+        kafka=kafka,
     )
     timing = Timing(settings.lease_ms, settings.heartbeat_ms)
     reports = Reports()

@@ -34,8 +34,9 @@ from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.peers.forwarding import Forwarding, not_owner, owner_away
 from siltlog.infra.peers.peers import NODE, PeerRefused, Peers
 from siltlog.infra.peers.tls import PeerTls
+from siltlog.infra.security.sessions import EndedSession
 from siltlog.ingest.assembly import Ingest, Shared
-from siltlog.server.access.book import AccessBook, Security
+from siltlog.server.access.security import Security
 from siltlog.server.cluster.joining import Joined
 from siltlog.server.cluster.owned import OwnedTopics
 from siltlog.server.cluster.reach import Reach
@@ -56,10 +57,11 @@ class _Released(msgspec.Struct, frozen=True):
 
 
 class _AccessNews(msgspec.Struct, frozen=True):
-    """A version of who may do what, and keys that count no more."""
+    """A version of who may do what, keys that count no more, and sessions of the page that were ended."""
 
-    version: int
+    version: int = 0
     revoked: tuple[str, ...] = ()
+    ended: dict[str, EndedSession] = {}
 
 
 _view = msgspec.json.Decoder(_View)
@@ -79,7 +81,7 @@ class Nodes:
     ) -> None:
         """Raises ConfigError where a file of TLS cannot be read."""
         assert ingest.ownership is not None
-        self._membership = membership = joined.membership
+        self.membership = membership = joined.membership
         self._addresses = membership.addresses
         self._ownership = ownership = ingest.ownership
         self._told: Callable[[int], None] = _nobody
@@ -121,7 +123,7 @@ class Nodes:
             **system_calls(ingest.system, self._check_owned),
             VIEW: self._hear_view,
             RELEASED: self._hear_released,
-            **({ACCESS: partial(self._hear_access, security.book)} if security else {}),
+            **({ACCESS: partial(self._hear_access, security)} if security else {}),
         }
         self._reach = Reach(self._others, self._reached, node.logger)
         self._reports = joined.reports
@@ -133,12 +135,12 @@ class Nodes:
         """What it owns, or waits for, is another."""
         self.routes.look()
         self._heads.look()
-        self._membership.beat_soon()
+        self.membership.beat_soon()
         self._keep(self.keeps_offsets)
 
     def fresh(self) -> bool:
         """Whether its own newest beat is younger than the lease."""
-        return self._membership.fresh
+        return self.membership.fresh
 
     @property
     def keeps_offsets(self) -> bool:
@@ -151,9 +153,14 @@ class Nodes:
             self._begin(self._tell(member, RELEASED, _Released(topic)))
 
     def changed_access(self, version: int, revoked: Collection[str]) -> None:
-        """Who may do what was changed here: that holds on every node at once."""
+        """Tells all nodes that access was changed here, so that it holds on every one at once."""
         for member in self._others():
             self._begin(self._tell(member, ACCESS, _AccessNews(version, tuple(revoked)), times=2))
+
+    def ended_sessions(self, ended: Mapping[str, EndedSession]) -> None:
+        """Sessions of the page were ended here: they are on every node at once."""
+        for member in self._others():
+            self._begin(self._tell(member, ACCESS, _AccessNews(ended=dict(ended)), times=2))
 
     def told_keeping(self, keep: Callable[[bool], None], redis_value: Callable[[], str]) -> None:
         """Has `keep` hear whether this node owns `_offsets`, from now on, and others what it finds in Redis."""
@@ -163,7 +170,7 @@ class Nodes:
 
     def controllers_redis(self) -> str:
         """What the controller finds there."""
-        return self._membership.controllers_redis
+        return self.membership.controllers_redis
 
     async def _make_offsets(self) -> object:
         return await self.system.ensure(names.OFFSETS_TOPIC, 1, OFFSETS_CONFIG)
@@ -172,7 +179,7 @@ class Nodes:
         """The name of the node that owns a topic, as far as this one knows; empty where none does."""
         match self.routes.where(topic):
             case Here():
-                return self._membership.node
+                return self.membership.node
             case There(member):
                 return member.node
         return ""
@@ -191,7 +198,7 @@ class Nodes:
 
     async def ready(self) -> None:
         """Returns once topics of other nodes can be read here."""
-        self._follow(self._membership.view)
+        self._follow(self.membership.view)
         await self.log.loaded()
 
     # What it is told.
@@ -205,18 +212,19 @@ class Nodes:
         self._ownership.look_again(decode(await body_of(request, BODY_BYTES_MAX), _released).topic)
         return json_reply({})
 
-    async def _hear_access(self, book: AccessBook, request: Request) -> Response:
+    async def _hear_access(self, security: Security, request: Request) -> Response:
         news = decode(await body_of(request, BODY_BYTES_MAX), _access_news)
-        await book.hear(news.version, news.revoked)
+        await security.ends.hear(news.ended)
+        await security.book.hear(news.version, news.revoked)
         return json_reply({})
 
     def _follow(self, view: ClusterView) -> None:
-        self._ownership.follow(view, self._membership.journal)
+        self._ownership.follow(view, self.membership.journal)
         self.peers.follow({entry.journal for _, entry in view.members()})
         self.routes.look()
         self._heads.look()
         self._told(view.number)
-        if view.journal == self._membership.journal:
+        if view.journal == self.membership.journal:
             # Who wrote it tells the others, who would look for it only each second.
             for member in self._others():
                 self._begin(self._tell(member, VIEW, _View(view.number)))
@@ -232,7 +240,7 @@ class Nodes:
         task.add_done_callback(self._tasks.discard)
 
     async def _tell(self, member: Member, path: str, said: msgspec.Struct, *, times: int = 1) -> None:
-        """Who does not hear it finds out by itself, later."""
+        """Tells a member something; one that does not hear it finds out by itself, later."""
         content = msgspec.json.encode(said)
         for _ in range(times):
             with suppress(ConnectionFailed, PeerRefused):
@@ -242,19 +250,19 @@ class Nodes:
     async def _reached(self, member: Member) -> str:
         """Why it does not answer; empty where it does, whatever it says."""
         try:
-            said = msgspec.json.encode(_View(self._membership.view.number))
+            said = msgspec.json.encode(_View(self.membership.view.number))
             await self.peers.ask(member, "POST", VIEW.encode(), (), said, identity=NODE, seconds=TELL_SECONDS)
         except (ConnectionFailed, PeerRefused) as failed:
             return str(failed)
         return ""
 
     def _others(self) -> list[Member]:
-        members = [self.member(name) for name in self._membership.view.nodes if name != self._membership.node]
+        members = [self.member(name) for name in self.membership.view.nodes if name != self.membership.node]
         return [member for member in members if member is not None]
 
     def member(self, name: str) -> Member | None:
         """A node that is not away; None where there is no such node."""
-        entry = self._membership.view.nodes.get(name)
+        entry = self.membership.view.nodes.get(name)
         return None if entry is None or entry.state == "away" else self._addresses.member(name, entry)
 
     # What it owns.
@@ -353,6 +361,10 @@ class News:
     def changed_access(self, version: int, revoked: Collection[str]) -> None:
         if self._nodes is not None:
             self._nodes.changed_access(version, revoked)
+
+    def ended_sessions(self, ended: Mapping[str, EndedSession]) -> None:
+        if self._nodes is not None:
+            self._nodes.ended_sessions(ended)
 
 
 class Placed:

@@ -1,4 +1,4 @@
-"""Which members this node cannot reach: all are called, over and over; the controller heeds what most say of one."""
+"""Finds members that this node cannot reach: it calls all, over and over; the controller heeds what most say of one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -34,6 +34,27 @@ def test_an_address_counts_for_its_node_its_journal_and_its_cluster(
     assert not ours.counts(node, replace(proven, proof="\N{SNOWMAN}"))
 
 
+@pytest.mark.rule("CR16")
+@given(st.tuples(TEXT, TEXT, TEXT), st.tuples(TEXT, TEXT, TEXT))
+def test_so_does_that_for_clients_of_kafka_which_is_no_other_address(
+    said: tuple[str, str, str], other: tuple[str, str, str]
+) -> None:
+    node, journal, address = said
+    ours = Addresses(KEY, "c")
+    proof = ours.kafka_proof(node, journal, address)
+    proven = NodeEntry(data_dir="d", place="p", journal=journal, url="", kafka=address, kafka_proof=proof)
+    assert ours.kafka(node, proven) == address
+    node_b, journal_b, address_b = other
+    moved = replace(proven, journal=journal_b, kafka=address_b)
+    assert ours.kafka(node_b, moved) == (address_b if said == other else "")
+    assert Addresses(b"o" * 32, "c").kafka(node, proven) == ""
+    assert Addresses().kafka(node, replace(proven, kafka_proof="")) == address
+    # What proves one of the two addresses proves nothing of the other.
+    assert not ours.counts(node, replace(proven, url=address, proof=proof))
+    shown = replace(proven, kafka_proof=ours.proof(node, journal, address))
+    assert ours.kafka(node, shown) == ""
+
+
 def test_without_a_secret_every_address_counts() -> None:
     nobody = Addresses()
     assert nobody.proof("n", "j", "http://h") == ""

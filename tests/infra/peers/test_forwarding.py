@@ -12,7 +12,7 @@ from siltlog.infra import names
 from siltlog.infra.client.connection import Address
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster.router import Held, Member, Place
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.memory import LARGE_SHARE, InFlight
 from siltlog.infra.peers import hop as hops
 from siltlog.infra.peers.connection import PeerConnection
@@ -47,6 +47,18 @@ def test_a_request_goes_to_the_owner_as_it_came(key: bytes) -> None:
             assert (a.forwarding.proxied, b.forwarding.proxied) == ({"t": 4}, {})
             assert (await a.door.call("DELETE", "/v1/topics/t/x")).json["method"] == "DELETE"
             assert a.door.in_flight.used_bytes == b.door.in_flight.used_bytes == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("field", [(b"silt-producer-id", b"p\r\n\r\nGET /x HTTP/1.1"), (b"a\nb", b"c"), (b"a", b"\0")])
+def test_what_would_be_several_lines_is_sent_to_no_node(field: tuple[bytes, bytes]) -> None:
+    async def test() -> None:
+        async with nodes("a", "b") as (_, b):
+            connection = await PeerConnection.opened(Address.of(b.me.url), None)
+            with pytest.raises(SiltlogError, match="line break"):
+                await connection.ask("POST", b"/v1/topics/t/records", [field], b"", seconds=5)
+            assert b.seen == [] and not connection.is_open
 
     run(test())
 

@@ -1,6 +1,7 @@
 """Each rule of requests that nodes pass on is needed: a mutant of each is noticed, between real doors on loopback."""
 
 import asyncio
+import dataclasses
 import random
 import socket
 import ssl
@@ -19,6 +20,7 @@ from mutants import Mutant, Patch, Play, hold, instead, noticed, plays
 from tls_rig import Made
 
 from siltlog.infra.client import core
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.cluster import addresses, router
 from siltlog.infra.cluster.addresses import Addresses
@@ -217,7 +219,7 @@ LEFT_SECONDS = 3.0
 def a_client_waits_for_an_owner_and_no_longer(seed: int, _: Path) -> None:
     """CR15"""
     chance = random.Random(seed)
-    endpoints = core.Endpoints(["http://127.0.0.1:1", "http://127.0.0.1:2"])
+    endpoints = Endpoints(["http://127.0.0.1:1", "http://127.0.0.1:2"])
     read_ms, owner_ms = chance.choice((2_000, 20_000, 60_000)), 5_000
     request = core.Request("POST", "/v1/topics/t/records", read_timeout_ms=read_ms, owner_timeout_ms=owner_ms)
     assert endpoints.send(request).request.read_timeout_ms == read_ms, "no cluster is known yet"
@@ -239,7 +241,7 @@ def a_client_follows_owners_as_safely_as_it_came(seed: int, _: Path) -> None:
     request = core.Request("POST", path)
     for _n in range(60):
         given = chance.choice(URLS)
-        endpoints = core.Endpoints(given)
+        endpoints = Endpoints(given)
         views = [chance.randrange(1, 9) for _ in range(2)]
         endpoints.answered(given, core.Response(200, {"silt-view": str(views[0])}, b""))
         owner = chance.choice(URLS)
@@ -453,28 +455,28 @@ def _follows_and_lets_nobody_go(self: Peers, journals: Any) -> None:
 
 
 def _waits_as_long_for_owners(patch: Patch) -> None:
-    send = core.Endpoints.send
+    send = Endpoints.send
     patch.setattr(
-        core.Endpoints,
+        Endpoints,
         "send",
-        lambda self, request: send(self, core.replace(request, owner_timeout_ms=None)),
+        lambda self, request: send(self, dataclasses.replace(request, owner_timeout_ms=None)),
     )
 
 
 def _heeds_no_view(patch: Patch) -> None:
-    told = core.Endpoints.told
+    told = Endpoints.told
 
-    def mutant(self: core.Endpoints, url: str, request: core.Request, error: SiltlogError) -> bool:
+    def mutant(self: Endpoints, url: str, request: core.Request, error: SiltlogError) -> bool:
         view, self.view = self.view, 0
         try:
             return told(self, url, request, error)
         finally:
             self.view = view
 
-    patch.setattr(core.Endpoints, "told", mutant)
+    patch.setattr(Endpoints, "told", mutant)
 
 
-def _stays_with_who_is_gone(self: core.Endpoints, url: str, path: str = "") -> None:
+def _stays_with_who_is_gone(self: Endpoints, url: str, path: str = "") -> None:
     """Nothing is learned of it."""
 
 
@@ -595,11 +597,11 @@ MUTANTS: dict[str, Mutant] = {
     "CR8 the owner decides nothing": Mutant(who_may_is_decided_at_both, _trusts_the_entry, 2),
     "CR8 revoked keys count at the owner": Mutant(who_may_is_decided_at_both, _no_check, 2),
     "CR12 any address is followed": Mutant(
-        a_client_follows_owners_as_safely_as_it_came, instead(core.Endpoints, "follows", lambda *_: True)
+        a_client_follows_owners_as_safely_as_it_came, instead(Endpoints, "follows", lambda *_: True)
     ),
     "CR12 any view is followed": Mutant(a_client_follows_owners_as_safely_as_it_came, _heeds_no_view),
     "CR12 it stays with who is gone": Mutant(
-        a_client_follows_owners_as_safely_as_it_came, instead(core.Endpoints, "failed", _stays_with_who_is_gone)
+        a_client_follows_owners_as_safely_as_it_came, instead(Endpoints, "failed", _stays_with_who_is_gone)
     ),
     "CR14 any host will do": Mutant(nodes_are_asked_whose_certificate_fits, _takes(_any_host)),
     "CR14 any authority will do": Mutant(nodes_are_asked_whose_certificate_fits, _takes(_any_authority)),

@@ -1,13 +1,12 @@
 """How a server comes to be a node of a cluster, and what keeps one that knows of no cluster from a root of many."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cluster_rig import cluster
 from http_rig import Http
+from processes import silt
 from record_tables import created
 
 from siltlog.infra import names
@@ -27,15 +26,7 @@ def newest(root: str) -> ClusterView:
 
 def refused(folder: Path, *flags: str, **env: str) -> str:
     """What a server says that does not come to listen."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "siltlog.cli", "serve", "--port", "0", *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "SILT_DATA_DIR": str(folder / "data"), **env},
-        timeout=120,
-    )
+    ran = silt(["serve", "--port", "0", *flags], folder, {**os.environ, "SILT_DATA_DIR": str(folder / "data"), **env})
     assert (ran.returncode, ran.stdout) == (1, ""), ran.stderr
     assert "Traceback" not in ran.stderr
     return ran.stderr

@@ -52,6 +52,9 @@ def test_any_node_answers_for_any_topic(nodes: Nodes) -> None:
         proxied = f'silt_requests_proxied_total{{topic="{topic}"}}'.encode()
         shown = [proxied in http.get("/metrics").body for http in https]
         assert sorted(shown) == [False, True]
+        for http in https:
+            there = http.get(f"/v1/topics/{topic}").json["offsets"]
+            assert all("wal_bytes" in bounds for bounds in there), "any node tells what the owner keeps"
         claims = [http.call("POST", f"/v1/topics/{topic}/producers/p").json["producer_epoch"] for http in https]
         assert claims == sorted(set(claims))
         assert https[0].json("PATCH", f"/v1/topics/{topic}", {"config": {"retention.ms": 1_000_000}}).status == 200
