@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 
 CELL_TIMEOUT_S = 600
 STOP_TIMEOUT_S = 60
-"""For the kernel to stop what the notebook started, when it is interrupted."""
+"""How long the kernel has to stop what the notebook started, when it is interrupted."""
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},

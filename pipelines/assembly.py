@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from siltlog.infra import names
-from siltlog.infra.client.core import UNIX
+from siltlog.infra.client.endpoints import UNIX
 from siltlog.infra.http.part import Part
 from siltlog.infra.node import Node
 from siltlog.infra.settings.settings import ServerSettings

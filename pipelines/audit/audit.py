@@ -22,6 +22,7 @@ from siltlog.infra.table.opening import load
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.pipelines.audit.file import read_file
 from siltlog.pipelines.audit.findings import Expected, FileRead, Finding, cover, expected_of, lost_state, marks_of
+from siltlog.pipelines.audit.split_keys import SplitKeys
 from siltlog.pipelines.topics import chosen_topics, store_of
 
 Progress = Callable[[str, int, int], None]
@@ -33,7 +34,7 @@ FINDINGS_MAX = 1_000
 """Findings of one topic that are told one by one; the others are counted."""
 READS_AT_ONCE_MAX = 8
 BATCH_FILES = 1_000
-"""So many files are handed to the readers at a time."""
+"""How many files are handed to the readers at a time."""
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class AuditReport:
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     findings_left_out: int = 0
+    warnings: list[Finding] = field(default_factory=list)
+    """What may be as its publishers want it; no more than FINDINGS_MAX of them."""
     seconds: float = 0.0
     error: SiltlogError | None = None
 
@@ -138,6 +141,7 @@ def audit(
     states = known_ends(store, topic)
     # A dead letter is where the record it was came from, by whatever count that was placed.
     keys = keys and not topic.endswith(names.DEAD_LETTER_SUFFIX)
+    split_keys = SplitKeys()
     report.add([_foreign(file) for file in snapshot.files.values() if file.partition not in snapshot.offsets])
     with ThreadPoolExecutor(min(os.cpu_count() or 1, READS_AT_ONCE_MAX)) as pool:
         for partition in range(snapshot.partitions):
@@ -153,6 +157,8 @@ def audit(
                     files[first : first + BATCH_FILES],
                 ):
                     report.add(read.findings)
+                    report.warnings += read.warnings[: max(FINDINGS_MAX - len(report.warnings), 0)]
+                    split_keys.add(read)
                     report.files += 1
                     report.rows += read.rows
                     report.size_bytes += read.file.size_bytes
@@ -160,6 +166,8 @@ def audit(
                     if progress is not None:
                         progress(topic, report.size_bytes, planned)
             report.add(cover(expected, reads))
+    if "compact" in str(snapshot.config["cleanup.policy"]):
+        report.add(split_keys.find(store, topic, snapshot.files.values()))
 
 
 def known_ends(store: ReadableStore, topic: str) -> KnownEnds:

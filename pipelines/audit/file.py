@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import numbers_of
-from siltlog.infra.arrow.partitioner import partitions_of
+from siltlog.infra.arrow.partitioner import PARTITIONERS, XXHASH64
 from siltlog.infra.columns import FILE_SCHEMA, TIMESTAMP
 from siltlog.infra.errors import CorruptData, on_one_line
 from siltlog.infra.store.checksum import crc32c_in_pieces, crc32c_of
@@ -34,6 +34,8 @@ WHOLE_BYTES_MAX = 16 * MIB
 HOLES_MAX = 100
 """Runs of missing offsets of one file that are told apart."""
 KEY_CHARS_MAX = 40
+MISPLACED_KEYS_MAX = 10_000
+"""Keys of one file that lie where their hash does not say and are told apart."""
 Offsets = npt.NDArray[np.int64]
 
 
@@ -135,10 +137,12 @@ class _Reading:
         if self._misplaced_first is not None:
             offset, key, belongs = self._misplaced_first
             what = (
-                f"has {self._misplaced} records of keys that belong elsewhere: the key {_shown(key)} at offset "
+                f"has {self._misplaced} records of keys that belong elsewhere: the key {shown(key)} at offset "
                 f"{offset} belongs to partition {belongs}"
             )
-            read.findings.append(_finding("wrong_partition", file, what, offset, None, self._misplaced))
+            found = _finding("wrong_partition", file, what, offset, None, self._misplaced)
+            # Clients of Kafka place keys themselves, not all of them by the same hash.
+            (read.findings if self._expected.partitioner == XXHASH64.name else read.warnings).append(found)
 
     def _check_columns(self) -> None:
         found = {field.name: field.type for field in self._parquet.schema_arrow}
@@ -215,13 +219,19 @@ class _Reading:
         partition = self._expected.partition
         for start, end, count in self._placed(offsets):
             own = keys.slice(start, end - start).combine_chunks()
-            belongs = partitions_of(own, count, partition)
+            belongs = PARTITIONERS[self._expected.partitioner].partitions_of(own, count, partition)
             wrong = np.flatnonzero(belongs != partition)
             if len(wrong):
+                self._take_misplaced(own.take(pa.array(wrong)))
                 self._misplaced += len(wrong)
                 at = int(wrong[0])
                 if self._misplaced_first is None:
                     self._misplaced_first = int(offsets[start + at]), own[at].as_py(), int(belongs[at])
+
+    def _take_misplaced(self, keys: pa.Array) -> None:
+        if self._expected.partitioner != XXHASH64.name:
+            room = MISPLACED_KEYS_MAX - len(self._read.misplaced_keys)
+            self._read.misplaced_keys.update(map(bytes, pc.unique(keys)[:room].to_pylist()))
 
     def _placed(self, offsets: Offsets) -> Iterator[tuple[int, int, int]]:
         """Rows [start, end) whose keys went by the same partition count."""
@@ -265,6 +275,6 @@ def _finding(
     )
 
 
-def _shown(key: Any) -> str:
+def shown(key: Any) -> str:
     text = repr(bytes(key))[1:]
     return text if len(text) <= KEY_CHARS_MAX else text[:KEY_CHARS_MAX] + "…"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import XXHASH64
 from siltlog.infra.table.data_file import DataFile
 from siltlog.infra.table.snapshot import TableSnapshot
 
@@ -22,6 +23,7 @@ Kind = Literal[
     "unordered_offsets",
     "out_of_bounds",
     "wrong_partition",
+    "split_key",
 ]
 Range = tuple[int, int]
 """Offsets [from, to)."""
@@ -41,7 +43,10 @@ REMEDIES: Mapping[Kind, str] = {
     "unordered_offsets": f"find out who wrote the file, and {RESTORE}",
     "out_of_bounds": f"find out who committed the file: only silt commits to a topic's table; {RESTORE}",
     "wrong_partition": "if publishers choose partitions themselves, say so with --any-partition; else find out who "
-    "published these records: readers look for their keys in another partition",
+    "published these records: readers look for their keys in another partition. Of clients of Kafka some place keys by "
+    "another hash: librdkafka has `partitioner=murmur2_random`",
+    "split_key": "publish to a new topic, by producers that place keys alike: each partition keeps the last record of "
+    "such a key, and knows of no other",
 }
 """Remedies, by the kind of a finding."""
 
@@ -75,6 +80,7 @@ class Expected:
     """Below it key compaction may have removed records."""
     placements: tuple[tuple[int, int], ...]
     """(from offset, partition count): by which count keys were placed from there on, ascending."""
+    partitioner: str = XXHASH64.name
 
 
 class Hole(NamedTuple):
@@ -90,6 +96,10 @@ class FileRead:
 
     file: DataFile
     findings: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    """What may be as its publishers want it."""
+    misplaced_keys: set[bytes] = field(default_factory=set)
+    """Some of the keys that lie where their hash does not say, where that is only worth a warning."""
     rows: int = 0
     first: int = 0
     last: int = -1
@@ -165,6 +175,7 @@ def expected_of(snapshot: TableSnapshot, partition: int) -> Expected:
         gaps=tuple(snapshot.gaps(partition)),
         thinned_below=max(snapshot.compacted(partition), snapshot.erased(partition)),
         placements=tuple(_placements(snapshot, partition)),
+        partitioner=str(snapshot.config["partitioner"]),
     )
 
 

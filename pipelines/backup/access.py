@@ -89,6 +89,8 @@ def restore_access(
             previous_mac=b"",
             written_us=clock.now_us(),
             keys=found.keys if keys else {},
+            ended={},
+            ended_before_us={},
         )
         _write(target, restored, mac_key)
     return AccessRestored(

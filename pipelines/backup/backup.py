@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], None]
 """Called with the topic, the bytes done and the bytes planned."""
 
 PINS_MAX = 5
-"""So often a table is looked at again because what is beside it was just replaced."""
+"""How often a table is looked at again because what is beside it was just replaced."""
 
 
 @dataclass(slots=True)

@@ -53,7 +53,7 @@ class CatalogTable:
 
     name: str
     topic: str
-    """Of Siltlog's own tables; empty for a table of somebody else."""
+    """The topic, for a table of Siltlog's own; empty for a table of somebody else."""
     root: str
     location: str
     columns: tuple[Column, ...] = COLUMNS

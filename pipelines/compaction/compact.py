@@ -38,7 +38,7 @@ SCHEDULED_FILES_MIN = 20
 NEVER_READ = -1
 """The version of a table that could not be opened."""
 LONG_JOB_BYTES = 1024 * 1024 * 1024
-"""From here on Spark runs with the optimising compiler."""
+"""The bytes from which on Spark runs with the optimising compiler."""
 
 
 @dataclass(slots=True)

@@ -41,11 +41,11 @@ from siltlog.pipelines.topics import chosen_topics, journals_store, other_store,
 COMMIT_FILES_MAX = 100
 """One commit replaces at most so many files: what a race or a kill makes futile stays small."""
 RACES_MAX = 5
-"""So many commits in a row may be overtaken by others before a topic is left for the next run."""
+"""How many commits in a row may be overtaken by others before a topic is left for the next run."""
 READERS_S = 10.0
-"""So long who reads old files has to see that there are others, where no server said that it did."""
+"""How long readers of old files have to see that there are new ones, where no server said that it did."""
 CLOCKS_MS = 2_000
-"""So much younger than it is a file may seem."""
+"""How much younger than it is a file may seem."""
 _NOTHING = Kept(0, 0, 0, 0)
 
 Progress = Callable[[str, int, int], None]
@@ -69,7 +69,7 @@ class ErasureReport:
     topic: str
     dry_run: bool
     records: int = 0
-    """In the table, those below the log start included."""
+    """How many records the table has, those below the log start included."""
     files: int = 0
     """Files of the table that are written anew, or go."""
     old_files: int = 0

@@ -20,7 +20,7 @@ PART_BYTES = 128 * 1024 * 1024
 """Files of the table are gathered to so much for one file of the export. Exports that were begun count on it, so it is
 never to be changed."""
 FOLDER = "_export"
-"""Beside the files; readers of such folders pass over names that begin so."""
+"""The folder beside the files; readers of such folders pass over names that begin with an underscore."""
 PLAN_OBJECT = f"{FOLDER}/plan.json"
 DONE_OBJECT = f"{FOLDER}/done.json"
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import XXHASH64
 from siltlog.infra.errors import problem
 from siltlog.infra.store.once import put_once
 from siltlog.infra.store.store import ObjectStore
@@ -23,6 +24,7 @@ class Target(msgspec.Struct, frozen=True):
     topic: str
     topic_id: str
     partitions: int
+    partitioner: str = XXHASH64.name
 
 
 class ReplayPlan(msgspec.Struct, frozen=True):
@@ -35,7 +37,7 @@ class ReplayPlan(msgspec.Struct, frozen=True):
     into: Target
     """Records go by this number of partitions to the end, also where the topic grows meanwhile."""
     keep_partitions: bool
-    """Each record stays in the partition it was in; else keys decide."""
+    """Each record stays in the partition it was in; else keys decide, by the target's partitioner."""
 
 
 class Progress(msgspec.Struct):
@@ -57,7 +59,8 @@ def plan(topic: str, snapshot: TableSnapshot, selection: Selection, into: Target
         version=snapshot.version,
         selection=selection,
         into=into,
-        keep_partitions=never_grown and snapshot.partitions == into.partitions,
+        keep_partitions=never_grown
+        and (snapshot.partitions, snapshot.config["partitioner"]) == (into.partitions, into.partitioner),
     )
 
 

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from siltlog.infra import names
 from siltlog.infra.arrow.arrays import fixed_array, numbers_of
-from siltlog.infra.client.arrow_body import Compression, place
+from siltlog.infra.arrow.partitioner import PARTITIONERS
+from siltlog.infra.client.bodies.arrow_body import Compression, place
 from siltlog.infra.client.increasing import IncreasingProducer, fitting
 from siltlog.infra.client.rate import Pace
 from siltlog.infra.client.transport import Caller
@@ -130,7 +131,8 @@ class PartitionReplay:
         if self._plan.keep_partitions:
             partition = np.full(rows, self._partition, np.int32)
         else:
-            placement = place(records.select(["key"]), count, self._partition % count)
+            by = PARTITIONERS[self._plan.into.partitioner]
+            placement = place(records.select(["key"]), count, self._partition % count, by)
             partition = (
                 np.full(rows, placement.single, np.int32) if placement.partition is None else placement.partition
             )

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from siltlog.infra.client.admin import Admin
-from siltlog.infra.client.arrow_body import compression_for
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.bodies.arrow_body import compression_for, placed_by
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.rate import Pace
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, SystemClock
@@ -140,7 +140,7 @@ def _planned(store: ObjectStore, admin: Admin, asked: Request, clock: Clock) -> 
         missing = f"there is no run {asked.run} at {store.root_uri}; " if asked.run else ""
         raise problem("invalid_request", f"{missing}a new run needs the topics to replay and to publish to")
     document = admin.topic(asked.into)
-    into = Target(asked.into, document["topic_id"], document["partitions"])
+    into = Target(asked.into, document["topic_id"], *placed_by(document))
     table = opened(store, asked.topic, clock)
     if asked.version is None:
         if table.snapshot.deleted:

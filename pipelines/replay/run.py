@@ -23,7 +23,7 @@ from siltlog.pipelines.replay.range import Slice, records_of, version_named
 PARTITIONS_AT_ONCE = 4
 """While one waits for its answer, others are read and made ready."""
 BEGUN_AT_ONCE = 32
-"""So many partitions are noted as begun with one write."""
+"""How many partitions are noted as begun with one write."""
 PROGRESS_S = 1.0
 _MS = 1_000
 
@@ -51,7 +51,7 @@ class ReplayRun:
             sending.caller, plan.into.topic, names.replay_run_seat(run), compression=sending.compression
         )
         self._lock = threading.Lock()
-        """Over the progress and `arrived`."""
+        """Guards the progress and `arrived`."""
         self._progress = read_progress(store, run)
         self._written = clock.monotonic()
         self._known = dict(self._progress.next_offsets)

@@ -89,7 +89,7 @@ def _needed(store: ObjectStore) -> tuple[set[str], bool] | None:
 
 
 def _table_journals(store: ObjectStore, topic: str) -> list[tuple[int, str]]:
-    """Those that may have records which the table has not. Raises SiltlogError where it cannot be read."""
+    """Lists the journals that may have records which the table has not. Raises SiltlogError where it cannot be read."""
     try:
         snapshot = load(store, topic).snapshot
     except UnknownTopic:

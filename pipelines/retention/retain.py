@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 COMMIT_FILES_MAX = 25_000
 """One commit removes at most so many files: each is an entry in the log that every reader of it takes in."""
 RACES_MAX = 5
-"""So many plans in a row may be overtaken by others before a topic is left for the next run."""
+"""How many plans in a row may be overtaken by others before a topic is left for the next run."""
 
 
 @dataclass(slots=True)

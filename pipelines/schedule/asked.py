@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from siltlog.infra.clock import format_us
 from siltlog.infra.errors import SiltlogError, problem
+from siltlog.pipelines.schedule.runs import CATALOG, command_of
 from siltlog.pipelines.schedule.under_way import Run
 
 T = TypeVar("T")
@@ -73,12 +74,20 @@ def not_run_here(job: str) -> SiltlogError:
     return problem(
         "schedule_unavailable",
         f"nobody runs the schedule now, so {job} cannot begin: ask again in a moment; where every server has "
-        f"SILT_SCHEDULE=off, begin `silt schedule`, or run `silt {job}`",
+        f"SILT_SCHEDULE=off, begin `silt schedule`, or run `silt {' '.join(command_of(job))}`",
         job=job,
     )
 
 
 def off(job: str) -> SiltlogError:
+    """What is told of a job that is not in the schedule."""
+    if job == CATALOG:
+        return problem(
+            "job_unavailable",
+            "catalog is off in the schedule: name a catalog (SILT_CATALOG_GLUE, or SILT_CATALOG_UNITY and "
+            "SILT_CATALOG_SCHEMA) and leave it a time (SILT_SCHEDULE_CATALOG), or run it by `silt catalog register`",
+            job=job,
+        )
     return problem(
         "job_unavailable",
         f"{job} is off in the schedule: give it a time ([schedule] in siltlog.toml, SILT_SCHEDULE_{job.upper()}), or "

@@ -9,11 +9,11 @@ from siltlog.pipelines.schedule.runs import NICENESS_MAX, Outcome
 MOVED_FILES = 500
 """A run that left fewer files by so many got on, and so will the next one."""
 GROWN_FILES = 1_000
-"""So many more are worth another try where a run could not get on."""
+"""How many more files are worth another try where a run could not get on."""
 CALM_FILES = 500
-"""Up to so many, which come between two times of the schedule, compaction gives way to whatever else runs."""
+"""The number of files, which come between two times of the schedule, up to which compaction gives way to all else."""
 HURRIED_FILES = 1_500
-"""With so many it gives way to nobody: by then files of a topic come more seldom, and its readers wait."""
+"""The number of files from which it gives way to nobody: by then a topic's files come seldom, and its readers wait."""
 
 LiveFiles = Mapping[str, int]
 """The number of files that each topic's table names."""

@@ -16,7 +16,7 @@ from siltlog.infra.store.store import ObjectInfo, ObjectStore
 
 LEASE_MS = 90_000
 LEASES_SILENT_MAX = 2
-"""Who has said nothing for so many of his leases is gone; the clock of an object store may be another."""
+"""After how many silent leases a holder is taken for gone; the clock of an object store may be another."""
 KEPT_ENTRIES = 8
 """Older ones are deleted; a writer that comes so late finds that its entry is not the newest."""
 
@@ -101,7 +101,7 @@ class ScheduleLease:
         self.number = 0
         """Number of the entry that was written last; the next one has the next number unless somebody else wrote it."""
         self._held_until = 0.0
-        """On the monotonic clock; counted from before it was written."""
+        """When the lease ends, on the monotonic clock; counted from before it was written."""
         self._seen = (0, 0.0)
         """An entry of somebody else's, and since when it is the newest."""
         self.jobs: dict[str, JobState] = {}

@@ -12,10 +12,10 @@ import msgspec
 
 from siltlog.infra import names
 from siltlog.infra.client import calls
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.choice import environment_of
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, Forbidden, Refused, SiltlogError, Unauthenticated
@@ -26,7 +26,7 @@ from siltlog.infra.telemetry import Logger
 from siltlog.pipelines.schedule.crowded import LiveFiles
 from siltlog.pipelines.schedule.lease import LEASE_MS, ScheduleLease
 from siltlog.pipelines.schedule.process import STOP_SECONDS, JobProcess
-from siltlog.pipelines.schedule.runs import JobRunRequest, Trigger
+from siltlog.pipelines.schedule.runs import JobRunRequest, Trigger, command_of
 from siltlog.pipelines.schedule.scheduler import SETTLE_SECONDS, SPARK_JOBS, Scheduler, Start
 from siltlog.pipelines.spark.java import find_java
 
@@ -138,6 +138,11 @@ def _starting(settings: ServerSettings, url: str, logger: Logger, credentials: C
         "S3_REGION": settings.s3_region,
         "S3_SSE": settings.s3_sse,
         "S3_KMS_KEY_ID": settings.s3_kms_key_id,
+        "CATALOG_GLUE": settings.catalog_glue,
+        "CATALOG_REGION": settings.catalog_region,
+        "CATALOG_UNITY": settings.catalog_unity,
+        "CATALOG_SCHEMA": settings.catalog_schema,
+        "CATALOG_TOKEN_FILE": settings.catalog_token_file,
         "TRACES": settings.traces,
         # It serves nobody, and has not the secret that a node needs which asks who calls.
         "AUTH": "off",
@@ -153,7 +158,7 @@ def _starting(settings: ServerSettings, url: str, logger: Logger, credentials: C
 
 
 def _command(job: str, niceness: int) -> Sequence[str]:
-    return [sys.executable, "-m", MODULE, str(niceness), job]
+    return [sys.executable, "-m", MODULE, str(niceness), *command_of(job)]
 
 
 def _unavailable(job: str) -> str | None:

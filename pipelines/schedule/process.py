@@ -36,7 +36,7 @@ class JobProcess:
         """`on_end` is called on that thread, once `status` is there."""
         self.job = job
         self.status: int | None = None
-        """Its exit status, negative the signal that ended it; None while it runs. 127 when it could not be started."""
+        """The exit status, negative for a signal; None while it runs, and 127 when it could not be started."""
         self.told_to_stop = False
         self.last_line = ""
         """The last line of its standard error: why it failed."""

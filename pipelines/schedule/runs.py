@@ -7,18 +7,23 @@ import msgspec
 
 from siltlog.infra.clock import parse_us
 
-Job = Literal["compact", "retain", "vacuum", "audit", "replay", "export", "import", "backup", "restore", "erase"]
+Job = Literal[
+    "compact", "retain", "vacuum", "audit", "replay", "export", "import", "backup", "restore", "erase", "catalog"
+]
 JOBS: tuple[str, ...] = get_args(Job)
-SCHEDULED = ("compact", "retain", "vacuum", "audit")
+CATALOG = "catalog"
+SCHEDULED = ("compact", "retain", "vacuum", "audit", CATALOG)
 """The jobs that a schedule may have."""
 Outcome = Literal["succeeded", "failed", "found_wrong", "interrupted"]
 """`found_wrong`: the job did its work, and that is what it found (audit)."""
 Trigger = Literal["hand", "schedule"]
 """What began a run: somebody, by a command or by asking the schedule for it, or a time of the schedule."""
 COMPACT = "compact"
-LANES = {COMPACT: "Spark", "audit": "everything is read"}
+LANES = {COMPACT: "Spark", "audit": "everything is read", CATALOG: "a catalog is asked"}
 """The lanes of the long jobs: one job of each lane runs at a time. A job without a lane is quick, and waits for none of
 them."""
+COMMANDS = {CATALOG: ("catalog", "register")}
+"""The commands of jobs that are not called as the job is."""
 NICENESS_MAX = 10
 """Each of a job's threads has a tenth of the share of one of a server where processors are short. With 19 it would be a
 seventieth: then a start takes minutes, and files come faster than they are merged."""
@@ -54,7 +59,7 @@ class JobRunRequest(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: bool = False
     trigger: Trigger = "hand"
     done: Counts = {}
-    """Over all topics."""
+    """Counts over all topics."""
     results: Annotated[list[TopicRun], msgspec.Meta(max_length=TOPICS_MAX)] = []
     """One for each topic where something was done, or failed."""
     error: Text | None = None
@@ -86,3 +91,8 @@ def topic_run(topic: str, done: Mapping[str, int], error: str | None) -> TopicRu
         {name: count for name, count in done.items() if count},
         None if error is None else error[:ERROR_CHARS_MAX],
     )
+
+
+def command_of(job: str) -> tuple[str, ...]:
+    """The words of the command that does a job, without `silt`."""
+    return COMMANDS.get(job, (job,))

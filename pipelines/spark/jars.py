@@ -148,7 +148,7 @@ def resolve(jar_set: JarSet, java: Java | None = None, cache: Path | None = None
 
 
 def _download(jar_set: JarSet, java: Java, folder: Path) -> None:
-    """Under the lock. The folder appears whole or not at all."""
+    """Downloads under the lock. The folder appears whole or not at all."""
     for leftover in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(leftover)
     work = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")

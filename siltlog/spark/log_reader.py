@@ -21,9 +21,9 @@ from siltlog.consumers.library.sources.server import (
 )
 from siltlog.infra.arrow.arrays import fixed_array, numbers_of
 from siltlog.infra.client import calls
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.record import TopicPartition, datetime_of
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, SystemClock

@@ -11,9 +11,9 @@ from siltlog.consumers.library.sources.choice import READS, Read
 from siltlog.consumers.library.sources.server import Isolation
 from siltlog.infra import names
 from siltlog.infra.client.address import default_url
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.choice import checked_token_file, chosen
 from siltlog.infra.client.credentials.credentials import Credentials, Token, check_may_carry
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.record import time_us
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US
 from siltlog.infra.errors import ConfigError
@@ -23,7 +23,7 @@ LATEST = -1
 """Kafka's numbers for the ends of a partition, in offsets given as JSON."""
 RECORDS_PER_TASK = 1_000_000
 COMPRESSIONS = ("none", "lz4", "zstd")
-ACKS = ("wal", "object", "table")
+ACKS = ("written", "wal", "object", "table")
 
 Edge = Literal["earliest", "latest"]
 ByPartition = Mapping[str, Mapping[int, int]]
@@ -87,7 +87,7 @@ class ReadOptions:
     topics: tuple[str, ...]
     url: str
     credentials: Credentials
-    """Those of the driver, which tasks have too. Nothing prints a token."""
+    """The driver's credentials, which tasks have too. Nothing prints a token."""
     starting: Bound
     ending: Bound
     max_offsets_per_trigger: int | None

@@ -20,7 +20,7 @@ class TopicPosition:
 
 
 Positions = Mapping[str, TopicPosition]
-"""By topic."""
+"""Positions by topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def split(span: Span, records_max: int) -> Iterator[Span]:
 
 
 def gathered(parts: Iterable[Part], records_max: int) -> Iterator[tuple[Part, ...]]:
-    """In the same order, as many together as have `records_max` offsets at most, or one."""
+    """Yields the parts in the same order, as many together as have `records_max` offsets at most, or one."""
     together: list[Part] = []
     count = 0
     for part in parts:

@@ -16,10 +16,10 @@ from siltlog.infra import names
 from siltlog.infra.client import calls
 from siltlog.infra.client.address import S3Address, default_s3
 from siltlog.infra.client.admin import Admin
-from siltlog.infra.client.arrow_body import IGNORED, PUBLISHED
-from siltlog.infra.client.chunks import chunked
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.bodies.arrow_body import IGNORED, PUBLISHED
+from siltlog.infra.client.bodies.chunks import chunked
 from siltlog.infra.client.credentials.authorized import open_transport
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.resumable import RETRY_MS, Options, Publication, Stopped
 from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, SystemClock
@@ -59,11 +59,11 @@ class Sink:
         return Staging(store, clock)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """On an executor."""
+        """Stages batches, on an executor."""
         return Staged(tuple(self._staging(SystemClock()).stage(self._run, (as_records(batch) for batch in batches))))
 
     def publish(self, batch: int, messages: Sequence[Staged | None]) -> None:
-        """On the driver, once every task has staged. A batch that was published is left alone."""
+        """Publishes on the driver, once every task has staged. A batch that was published is left alone."""
         clock = SystemClock()
         staging = self._staging(clock)
         writer_id = staging.writer_id(self._options.topic, self._writer_id)
@@ -92,7 +92,7 @@ class Sink:
         staging.discard([file for file in files if file not in used])
 
     def discard(self, messages: Sequence[Staged | None]) -> None:
-        """On the driver, when a task failed, or publishing: what a batch is to be ended with stays."""
+        """Discards on the driver, when a task or publishing failed: what a batch is to be ended with stays."""
         staging = self._staging(SystemClock())
         used = {file for number in staging.waiting() for file in staging.decided(number).files}
         staging.discard([file for file in _files(messages) if file not in used])

@@ -66,7 +66,7 @@ def register(spark: "SparkSession") -> None:
 
 
 class SiltlogSource(DataSource):  # type: ignore[misc]
-    """Its options are in docs/spark.md."""
+    """The source of Spark reads; its options are in docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -185,7 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return self._log
 
     def _bounds(self, topics: Iterable[str]) -> dict[str, TopicBounds]:
-        """Without those that are gone, where that is no error."""
+        """Finds the topics' bounds, without topics that are gone where that is no error."""
         found = {}
         for topic in topics:
             try:

@@ -98,7 +98,7 @@ class Staging:
         return StagedFile(path, sum(batch.num_rows for batch in batches))
 
     def writer_id(self, topic: str, wanted: str | None) -> str:
-        """Whose folder it is from its first batch on. Raises ConfigError where it is another's."""
+        """Gives the writer that has the folder from its first batch on. Raises ConfigError where it is another's."""
         new = _Writer(wanted or str(uuid4()), topic)
         put_once(self.store, WRITER, msgspec.json.encode(new), self._clock)
         found = msgspec.json.decode(self.store.get(WRITER), type=_Writer)

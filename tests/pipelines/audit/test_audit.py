@@ -20,6 +20,7 @@ from s3_server import S3Server
 from topic_writer import TopicWriter
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import MURMUR2
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
@@ -345,6 +346,35 @@ def test_keys_went_by_the_count_of_their_time(place: Place) -> None:
     found = audited(place)
     assert kinds(found) == ["wrong_partition"] and all(one.partition == 0 for one in found.findings)
     assert audited(place, any_partition=["t"]).clean
+
+
+@pytest.mark.rule("KF23")
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_where_kafkas_clients_place_keys_those_elsewhere_are_warned_of(place: Place, policy: str) -> None:
+    """What another hash has placed lies elsewhere; a key in two partitions is wrong where keys are compacted."""
+    writer = TopicWriter(place[1], "t", PARTITIONS, partitioner="murmur2", cleanup_policy=policy)
+    home = {MURMUR2.partition_of(key, PARTITIONS): key for key in (b"k%d" % number for number in range(20))}
+    writer.append_tables({p: with_key(placed(0, 10, p, PARTITIONS), home[p]) for p in range(PARTITIONS)})
+    report = audited(place)
+    assert report.clean and not report.warnings
+    foreign = next(
+        key for key in (b"foreign%d" % number for number in range(20)) if MURMUR2.partition_of(key, PARTITIONS) == 1
+    )
+    assert foreign != home[1]
+    writer.append_tables({0: with_key(placed(10, 10, 0, PARTITIONS), foreign)})
+    report = audited(place)
+    assert report.clean
+    assert [(one.kind, one.partition, one.records) for one in report.warnings] == [("wrong_partition", 0, 10)]
+    writer.append_tables({0: with_key(placed(20, 10, 0, PARTITIONS), home[1])})
+    report = audited(place)
+    assert kinds(report) == ([] if policy == "delete" else ["split_key"])
+    assert all(home[1].decode() in one.detail and "0, 1" in one.detail for one in report.findings)
+
+
+def with_key(table: pa.Table, key: bytes) -> pa.Table:
+    """The same records, each with this key."""
+    keys = pa.array([key] * table.num_rows, pa.binary())
+    return table.set_column(table.column_names.index("key"), "key", keys)
 
 
 def test_one_bad_topic_does_not_stop_the_others(place: Place) -> None:

@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import boto3
 import pytest
 from chaos import only_with_chaos
+from http_rig import Http
 from moto import mock_aws
 from record_tables import CLOCK, append, claimed, new_id
 
@@ -22,8 +24,15 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.table import TopicTable
 from siltlog.pipelines.catalog.glue import GlueCatalog
+from siltlog.pipelines.catalog.opening import catalog_of
+from siltlog.pipelines.catalog.plan import CatalogTable
 from siltlog.pipelines.catalog.register import Catalog, register_topics
 from siltlog.pipelines.catalog.unity import UnityCatalog
+from siltlog.testing import running_server
+
+SEEN_SECONDS = 60.0
+POLL_SECONDS = 0.05
+EACH_SECOND = "* * * * * *"
 
 
 @pytest.fixture
@@ -163,12 +172,17 @@ def test_a_table_of_somebody_else_stays_as_it_is(settings: ServerSettings, glue:
     assert glue.get_table(DatabaseName="logs", Name="events")["Table"]["Description"] == "mine"
 
 
+def _token(folder: Path) -> Path:
+    token = folder / "token"
+    token.write_text("let-me-in\n", "utf-8")
+    token.chmod(0o600)
+    return token
+
+
 def test_the_command_tells_of_each_topic(
     settings: ServerSettings, unity: Unity, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    token = tmp_path / "token"
-    token.write_text("let-me-in\n", "utf-8")
-    token.chmod(0o600)
+    token = _token(tmp_path)
     place = ["catalog", "register", "--root", settings.root_uri]
     to_unity = [*place, "--unity", unity.url, "--schema", "main.logs", "--token-file", str(token)]
     assert run([*to_unity, "--output", "json"]) == 0
@@ -185,6 +199,64 @@ def test_the_command_tells_of_each_topic(
     assert run([*place, "--glue", "logs"]) == 1
     assert "reads S3, and the root is file://" in capsys.readouterr().err
     assert run(place) == 2
+
+
+def test_the_command_tells_the_catalog_that_the_settings_name(
+    settings: ServerSettings,
+    unity: Unity,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SILT_CATALOG_UNITY", unity.url)
+    monkeypatch.setenv("SILT_CATALOG_SCHEMA", "main.logs")
+    monkeypatch.setenv("SILT_CATALOG_TOKEN_FILE", str(_token(tmp_path)))
+    assert run(["catalog", "register", "--root", settings.root_uri, "--output", "value"]) == 0
+    assert sorted(capsys.readouterr().out.split()) == ["events", "web_clicks"] == sorted(unity.kept)
+    monkeypatch.setenv("SILT_CATALOG_TOKEN_FILE", str(tmp_path / "none"))
+    assert run(["catalog", "register", "--root", settings.root_uri]) == 1
+    assert "the file of the catalog's token" in capsys.readouterr().err
+
+
+def test_glue_is_asked_where_the_settings_say(glue: Any, tmp_path: Path) -> None:
+    named = {"root": "s3://bucket/log", "catalog_glue": "logs", "catalog_region": "eu-west-1", "data_dir": tmp_path}
+    place = catalog_of(ServerSettings.model_validate(named))
+    assert isinstance(place, GlueCatalog) and place.tables() == []
+    place.create(CatalogTable("events", "events", "s3://bucket/log", "s3://bucket/log/topics/events"))
+    there = boto3.client("glue", region_name="eu-west-1")
+    assert there.get_table(DatabaseName="logs", Name="events")["Table"]["Name"] == "events"
+    with pytest.raises(ConfigError, match="no catalog is named"):
+        catalog_of(ServerSettings(data_dir=tmp_path))
+
+
+def eventually(seen: Callable[[], Any]) -> Any:
+    """What is seen, once it is anything."""
+    end = time.monotonic() + SEEN_SECONDS
+    while not (found := seen()):
+        assert time.monotonic() < end
+        time.sleep(POLL_SECONDS)
+    return found
+
+
+@pytest.mark.rule("H9")
+def test_the_schedule_tells_the_catalog(unity: Unity, tmp_path: Path) -> None:
+    named = {"catalog_unity": unity.url, "catalog_schema": "main.logs", "catalog_token_file": str(_token(tmp_path))}
+    times = dict.fromkeys(("schedule_compact", "schedule_retain", "schedule_vacuum", "schedule_audit"), "off")
+    data_dir = tmp_path / "data"
+    with running_server(
+        data_dir=data_dir, flush_ms=20, schedule="on", schedule_catalog=EACH_SECOND, **named, **times
+    ) as server:
+        http = Http(server.url)
+        http.create("events")
+        http.publish("events", {"value": "a"}, query="?acks=table")
+        eventually(lambda: "events" in unity.kept)
+        http.call("DELETE", "/v1/topics/events")
+        eventually(lambda: "events" not in unity.kept)
+        runs = eventually(lambda: [each for each in http.get("/v1/jobs").json["jobs"] if "dropped" in each["done"]])
+        assert (runs[0]["job"], runs[0]["outcome"], runs[0]["trigger"]) == ("catalog", "succeeded", "schedule")
+        assert runs[0]["results"] == [{"topic": "events", "done": {"dropped": 1}, "error": None}]
+        assert [each["job"] for each in http.get("/v1/schedule").json["jobs"]] == ["catalog"]
+        assert 'silt_job_runs_total{name="catalog",outcome="succeeded"}' in http.call("GET", "/metrics").body.decode()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from record_tables import CLOCK
 from topic_writer import TopicWriter
 
 from siltlog.infra import names
-from siltlog.infra.arrow.partitioner import partitions_of
+from siltlog.infra.arrow.partitioner import XXHASH64
 from siltlog.infra.columns import FILE_SCHEMA, TABLE_SCHEMA
 from siltlog.infra.errors import CorruptData
 from siltlog.infra.settings.settings import ServerSettings
@@ -298,7 +298,7 @@ def test_spark_hashes_keys_as_we_do(spark: Any) -> None:
     for count in (1, 7, 4_096):
         frame = spark.createDataFrame([(key,) for key in keys], "key binary")
         found = [row[0] for row in frame.selectExpr(f"pmod(xxhash64(key), {count})").collect()]
-        assert found == partitions_of(pa.array(keys, pa.binary()), count, 0).tolist()
+        assert found == XXHASH64.partitions_of(pa.array(keys, pa.binary()), count, 0).tolist()
     # A record without a key hashes to the seed for Spark and sticks to any partition for us.
     assert spark.sql("select xxhash64(cast(null as binary))").first()[0] == 42
 

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import xxhash
+from chaos import more
 from prices import DAY_MS, TOPIC, FakeClock, Prices, model, run, table_of
 from record_tables import CLOCK, new_id
 from s3_server import S3Server
@@ -30,6 +31,16 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(params=["in memory", "by Spark"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the last record of each key is found."""
+    found_by(request, monkeypatch)
+
+
+@pytest.fixture(params=["in memory", more("by Spark")])
+def more_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes of records once the last of each key is found does not hang on how it was."""
+    found_by(request, monkeypatch)
+
+
+def found_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "by Spark":
         monkeypatch.setattr(key_compaction_plan, "SEARCH_BYTES_MAX", 0)
 
@@ -138,7 +149,7 @@ def test_the_youngest_are_untouched_and_supersede_nothing(spark: Any, store: Obj
     assert topic.kept() == [2, 4]
 
 
-@pytest.mark.usefixtures("both_ways")
+@pytest.mark.usefixtures("more_ways")
 @pytest.mark.rule("K4")
 def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:
     clock = FakeClock()
@@ -164,7 +175,7 @@ def test_tombstones_stay_for_their_time(spark: Any, store: ObjectStore) -> None:
     assert topic.table.refresh().version == version, "no tombstone is left to wait for"
 
 
-@pytest.mark.usefixtures("both_ways")
+@pytest.mark.usefixtures("more_ways")
 @pytest.mark.rule("K7")
 def test_the_end_stays_though_it_is_a_tombstone(spark: Any, store: ObjectStore) -> None:
     clock = FakeClock()
@@ -192,7 +203,7 @@ def test_a_file_of_which_nothing_stays_goes(spark: Any, store: ObjectStore) -> N
     assert len(topic.table.snapshot.files) == 1
 
 
-@pytest.mark.usefixtures("both_ways")
+@pytest.mark.usefixtures("more_ways")
 def test_records_below_the_log_start_go_with_their_file(spark: Any, store: ObjectStore) -> None:
     topic = Prices(store, cleanup_policy="compact,delete")
     topic.put((None, b"1"), (b"a", b"1"), (None, b"2"), (b"a", b"2"))

@@ -122,6 +122,16 @@ def test_partitions_that_grew_go_by_their_keys(store: ObjectStore) -> None:
     assert not plan("events", grown, Selection(), Target("copy", "id", 2)).keep_partitions
 
 
+@pytest.mark.rule("KF23")
+def test_partitions_stay_where_keys_are_placed_alike(store: ObjectStore) -> None:
+    for name, own in (("ours", "xxhash64"), ("kafkas", "murmur2")):
+        topic = TopicWriter(store, name, partitioner=own)
+        topic.append(3)
+        for into in ("xxhash64", "murmur2"):
+            made = plan(name, topic.table.snapshot, Selection(), Target("copy", "id", 2, into))
+            assert made.keep_partitions == (own == into)
+
+
 RUNS = st.text("seat-01", min_size=1, max_size=7)
 PARTITIONS = st.integers(0, 11)
 

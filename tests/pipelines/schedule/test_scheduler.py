@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import alive
 from schedule_rig import CRONS, FOR_EVER, START_US, WAIT_SECONDS, MovedClock, Rig, states, wait_for
 
 from siltlog.infra.clock import format_us, parse_us
@@ -410,11 +411,3 @@ def test_nothing_of_a_job_is_left_and_a_flood_of_lines_is_cut(rig: Rig) -> None:
     lines = [values["line"] for event, values in rig.log.said if event == "job says" and values["job"] == "loud"]
     assert len(lines) == LINES_MAX and len(lines[0]) == LINE_CHARS_MAX
     assert ("job said more", {"job": "loud", "lines": LINES_MAX + 2}) in rig.log.said
-
-
-def alive(pid: int) -> bool:
-    """Whether it runs; what only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

