@@ -13,6 +13,7 @@ from siltlog.infra.http.requests import BodyReader
 from siltlog.infra.node import Node
 from siltlog.infra.settings.settings import ServerSettings
 from siltlog.infra.settings.topic_config import Value
+from siltlog.infra.store.local import LocalStore
 from siltlog.ingest.data_dir import DataDir
 from siltlog.ingest.flush.flusher import Flusher
 from siltlog.ingest.flush.request_budget import RequestBudget
@@ -54,6 +55,11 @@ class Ingest:
     flusher: Flusher
     system: SystemTopics
     publish: Publish
+    publishing: Publishing
+    topics: Topics
+    log_starts: LogStarts
+    auto_create: AutoCreate | None
+    """None where publishing makes no topics."""
     bodies: BodyReader
     """Reads what is published."""
     fast_path: Callable[[Door], FastPublishes]
@@ -122,10 +128,11 @@ async def assemble(
             log, taking, flusher.releases, node.logger, changed=shared.changed, released=shared.released
         )
     own = {"acks": "object"} if settings.acks == "object" else None
-    topics = Topics(log, node.logger, own, shared.placing if shared else None)
+    topics = Topics(log, node.logger, own, shared.placing if shared else None, settings.default_partitions)
     partitions = settings.auto_create_partitions
     seen: Callable[[], SeenTopics] = shared.seen if shared else lambda: log
-    publishing = Publishing(log, log.flush_due.set, AutoCreate(topics, partitions, seen) if partitions else None)
+    auto_create = AutoCreate(topics, partitions, seen) if partitions else None
+    publishing = Publishing(log, log.flush_due.set, auto_create)
     bodies = BodyReader(settings.request_bytes, settings.request_timeout_ms, node.in_flight)
     log_starts = LogStarts(log, flusher.states, log.flush_due.set, node.logger)
 
@@ -160,6 +167,10 @@ async def assemble(
         flusher=flusher,
         system=SystemTopics(log, topics, publishing, log_starts),
         publish=publish,
+        publishing=publishing,
+        topics=topics,
+        log_starts=log_starts,
+        auto_create=auto_create,
         bodies=bodies,
         fast_path=lambda door: FastPublishes(
             publishing,
@@ -246,6 +257,7 @@ def _journal(
         on_fatal=on_fatal,
         on_sealed=sealed,
         on_landed=node.metrics.object_landed,
+        stage=node.journals.stage if isinstance(node.journals, LocalStore) else None,
     )
     return journal
 

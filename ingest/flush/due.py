@@ -40,7 +40,7 @@ class Load(NamedTuple):
     flush_bytes: int
     pins_oldest_segment: bool = False
     hidden: bool = False
-    """Nobody sees it before it is in the table (the topic's `acks`)."""
+    """Whether nobody sees it before it is in the table (the topic's `acks`)."""
     awaited: bool = False
     """Somebody waits for it to be in the table (`acks=table` of a request)."""
     pace: Pace = UNHURRIED
@@ -49,7 +49,7 @@ class Load(NamedTuple):
 
 
 def held_until(pace: Pace, nbytes: int, oldest_seconds: float, flush_ms: int) -> float:
-    """Until when its topic's budget of files keeps back what is small, and what nobody waits for."""
+    """Tells until when the topic's budget of files keeps back what is small and what nobody waits for."""
     if nbytes >= pace.early_bytes:
         return 0.0
     return min(pace.ready_seconds, oldest_seconds + max(flush_ms, FLUSH_WAIT_MS_MAX) / 1000)

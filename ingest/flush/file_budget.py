@@ -19,7 +19,7 @@ CROWDED_FILES = 1_000
 CROWDED_FILES_PER_PARTITION = 10
 """A table with more unmerged files than both is crowded; compaction leaves some in each partition."""
 HALVINGS_PER_MARK = 4
-"""With twice as many the budget is halved four times."""
+"""How often the budget is halved where a table has twice as many unmerged files as that."""
 HALVINGS_MAX = 8
 UNMERGED_BYTES_MAX = 8 * 1024 * 1024
 """A larger file is not one of too many."""

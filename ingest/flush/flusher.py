@@ -50,7 +50,7 @@ class Flusher:
         serving: "Serving | None" = None,
         requests: RequestBudget | None = None,
     ) -> None:
-        """Without `requests` flushes may cost what they like."""
+        """Limits the cost of flushes to `requests`, or not at all without it."""
         self._log = log
         self._logger = logger
         self._retries = retries

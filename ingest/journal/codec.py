@@ -41,7 +41,7 @@ class Header(NamedTuple):
     kind: ObjectKind
     cluster_id: str
     journal: str
-    """Its path below the folder of journals: the node and the start."""
+    """The journal's path below the folder of journals: the node and the start."""
     number: int
     first: int
     """Everything below this number is in tables, and may be deleted."""

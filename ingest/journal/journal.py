@@ -1,5 +1,6 @@
 """The journal of this start of a node: it ships group commits to the object store and says when they have landed.
 
+stage()              on the event loop; has an object written beside the sync of what it has (`staging.py`)
 ship()               on the event loop; gathers, and decides when an object goes (`writer.py`)
   -> threads         make the object once, and put it until it is known what stands under its number
 trim()               on the event loop, when something has come into a table (`pins.py`)
@@ -10,8 +11,9 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import NamedTuple
 
@@ -22,7 +24,16 @@ from siltlog.infra.telemetry import Logger
 from siltlog.ingest.journal.codec import Header, Object, decode_header, encode_groups, folder_of, journal_name, path_of
 from siltlog.ingest.journal.pins import ClaimsStored, Partition, Pins, TableOffsets
 from siltlog.ingest.journal.seal import Sealed
-from siltlog.ingest.journal.writer import IN_FLIGHT_MAX, Landing, Shipment, Writer, landing
+from siltlog.ingest.journal.staging import Stage, Staging, Written, written_of
+from siltlog.ingest.journal.writer import (
+    IN_FLIGHT_LOCAL_MAX,
+    IN_FLIGHT_MAX,
+    Foretold,
+    Landing,
+    Shipment,
+    Writer,
+    landing,
+)
 from siltlog.ingest.wal.codec import Frame
 
 OPEN_ATTEMPTS_MAX = 5
@@ -31,7 +42,7 @@ RETRY_SECONDS_MAX = 2.0
 BACKLOG_BYTES_MAX = 64 * 1024 * 1024
 """What has not landed is kept in memory: past so much, nothing more is taken in."""
 TRIM_OBJECTS = 64
-"""So many objects that nobody needs are told of by an empty one, where no other comes that would."""
+"""How many objects nobody may need before an empty one is put to tell of them, where no other comes that would."""
 
 
 @dataclass(slots=True)
@@ -65,10 +76,12 @@ class Journal:
         on_fatal: Callable[[BaseException], None],
         on_sealed: Callable[[], None],
         on_landed: Callable[[float], None],
+        stage: Stage | None = None,
     ) -> None:
         """`start()` names the start of the node that a journal which is opened is of, never the same after its end.
         `on_sealed()` hears that another took over: nothing more may be acknowledged of what is shipped.
         `on_fatal(error)` ends the process: another writes this journal, too. `on_landed(seconds)` hears of each object.
+        `stage` writes an object of `store` that is put later, where the store can do that: a disk of this machine.
         """
         self.store = store
         """Where this and all journals are."""
@@ -84,6 +97,8 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._puts = ThreadPoolExecutor(IN_FLIGHT_MAX, "silt-journal")
         self._deletes = ThreadPoolExecutor(1, "silt-journal-trim")
+        self._in_flight_max = IN_FLIGHT_MAX if stage is None else IN_FLIGHT_LOCAL_MAX
+        self._staging = None if stage is None else Staging(stage, self._puts)
         self._stopping = Event()
         self._opening = asyncio.Lock()
         self._name: str | None = None
@@ -120,7 +135,7 @@ class Journal:
 
     @property
     def stalled_seconds(self) -> float:
-        """For how long the oldest group commit that has not landed has waited."""
+        """How long the oldest group commit that has not landed has waited."""
         return self._clock.monotonic() - self._oldest[0] if self._oldest else 0.0
 
     async def open(self) -> str:
@@ -132,7 +147,7 @@ class Journal:
             if self._writer is None:
                 name = journal_name(self._node_id, self._start())
                 await self._loop.run_in_executor(self._puts, self._put_first, name)
-                self._name, self._writer, self._pins = name, Writer(self._interval_seconds), Pins()
+                self._name, self._writer, self._pins = name, Writer(self._interval_seconds, self._in_flight_max), Pins()
                 self._shipped = self._landed = self.backlog_bytes = 0
                 self._oldest.clear()
                 self._logger.info("journal opened", journal=name)
@@ -146,6 +161,13 @@ class Journal:
                 return
             self._clock.sleep(RETRY_SECONDS_MIN * 2**attempt)
         raise problem("topic_unavailable", f"the journal {folder_of(name)} cannot be begun: {self._reason}")
+
+    def stage(self, frames: Sequence[Frame]) -> None:
+        """Begins to write the object of a group commit that the WAL syncs now. `ship` puts it, if it still is that."""
+        foretold = None if self._writer is None else self._writer.foretold()
+        if self._staging is not None and frames and foretold is not None:
+            shipment = Shipment(*foretold, (Shipped(frames, 0, _nothing),))
+            self._staging.begin(self.name, foretold, frames, partial(self._object, self.name, shipment))
 
     def ship(self, shipped: Shipped) -> None:
         """Takes what is synced in the WAL; in the order of calls. Nothing, once another has sealed the journal."""
@@ -187,7 +209,10 @@ class Journal:
         while (shipment := writer.take(now)) is not None:
             self._pins.add(shipment.number, (frame for group in shipment.groups for frame in group.frames))
             self.puts_total += 1
-            put = self._loop.run_in_executor(self._puts, self._put, self.name, shipment)
+            frames = shipment.groups[0].frames if len(shipment.groups) == 1 else ()
+            foretold = Foretold(shipment.number, shipment.first)
+            made = None if self._staging is None else self._staging.taken(self.name, foretold, frames)
+            put = self._loop.run_in_executor(self._puts, self._put, self.name, shipment, made)
             put.add_done_callback(lambda put: self._answered(writer, put))
         due_at = writer.due_at()
         if due_at is not None and self._timer is None:
@@ -197,14 +222,17 @@ class Journal:
         self._timer = None
         self._pump()
 
-    def _put(self, name: str, shipment: Shipment[Shipped]) -> _Landed:
+    def _put(self, name: str, shipment: Shipment[Shipped], staged: "Future[Written] | None") -> _Landed:
         """Runs on a thread: puts one object, always the same, until it is known what came of it."""
         began = self._clock.monotonic()
-        made = self._object(name, shipment)
+        written = None if staged is None else written_of(staged)
+        made = self._object(name, shipment) if written is None else written.made
+        came = self._attempt(name, made, None if written is None else written.staged.put)
         pause = RETRY_SECONDS_MIN
-        while (came := self._attempt(name, made)) is Landing.AGAIN and not self._stopping.is_set():
+        while came is Landing.AGAIN and not self._stopping.is_set():
             self._clock.sleep(pause)
             pause = min(2 * pause, RETRY_SECONDS_MAX)
+            came = self._attempt(name, made)
         return _Landed(came, shipment.number, self._clock.monotonic() - began)
 
     def _object(self, name: str, shipment: Shipment[Shipped]) -> Object:
@@ -217,12 +245,12 @@ class Journal:
             nonce=uuid.uuid4().bytes,
         )
 
-    def _attempt(self, name: str, made: Object) -> Landing:
+    def _attempt(self, name: str, made: Object, staged: Callable[[], Put] | None = None) -> Landing:
         number = made.header.number
         path = path_of(name, number)
         found: Header | None = None
         try:
-            put = self.store.put_if_absent(path, made.data)
+            put = self.store.put_if_absent(path, made.data) if staged is None else staged()
             if put is not Put.WRITTEN:
                 found = decode_header(self.store.get(path), cluster_id=self.cluster_id, journal=name, number=number)
         except FileNotFoundError:
@@ -356,4 +384,4 @@ class Journal:
 
 
 def _nothing() -> None:
-    """Nobody waits for an empty object."""
+    """Does nothing: nobody waits for an empty object."""

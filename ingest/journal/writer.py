@@ -12,7 +12,9 @@ from siltlog.infra.store.store import Put
 from siltlog.ingest.journal.codec import Header, ObjectKind, same_object
 
 IN_FLIGHT_MAX = 8
-"""So many objects beyond the last that landed."""
+"""How many objects may be under way beyond the last that landed, to a store far away."""
+IN_FLIGHT_LOCAL_MAX = 1
+"""As many on a disk of this machine, which an object costs more than its syncs: what comes meanwhile goes together."""
 OBJECT_BYTES_MAX = 8 * 1024 * 1024
 """An object that has so much goes without waiting for its time; one group commit that is larger goes whole."""
 
@@ -48,12 +50,21 @@ class Shipment(NamedTuple, Generic[T]):
     groups: tuple[T, ...]
 
 
+class Foretold(NamedTuple):
+    """What the next object will be, should the next group go into it alone and at once."""
+
+    number: int
+    first: int
+
+
 class Writer(Generic[T]):
     """Groups are taken in the order in which they come, whole, and land in that order."""
 
-    def __init__(self, interval_seconds: float) -> None:
-        """Expects a journal whose object 0 has landed."""
+    def __init__(self, interval_seconds: float, in_flight_max: int) -> None:
+        """Expects a journal whose object 0 has landed. `in_flight_max` objects may be under way beyond the last that
+        landed."""
         self._interval_seconds = interval_seconds
+        self._in_flight_max = in_flight_max
         self._waiting: deque[tuple[T, int]] = deque()
         self._waiting_bytes = 0
         self._taken_seconds = float("-inf")
@@ -89,11 +100,17 @@ class Writer(Generic[T]):
 
     def due_at(self) -> float | None:
         """When the next object may go; None while there is nothing to go, or too much is under way."""
-        if not self._waiting or self._next - self._landed >= IN_FLIGHT_MAX or self.sealed:
+        if not self._waiting or self._next - self._landed >= self._in_flight_max or self.sealed:
             return None
         if self._waiting_bytes >= OBJECT_BYTES_MAX:
             return float("-inf")
         return self._taken_seconds + self._interval_seconds
+
+    def foretold(self) -> Foretold | None:
+        """What the object of a group that came now would be; None where others go with it, or it has to wait."""
+        if self._interval_seconds or self._waiting or self._next - self._landed >= self._in_flight_max or self.sealed:
+            return None
+        return Foretold(self._next, self.first)
 
     def take(self, now_seconds: float) -> Shipment[T] | None:
         """The next object, whose content stays what it is however often it is put; None while none is due."""

@@ -10,9 +10,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from siltlog.infra.arrow.partitioner import PARTITIONERS, XXHASH64, PlacedBy
 from siltlog.infra.client.answers import Claimed
-from siltlog.infra.client.core import FOLLOWED_MAX, Followed, Response, backoff_ms
-from siltlog.infra.errors import OutcomeUnknown, SiltlogError, of_the_record
+from siltlog.infra.client.bodies.arrow_body import placed_by
+from siltlog.infra.client.core import Response, backoff_ms
+from siltlog.infra.client.retries import FOLLOWED_MAX, Followed
+from siltlog.infra.errors import ConfigError, OutcomeUnknown, SiltlogError, of_the_record
 from siltlog.ingest.library.batch import Landed
 from siltlog.ingest.library.placer import Limits, Placer
 from siltlog.ingest.library.request import Identity, PublishRequest, Step
@@ -30,10 +33,10 @@ class Answers:
     def __init__(self, topic: str, placer: Placer, limits: Limits, jitter: Callable[[], float]) -> None:
         self.requests: list[PublishRequest] = []
         """Requests that are not decided, in the order of their first sends."""
-        self.partitions: int | None = None
-        """None while it is not known."""
+        self.placed_by: PlacedBy | None = None
+        """How the topic places keys; None while it is not known."""
         self.guessed = False
-        """Whether the count of partitions is that of a topic that publishing is to create."""
+        """Whether that is of a topic that publishing is to create."""
         self.identity = Identity()
         self.claiming = False
         self.fenced: SiltlogError | None = None
@@ -58,6 +61,8 @@ class Answers:
                 self._succeeded(step, result, now)
             except (msgspec.MsgspecError, OutcomeUnknown, KeyError, TypeError, ValueError) as error:
                 result = OutcomeUnknown(f"the server's reply is not understood: {error}", error_code="internal")
+            except ConfigError as error:
+                result = error
         if isinstance(result, SiltlogError):
             self._failed(step, result, now)
         else:
@@ -78,7 +83,7 @@ class Answers:
             self.guessed = False
             self._restarts = 0
         elif step.lookup == "topic":
-            self.partitions, self.guessed = int(response.json()["partitions"]), False
+            self.placed_by, self.guessed = placed_by(response.json()), False
         elif step.lookup == "limits":
             self._limits.learn(response.json())
         elif step.identity is self.identity:
@@ -186,7 +191,7 @@ class Answers:
                 else:
                     self._take_back(request)
         elif step.lookup == "topic" and error.error_code == "unknown_topic":
-            self.partitions, self.guessed = 1, True
+            self.placed_by, self.guessed = PlacedBy(1), True
         else:
             self._placer.fail_waiting(self._placer.batches, error)
 
@@ -205,15 +210,16 @@ class Answers:
             self._restart(now)
             # A topic that publishing creates is not made before rows come that were placed by its count, so that there
             # may be none to look up yet.
-            count = error.members.get("partitions")
-            self.partitions, self.guessed = (count if isinstance(count, int) else None), False
+            told = error.members
+            known = isinstance(told.get("partitions"), int) and told.get("partitioner", XXHASH64.name) in PARTITIONERS
+            self.placed_by, self.guessed = (placed_by(told) if known else None), False
             self._take_back(request)
             return
         batch, start, stop = request.batch, request.start, request.stop
         count = stop - start
         index = error.members.get("index")
         if error.error_code in UNKNOWN_TOPIC_CODES:
-            self.partitions = None
+            self.placed_by = None
         if error.error_code == "request_too_large" and count > 1:
             middle = start + count // 2
             self._give_back(request, (start, middle), (middle, stop))

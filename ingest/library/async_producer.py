@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack
 
-from siltlog.infra.client.arrow_body import published_table
 from siltlog.infra.client.async_transport import AsyncTransport, thread_transport
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.bodies.arrow_body import published_table
 from siltlog.infra.client.credentials.async_authorized import async_open_transport
-from siltlog.infra.client.keywords import credentials_of, spelled_out
+from siltlog.infra.client.endpoints import Endpoints
+from siltlog.infra.client.keywords import connect_timeout_of, credentials_of, spelled_out
 from siltlog.infra.client.record import (
     HeadersLike,
     PartitionMetadata,
@@ -54,7 +54,9 @@ class AsyncProducer:
         self._options = PublishOptions.of("AsyncProducer", endpoints, {"linger_ms": 0, **options})
         self._clock = clock or SystemClock()
         self._now_us = self._clock.now_us
-        self._transport = async_open_transport(endpoints, self._clock, credentials_of(options), transport)
+        self._transport = async_open_transport(
+            endpoints, self._clock, credentials_of(options), transport, connect_timeout_of(options)
+        )
         self._senders = AsyncSenders(endpoints, self._options, self._clock, self._transport)
         self._outbox = self._senders.outbox
         self._accumulator = self._outbox.accumulator

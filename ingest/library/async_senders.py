@@ -7,7 +7,8 @@ import threading
 from collections import deque
 
 from siltlog.infra.client.async_transport import AsyncTransport
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response
+from siltlog.infra.client.core import ConnectionFailed, Response
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import problem

@@ -18,7 +18,7 @@ class ProducerMetrics(msgspec.Struct, frozen=True, gc=False):
     """The time that publish requests took, from first byte to answer."""
     requests_in_flight: int
     records_buffered: int
-    """Not decided yet."""
+    """How many records are not decided yet."""
     bytes_buffered: int
     """The part of `buffer_bytes` in use."""
 

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from siltlog.infra.client.arrow_body import Compression, CompressionOption, compression_for
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.bodies.arrow_body import Compression, CompressionOption, compression_for
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.keywords import ConnectionKeywords, check_known, options_of
 from siltlog.infra.errors import ConfigError
 
 REQUEST_TIMEOUT_MS_MAX = 60_000
-Acks = Literal["wal", "object", "table"]
+Acks = Literal["written", "wal", "object", "table"]
 
 
 class ProducerKeywords(ConnectionKeywords, total=False):
     """Both producers take these options.
 
-    acks: what an acknowledgement stands for, "wal", "object" or "table"; None is the topic's own level.
+    acks: what an acknowledgement stands for, "written", "wal", "object" or "table"; None is the topic's own level.
     linger_ms: how long a record waits at most for others to travel with.
     batch_bytes: a batch that has so many bytes waits no longer.
     buffer_bytes: so many bytes may wait for their acknowledgement.
@@ -55,9 +55,10 @@ class PublishOptions:
 
     def __post_init__(self) -> None:
         """Raises ConfigError that names the argument."""
-        if self.acks not in (None, "wal", "object", "table"):
+        if self.acks not in (None, "written", "wal", "object", "table"):
             raise ConfigError(
-                f"acks must be wal, object or table, not {self.acks!r}: a producer that retries needs an answer"
+                f"acks must be written, wal, object or table, not {self.acks!r}: a producer that retries needs an "
+                "answer"
             )
         if self.compression not in ("none", "lz4", "zstd"):
             raise ConfigError(f"compression must be auto, none, lz4 or zstd, not {self.compression!r}")

@@ -8,7 +8,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, Response, Send, failure_of
+from siltlog.infra.client.core import ConnectionFailed, Response
+from siltlog.infra.client.endpoints import Endpoints, Send
+from siltlog.infra.client.retries import failure_of
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import OutcomeUnknown
 from siltlog.infra.tracing.opening import open_sending

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from siltlog.infra.client.arrow_body import Placement, out_of_range, place
+from siltlog.infra.arrow.partitioner import PARTITIONERS, PlacedBy
+from siltlog.infra.client.bodies.arrow_body import Placement, out_of_range, place
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.ingest.library.batch import Batch
 
@@ -75,8 +76,9 @@ class Placer:
             self.batches = [batch for batch in self.batches if batch.pending or batch.requests]
         return finished
 
-    def place_next(self, partitions: int, busy: Collection[int], *, checked: bool) -> None:
+    def place_next(self, by: PlacedBy, busy: Collection[int], *, checked: bool) -> None:
         """Cuts and places the next rows if there are any. `checked`: rows may name only partitions that there are."""
+        partitions, partitioner = by.partitions, PARTITIONERS[by.partitioner]
         while self.placed is None:
             batch = next((batch for batch in self.batches if batch.pending), None)
             if batch is None:
@@ -92,7 +94,7 @@ class Placer:
                 batch.requeue((start, bad), (bad + 1, end), keyless=sticky)
                 continue
             keyless = sticky if sticky is not None and sticky < partitions else self._next_keyless(partitions, busy)
-            placement = place(records, partitions, keyless)
+            placement = place(records, partitions, keyless, partitioner)
             del batch.pending[0]
             batch.requeue((stop, end), keyless=sticky)
             batch.requests += 1

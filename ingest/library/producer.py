@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack
 
-from siltlog.infra.client.arrow_body import published_table
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.bodies.arrow_body import published_table
 from siltlog.infra.client.credentials.authorized import open_transport
-from siltlog.infra.client.keywords import credentials_of, spelled_out
+from siltlog.infra.client.endpoints import Endpoints
+from siltlog.infra.client.keywords import connect_timeout_of, credentials_of, spelled_out
 from siltlog.infra.client.record import HeadersLike, TimeLike, encoded, partition_number, time_us
 from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import Clock, SystemClock
@@ -46,7 +46,9 @@ class Producer:
         chosen = PublishOptions.of("Producer", endpoints, options)
         self._clock = clock or SystemClock()
         self._now_us, self._monotonic = self._clock.now_us, self._clock.monotonic
-        self._transport = open_transport(endpoints, self._clock, credentials_of(options), transport)
+        self._transport = open_transport(
+            endpoints, self._clock, credentials_of(options), transport, connect_timeout_of(options)
+        )
         self._senders = Senders(endpoints, chosen, self._clock, self._transport)
         self._lock = self._senders.lock
         self._outbox = self._senders.outbox

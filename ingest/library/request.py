@@ -8,8 +8,9 @@ from uuid import uuid4
 import msgspec
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.client.answers import Claimed, Published
-from siltlog.infra.client.arrow_body import Compression, Placement, body_of
+from siltlog.infra.client.bodies.arrow_body import Compression, Placement, body_of, placed_headers
 from siltlog.infra.client.core import Buffer, Request
 from siltlog.infra.client.record import PartitionMetadata
 from siltlog.infra.errors import OutcomeUnknown, SiltlogError
@@ -49,8 +50,8 @@ class PublishRequest:
     start: int
     stop: int
     placement: Placement
-    partitions: int
-    """The count that the rows were placed by."""
+    placed_by: PlacedBy
+    """How the rows were placed."""
     identity: Identity
     epoch: int
     sequences: dict[int, int]
@@ -63,12 +64,12 @@ class PublishRequest:
     """Why it is not sent again before a claim has told how to go on."""
 
     @classmethod
-    def of(cls, placed: Placed, partitions: int, identity: Identity, compression: Compression) -> Self:
-        """The request for rows that are placed among so many partitions."""
+    def of(cls, placed: Placed, by: PlacedBy, identity: Identity, compression: Compression) -> Self:
+        """The request for rows that are placed."""
         batch, start, stop, placement = placed
         sequences = {number: identity.sequences.get(number, 0) for number in placement.counts}
         body = body_of(batch.slice(start, stop), placement, sequences, compression)
-        return cls(batch, start, stop, placement, partitions, identity, identity.epoch, sequences, body)
+        return cls(batch, start, stop, placement, by, identity, identity.epoch, sequences, body)
 
     def http(self, options: PublishOptions, remaining_ms: float) -> Request:
         path = f"/v1/topics/{self.batch.topic}/records?timeout_ms={options.request_timeout_ms}"
@@ -79,7 +80,7 @@ class PublishRequest:
             "Accept": names.MEDIA_JSON,
             names.HEADER_PRODUCER_ID: self.identity.producer_id,
             names.HEADER_PRODUCER_EPOCH: str(self.epoch),
-            names.HEADER_PARTITION_COUNT: str(self.partitions),
+            **placed_headers(self.placed_by),
             **self.batch.trace,
         }
         if self.placement.partition is None:

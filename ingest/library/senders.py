@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
+from siltlog.infra.client.core import ConnectionFailed, Request, Response
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import BufferFull, problem
@@ -45,7 +46,7 @@ class Senders:
         self._wake.notify()
 
     def refuse_forked(self) -> None:
-        """In a child process there are no threads to send, and the lock may be held for ever."""
+        """Refuses a child process: it has no threads to send, and the lock may be held for ever."""
         if self._pid != os.getpid():
             refuse_forked()
 

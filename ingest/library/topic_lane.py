@@ -18,7 +18,7 @@ from siltlog.ingest.library.request import Lookup, PublishRequest, Step
 REQUESTS_MAX = 4
 """Requests of one topic at a time."""
 YOUNG_REQUESTS_MAX = 2
-"""Beside as many, a batch that is not full waits: records then gather by themselves while requests are under way."""
+"""How many requests may be under way before a batch that is not full waits: records gather by themselves meanwhile."""
 
 
 class TopicLane:
@@ -51,11 +51,11 @@ class TopicLane:
         requests = len(answers.requests)
         if not requests or self.ending:
             return True
-        if requests >= REQUESTS_MAX or answers.claiming or answers.partitions is None:
+        if requests >= REQUESTS_MAX or answers.claiming or answers.placed_by is None:
             return False
         if batch.placed:
             return batch.full
-        return len(self._busy) < answers.partitions and (batch.full or requests < YOUNG_REQUESTS_MAX)
+        return len(self._busy) < answers.placed_by.partitions and (batch.full or requests < YOUNG_REQUESTS_MAX)
 
     def give(self, batch: Batch) -> None:
         self._given = batch
@@ -134,7 +134,7 @@ class TopicLane:
         answers = self._answers
         if answers.claiming:
             return "claim" if all(request.refusal is not None for request in answers.requests) else None
-        if answers.partitions is None:
+        if answers.placed_by is None:
             return "topic" if self._waiting else None
         return "limits" if self._waiting and not self._limits.known and not answers.requests else None
 
@@ -161,13 +161,13 @@ class TopicLane:
 
     def _new_step(self, now: float) -> Step | None:
         answers, placer = self._answers, self._placer
-        if answers.partitions is None or self._lookup is not None or answers.claiming or now < answers.not_before:
+        if answers.placed_by is None or self._lookup is not None or answers.claiming or now < answers.not_before:
             return None
         if placer.placed is None and self._may_send():
-            placer.place_next(answers.partitions, self._busy, checked=not answers.guessed)
+            placer.place_next(answers.placed_by, self._busy, checked=not answers.guessed)
         if placer.placed is None or not self._may_send():
             return None
-        request = PublishRequest.of(placer.placed, answers.partitions, answers.identity, self._options.compression)
+        request = PublishRequest.of(placer.placed, answers.placed_by, answers.identity, self._options.compression)
         placer.take_placed()
         answers.requests.append(request)
         return self._send(request, now)
@@ -178,15 +178,15 @@ class TopicLane:
 
     def _may_send(self) -> bool:
         """Whether the next rows may go beside what is under way."""
-        requests, partitions = self._answers.requests, self._answers.partitions
-        if len(requests) >= REQUESTS_MAX or partitions is None:
+        requests, by = self._answers.requests, self._answers.placed_by
+        if len(requests) >= REQUESTS_MAX or by is None:
             return False
-        if any(request.partitions != partitions for request in requests):
+        if any(request.placed_by != by for request in requests):
             # The same key may be on its way to another partition.
             return False
         if self._placer.placed is not None:
             return self._busy.isdisjoint(self._placer.placed.placement.counts)
-        return len(self._busy) < partitions or not requests
+        return len(self._busy) < by.partitions or not requests
 
     def _remaining_ms(self, batch: Batch, now: float) -> float:
         return self._options.delivery_timeout_ms - (now - batch.created) * 1000

@@ -5,6 +5,7 @@ Lives on the log's event loop. A check changes nothing.
 
 from collections.abc import Callable
 
+from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.drain_rate import DrainRate
@@ -18,7 +19,7 @@ from siltlog.ingest.producers.idempotency import IdempotencyKey
 from siltlog.ingest.producers.known import TopicProducers
 from siltlog.ingest.producers.sequencer import Sequencer
 from siltlog.ingest.records.body import Body
-from siltlog.ingest.records.split import Split, split
+from siltlog.ingest.records.split import Split, is_placed, partition_count_changed, split
 from siltlog.ingest.wal import Wal
 
 FRAME_OVERHEAD_BYTES = 1024
@@ -106,10 +107,10 @@ class Admission:
         topic: Unmade,
         body: Body,
         publisher: Producer | IdempotencyKey | None,
-        partition_count: int | None = None,
+        placed_by: PlacedBy | None = None,
     ) -> None:
         """Raises what appending would once the topic was made: what is refused must not make it."""
-        _, _, reserved, _ = self.checked(topic, body, publisher, partition_count, self._clock.now_us())
+        _, _, reserved, _ = self.checked(topic, body, publisher, placed_by, self._clock.now_us())
         if reserved > self._wal.free_bytes:
             raise self.wal_full()
 
@@ -118,17 +119,17 @@ class Admission:
         topic: Target,
         body: Body,
         publisher: Producer | IdempotencyKey | None,
-        partition_count: int | None,
+        placed_by: PlacedBy | None,
         now_us: int,
     ) -> Checked:
         """Raises what there is against the request; afterwards the WAL may still be full."""
         if self.draining.stops and self.draining.refuses(topic.name):
             doing = "is shutting down" if self.draining.begun else "is drained by an operator (see `silt drain`)"
             raise problem("shutting_down", f"the server {doing}; publish to another, or again in a moment")
-        recounted = partition_count is not None and partition_count != len(topic.partitions)
+        recounted = not is_placed(placed_by, len(topic.partitions), topic.config)
         if publisher is None:
             if recounted:
-                raise _partition_count_changed(topic)
+                raise partition_count_changed(topic.name, len(topic.partitions), topic.config)
             parts = split(
                 body, len(topic.partitions), topic.sticky_partition(), topic.config, self._record_bytes(topic), now_us
             )
@@ -140,7 +141,7 @@ class Admission:
                 parts, checks, producer_id = self._checked_of(publisher, topic, body, now_us)
             except SiltlogError as error:
                 if recounted and error.error_code in _BY_ANOTHER_COUNT:
-                    raise _partition_count_changed(topic) from None
+                    raise partition_count_changed(topic.name, len(topic.partitions), topic.config) from None
                 raise
             # A request that was seen before, all of it, is answered however little room there is.
             if all(part.new is None for part in checks):
@@ -149,7 +150,7 @@ class Admission:
                 raise _too_many_keys()
             overhead = RECORD_OVERHEAD_BYTES + SEQUENCE_OVERHEAD_BYTES
         if recounted:
-            raise _partition_count_changed(topic)
+            raise partition_count_changed(topic.name, len(topic.partitions), topic.config)
         reserved = body.nbytes + overhead * body.count + FRAME_OVERHEAD_BYTES * len(parts.slices)
         if reserved > self.append_bytes_max:
             raise too_large(self.append_bytes_max)
@@ -176,7 +177,7 @@ class Admission:
         self._topic_logs.forget_producers(self._producers_bytes_max)
 
     def recycled(self, nbytes: int) -> None:
-        """So much of the WAL is free again."""
+        """Takes note that `nbytes` of the WAL are free again."""
         self._wal_drained.left(nbytes, self._clock.monotonic())
 
     def wal_is_tight(self) -> bool:
@@ -227,14 +228,6 @@ class Admission:
         if self.wal_is_tight():
             found.insert(0, "more than half of the write-ahead log is used")
         return found
-
-
-def _partition_count_changed(topic: Target) -> SiltlogError:
-    return problem(
-        "partition_count_changed",
-        f"topic {topic.name} has {len(topic.partitions)} partitions now; hash the keys again",
-        partitions=len(topic.partitions),
-    )
 
 
 def _too_many_keys() -> SiltlogError:

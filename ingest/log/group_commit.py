@@ -43,8 +43,10 @@ class Group:
     partitions: dict[PartitionLog, None] = field(default_factory=dict)
     controls: list[bytes] = field(default_factory=list)
     shipped_controls: list[Frame] = field(default_factory=list)
-    """Those of `controls` that go into the journal too, each under its topic."""
+    """The frames of `controls` that go into the journal too, each under its topic."""
     done: list[asyncio.Future[None]] = field(default_factory=list)
+    written: list[asyncio.Future[None]] = field(default_factory=list)
+    """Done before the sync, for those that do not wait for it."""
     nbytes: int = 0
     reserved: int = 0
     since_seconds: float = 0.0
@@ -121,6 +123,13 @@ class GroupCommit:
             self._loop.call_soon(self._submit)
         return future
 
+    def written(self) -> "asyncio.Future[None]":
+        """Done once the operating system has everything added so far, which then survives the end of the process, not
+        that of the machine. Only asks: what sends it there is the `commit` that follows."""
+        future = self._loop.create_future()
+        self._open.written.append(future)
+        return future
+
     def _seal(self) -> None:
         group, self._open = self._open, Group(self._in_flight.hold())
         for topic in {partition.topic: None for partition in group.partitions}:
@@ -157,11 +166,22 @@ class GroupCommit:
         for partition, batch in group.batches:
             partition.submitted(batch.next_offset)
         if group.frames:
-            self._wal.submit(group.frames, self._on_durable)
+            if self._journal.is_open:
+                self._journal.stage(_shipped(group)[0])
+            self._wal.submit(group.frames, self._on_durable, self._on_written if group.written else None)
         else:
             self._loop.call_soon(self._durable, [])
         if group.reserved:
             self._wal.unreserve(group.reserved)
+
+    def _on_written(self) -> None:
+        """Runs on the WAL's thread."""
+        self._loop.call_soon_threadsafe(self._written)
+
+    def _written(self) -> None:
+        group = self._under_way
+        assert group is not None, "what is written is synced later"
+        _finish(group.written)
 
     def _on_durable(self, locations: list[Location]) -> None:
         """Runs on the WAL's thread."""
@@ -177,9 +197,10 @@ class GroupCommit:
             partition.synced(batch, frame, now)
         if self._journal.is_open:
             self._ship(group)
-        for future in group.done:
-            if not future.done():
-                future.set_result(None)
+        if group.written:
+            # Had the group no frames, nobody has told them.
+            _finish(group.written)
+        _finish(group.done)
         times = Times(now - group.since_seconds, now - self._started_seconds)
         self._on_group([partition for partition, _ in group.batches], group.nbytes, times)
         if group.spans and self._serving is not None:
@@ -188,16 +209,27 @@ class GroupCommit:
 
     def _ship(self, group: Group) -> None:
         """Sends on what is synced; what was another's by then has met its seal, or will."""
-        ends: list[tuple[PartitionLog, int]] = []
-        frames: list[Frame] = []
-        for (partition, batch), frame in zip(group.batches, group.frames, strict=False):
-            if partition.topic.journaled and not partition.topic.availability.lasting:
-                frames.append(frame)
-                ends.append((partition, batch.next_offset))
-        frames += group.shipped_controls
+        frames, ends = _shipped(group)
         if frames:
             nbytes = sum(frame.payload_bytes for frame in frames)
             self._journal.ship(Shipped(frames, nbytes, partial(_landed, ends)))
+
+
+def _finish(futures: Sequence["asyncio.Future[None]"]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+def _shipped(group: Group) -> tuple[list[Frame], list[tuple[PartitionLog, int]]]:
+    """What of a group goes into the journal now, and up to where that has its partitions."""
+    ends: list[tuple[PartitionLog, int]] = []
+    frames: list[Frame] = []
+    for (partition, batch), frame in zip(group.batches, group.frames, strict=False):
+        if partition.topic.journaled and not partition.topic.availability.lasting:
+            frames.append(frame)
+            ends.append((partition, batch.next_offset))
+    return frames + group.shipped_controls, ends
 
 
 def _landed(ends: Sequence[tuple[PartitionLog, int]]) -> None:

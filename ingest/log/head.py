@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import overload
 
+import numpy as np
 import pyarrow as pa
 
 from siltlog.ingest.records.batch import LogBatch, concat
@@ -25,6 +26,7 @@ RUN_BYTES = 230
 FRAME_BYTES = 48
 """One frame of a joined chunk takes so much: its place, and when it was appended."""
 _NUMBERS = 1 + len(Location._fields)
+_SEGMENT, _LENGTH = (Location._fields.index(name) for name in ("segment", "length"))
 
 
 class Frames(Sequence[tuple[int, Location]]):
@@ -48,6 +50,11 @@ class Frames(Sequence[tuple[int, Location]]):
         else:
             for first_offset, place in others:
                 self.add(first_offset, place)
+
+    def places(self) -> tuple[set[int], int]:
+        """The segments that they lie in, and their bytes: by columns, as there may be hundreds of thousands."""
+        numbers = np.array(self._numbers, np.int64).reshape(-1, _NUMBERS)
+        return set(np.unique(numbers[:, 1 + _SEGMENT]).tolist()), int(numbers[:, 1 + _LENGTH].sum())
 
     def __len__(self) -> int:
         return len(self._numbers) // _NUMBERS
@@ -183,6 +190,19 @@ class Head:
                 _begin_with_frames(chunk)
         self.resident_bytes -= freed
         return freed
+
+    def unflushed(self) -> tuple[set[int], int]:
+        """The segments of the WAL that hold records above the table offset, and the bytes of their frames there."""
+        segments: set[int] = set()
+        nbytes = 0
+        for chunk in reversed(self.chunks):
+            if chunk.next_offset <= self._table_offset:
+                break
+            frames = chunk.frames if isinstance(chunk.frames, Frames) else Frames(chunk.frames)
+            found, found_bytes = frames.places()
+            segments |= found
+            nbytes += found_bytes
+        return segments, nbytes
 
     def between(self, offset: int, end: int) -> Iterator[Chunk]:
         """The chunks that hold records in [offset, end), oldest first."""

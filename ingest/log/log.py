@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.memory import InFlight
@@ -77,6 +78,8 @@ class Appended:
     durable: "asyncio.Future[None]"
     ends: list[tuple[PartitionLog, int]]
     """Per partition the offset below which everything must be durable, or in the table, for this request."""
+    written: "asyncio.Future[None] | None" = None
+    """Done once the operating system has the records, where that was asked for."""
 
     def positions(self) -> list[tuple[int, int | None]]:
         """(partition, offset) of every record in the request's order; None for an offset not known any more."""
@@ -168,15 +171,17 @@ class Log:
         topic: TopicLog,
         body: Body,
         publisher: Producer | IdempotencyKey | None,
-        partition_count: int | None = None,
+        placed_by: PlacedBy | None = None,
+        *,
+        written: bool = False,
     ) -> Appended:
         """Checks the whole request, then sequences it; nothing is appended when anything of it is refused.
 
-        `partition_count` is what a client that hashes keys itself went by.
+        `placed_by` is what a client that hashes keys itself went by; `written` asks for that future.
         """
         topic.check_open()
         now_us = self.clock.now_us()
-        parts, checks, reserved, producer_id = self.admission.checked(topic, body, publisher, partition_count, now_us)
+        parts, checks, reserved, producer_id = self.admission.checked(topic, body, publisher, placed_by, now_us)
         if reserved and not self.wal.reserve(reserved):
             raise self.admission.wal_full()
         acks: list[PartitionAck] = []
@@ -198,7 +203,8 @@ class Log:
             ends.append((log, end))
         if publisher is not None:
             self._note_producer(topic, publisher, producer_id, now_us)
-        return Appended(acks, parts, self.group_commit.commit(reserved), ends)
+        early = self.group_commit.written() if written else None
+        return Appended(acks, parts, self.group_commit.commit(reserved), ends, early)
 
     def told_once(self, error: Exception) -> "asyncio.Future[None] | None":
         """Done once a refusal may be told; None when it may be now.
@@ -232,7 +238,7 @@ class Log:
     ) -> None:
         if isinstance(publisher, IdempotencyKey):
             topic.producers.keys.remember(producer_id, now_us)
-        elif publisher.epoch > 0:
+        elif publisher.epoch > 0 and not publisher.restarts:
             topic.producers.epochs.use(producer_id, publisher.epoch, now_us)
         self.admission.bound_producers()
 
@@ -280,7 +286,7 @@ class Log:
         return sum(log.head.resident_bytes for log in self.topic_logs.partitions())
 
     def head_is_tight(self, unflushed_bytes: int) -> bool:
-        """So much that is not in a table takes more than half of the head's memory, which is there for readers."""
+        """Tells whether what is in no table takes more than half of the head's memory, which is there for readers."""
         return unflushed_bytes > self._head_bytes_max / 2
 
     def _on_group(self, partitions: Sequence[PartitionLog], nbytes: int, times: Times) -> None:

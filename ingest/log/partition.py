@@ -19,7 +19,15 @@ from siltlog.infra.records import Bounds
 from siltlog.ingest.log.head import Chunk, Head, load
 from siltlog.ingest.log.waiters import Waiters
 from siltlog.ingest.producers.sequencer import ProducerBatch, Sequencer
-from siltlog.ingest.records.batch import LogBatch, ProducerRun, Runs, concat, record_batch, record_columns
+from siltlog.ingest.records.batch import (
+    LogBatch,
+    ProducerRun,
+    Runs,
+    concat,
+    produced_columns,
+    record_batch,
+    record_columns,
+)
 from siltlog.ingest.records.body import Rows, headers_array
 from siltlog.ingest.wal import Frame, FrameKind, Location, SegmentGone, Wal
 
@@ -65,6 +73,15 @@ class Offsets(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         assert self.log_start <= self.table <= self.shown <= self.synced <= self.submitted, "offsets are in order"
+
+
+class Kept(NamedTuple):
+    """Where the records of a partition are beside its table."""
+
+    head_start_offset: int
+    head_bytes: int
+    wal_segments: int
+    wal_bytes: int
 
 
 class PartitionLog:
@@ -229,6 +246,10 @@ class PartitionLog:
         now = self.offsets
         return Bounds(now.log_start, now.table, now.shown)
 
+    def kept(self) -> Kept:
+        segments, wal_bytes = self.head.unflushed()
+        return Kept(self.head.start, self.head.resident_bytes, len(segments), wal_bytes)
+
     async def decided(self) -> Bounds:
         """Gives `bounds`: they are decided here."""
         return self.bounds()
@@ -237,9 +258,14 @@ class PartitionLog:
         """Nobody reads the table before this log knows that it landed."""
         return False
 
-    async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch] | None:
-        """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; None when the head begins above `offset`."""
-        if offset < self.head.start:
+    async def read_head(
+        self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False
+    ) -> list[pa.RecordBatch] | None:
+        """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; None when the head begins above `offset`.
+
+        With `producers` PRODUCED_SCHEMA, and None also below the table offset: what the head keeps of that has none.
+        """
+        if offset < self.head.start or (producers and offset < self.offsets.table):
             return None
         chunks: list[tuple[Chunk, int, int]] = []
         nbytes = 0
@@ -256,21 +282,22 @@ class PartitionLog:
             if nbytes >= max_bytes:
                 break
         if all(chunk.batch is not None for chunk, _, _ in chunks):
-            return self._record_batches(chunks)
+            return self._record_batches(chunks, producers)
         # Copies: while the thread reads, a flush may let go of a chunk's frames and an eviction of its batch.
         chunks = [(copy(chunk), first, last) for chunk, first, last in chunks]
         try:
             with self.held([chunk for chunk, _, _ in chunks]):
-                return await asyncio.to_thread(self._record_batches, chunks)
+                return await asyncio.to_thread(self._record_batches, chunks, producers)
         except SegmentGone:
             # It was recycled, so by now the table has it.
             return None
 
-    def _record_batches(self, chunks: list[tuple[Chunk, int, int]]) -> list[pa.RecordBatch]:
+    def _record_batches(self, chunks: list[tuple[Chunk, int, int]], producers: bool) -> list[pa.RecordBatch]:
         batches = [load(chunk, self._wal).slice(first, last) for chunk, first, last in chunks]
         if len(batches) > 1 and sum(batch.nbytes for batch in batches) <= JOIN_BYTES_MAX:
             batches = [concat(batches)]
-        return [record_columns(batch, self.partition) for batch in batches]
+        columns = produced_columns if producers else record_columns
+        return [columns(batch, self.partition) for batch in batches]
 
     @contextmanager
     def held(self, chunks: list[Chunk]) -> Iterator[None]:

@@ -90,9 +90,9 @@ class TopicLog:
         self.counts = TopicCounts()
         self.records_total = 0
         self.bytes_total = 0
-        """Acknowledged since the process started."""
+        """How many bytes were acknowledged since the process started."""
         self.shipped_epochs: list[int] = []
-        """Those of `epochs` under which it ships, or did."""
+        """The part of `epochs` under which it ships, or did."""
         self.ships = False
         """Nothing is acknowledged or shown that is not in the table: another node goes on from there without asking."""
         self._find_level()
@@ -113,11 +113,11 @@ class TopicLog:
         self.availability = OPEN
 
     def releasing(self) -> None:
-        """Its release is about to be sent: nothing is appended under its epoch, unless it is `opened` again."""
+        """Notes that its release is about to be sent: nothing is appended under its epoch, unless `opened` again."""
         self.availability = Availability("releasing", "it is being handed over", RELEASING_RETRY_MS)
 
     def released(self, error_code: str) -> None:
-        """Its release is in the table, with all that was appended: whoever claims it has it."""
+        """Notes that its release is in the table, with all that was appended: whoever claims it has it."""
         self.availability = Availability("released", "it was handed over", RELEASING_RETRY_MS, error_code)
 
     def ship(self) -> None:
@@ -132,7 +132,7 @@ class TopicLog:
         self.settled = False
 
     def chain_cut(self) -> None:
-        """Its table names this start's journal alone."""
+        """Notes that its table names this start's journal alone."""
         self.settled = True
 
     @property
@@ -141,14 +141,15 @@ class TopicLog:
         return self.shipped_epochs[-1:] == self.epochs[-1:] != []
 
     def _find_level(self) -> None:
-        acks = self.config["acks"]
+        acks = self.acks = self.config["acks"]
         self.journaled = acks == "object"
         """What is synced goes into the journal, and is shown once it has landed there, or is in the table."""
         self.hidden = self.ships or acks == "table"
         """Readers do not see what is not in the table."""
         self.shows_synced = not self.journaled and not self.hidden
-        self.plain = acks in ("wal", "object") and not self.system and not self.ships
-        """Whoever publishes to it without saying how is answered once it is synced, or has landed in the journal."""
+        self.plain = acks in ("written", "wal", "object") and not self.system and not self.ships
+        """Whoever publishes to it without saying how is answered once it is written or synced, or has landed in the
+        journal."""
 
     @property
     def state(self) -> State:

@@ -11,7 +11,7 @@ class _Delay(NamedTuple):
 
 
 class Delays:
-    """By name; used on one event loop."""
+    """Delays by name, for use on one event loop."""
 
     def __init__(self, clock: Clock, least_seconds: float, most_seconds: float) -> None:
         self._clock = clock

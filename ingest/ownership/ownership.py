@@ -15,7 +15,7 @@ from siltlog.infra.cluster.beat import TopicReport, TopicState
 from siltlog.infra.cluster.router import Held
 from siltlog.infra.cluster.view import ClusterView, TermEntry, TopicEntry
 from siltlog.infra.errors import SiltlogError, UnknownTopic
-from siltlog.infra.settings.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import LOCAL_LEVELS, TopicConfig
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
 from siltlog.ingest.flush.release import Release
@@ -82,11 +82,11 @@ class Ownership:
         self._waits: dict[str, Waits] = {}
         self._waiting_since: MutableMapping[str, float] = {}
         self._terms: dict[str, int] = {}
-        """Under which topics are held."""
+        """The terms under which topics are held."""
         self._kept: dict[str, int] = {}
         """Terms to which a topic was to be handed over, and was not."""
         self._held_up = Delays(self._clock, RETRY_SECONDS, AGAIN_SECONDS_MAX)
-        """Until hand-overs that were given up are tried again."""
+        """Delays of hand-overs that were given up, until they are tried again."""
         self._gone: set[str] = set()
         """Topics that were handed over, until a view names their next owner."""
         self.taken = {rule.value: 0 for rule in WEIGHT}
@@ -168,7 +168,7 @@ class Ownership:
         self._tell()
 
     def look_again(self, name: str) -> None:
-        """Its owner says that it was handed over."""
+        """Wakes what waits for a topic whose owner says that it was handed over."""
         if (woken := self._woken.get(name)) is not None:
             woken.set()
 
@@ -417,7 +417,7 @@ class Ownership:
 
 
 def _ships(name: str, config: TopicConfig) -> bool:
-    """Whether a topic's level leaves it to the cluster where its acknowledged records are: `wal` that somebody chose is
-    this node's disk. Of the system's topics nobody has."""
+    """Whether a topic's level leaves it to the cluster where its acknowledged records are: `wal` or `written` that
+    somebody chose is this node's disk. Of the system's topics nobody has."""
     entry = config.entry("acks")
-    return names.is_system_topic(name) or entry.value != "wal" or entry.source == "default"
+    return names.is_system_topic(name) or entry.value not in LOCAL_LEVELS or entry.source == "default"

@@ -45,7 +45,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class MayClaim:
-    """Under `term`, once every journal of `seal` is sealed; what those hold beyond the table is read afterwards."""
+    """Allows a claim under `term` once all of `seal` are sealed; what these journals have beyond the table is read."""
 
     term: int
     rules: Mapping[int, Rule]
@@ -66,9 +66,9 @@ class Waits:
     floor: int = 0
     """The term that this node's must be above; 0 where it is."""
     node: str = ""
-    """Who is waited for, as far as that is known."""
+    """The node that is waited for, as far as that is known."""
     held: int = 0
-    """The term of who has claimed it, and is not lost; 0 where it waits for something else."""
+    """The term of the node that has claimed it and is not lost; 0 where it waits for something else."""
 
 
 Decision = MayClaim | Waits

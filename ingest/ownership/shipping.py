@@ -143,7 +143,7 @@ class Shipping:
         return found
 
     def _know_claims(self, topic: TopicLog, payloads: Sequence[bytes]) -> None:
-        """Those that may not be beside the table yet: they are so again, and in this start's journal until then."""
+        """Learns the claims that may not be beside the table yet; until they are, this start's journal has them."""
         now_us = self._log.clock.now_us()
         for payload in payloads:
             event = wal_state.decode_event(payload)

@@ -1,4 +1,4 @@
-"""So many at a time, and those that somebody waits for first."""
+"""Turns: a limited number at a time, and first those that somebody waits for."""
 
 import asyncio
 from collections.abc import AsyncIterator

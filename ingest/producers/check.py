@@ -35,11 +35,15 @@ class Checkable(Protocol):
 
 
 class Producer(NamedTuple):
-    """A producer that publishes exactly once (`Silt-Producer-Id`, `Silt-Producer-Epoch`, `Silt-Sequence-Mode`)."""
+    """A producer that publishes exactly once (`Silt-Producer-Id`, `Silt-Producer-Epoch`, `Silt-Sequence-Mode`).
+
+    One that `restarts` counts anew with each epoch, in each partition by itself: a higher epoch fences there alone.
+    """
 
     producer_id: str
     epoch: int
     increasing: bool = False
+    restarts: bool = False
 
 
 class Part(NamedTuple):
@@ -102,7 +106,8 @@ def _refused_or_part(topic: Checkable, slice_: Slice, producer: Producer, claime
         orderly = bool((np.diff(sequences) > 0).all())
         batch = _increasing_batch(producer, sequences, verdict.seen if isinstance(verdict, Rest) else 0)
     else:
-        batch = ProducerBatch(producer.producer_id, producer.epoch, int(sequences[0]), slice_.count)
+        first = int(sequences[0])
+        batch = ProducerBatch(producer.producer_id, producer.epoch, first, slice_.count, restarts=producer.restarts)
         verdict = sequencer.check(batch)
         orderly = _rise_by_one(sequences)
     if isinstance(verdict, Refusal):

@@ -6,8 +6,9 @@ from functools import lru_cache
 import numpy as np
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import PARTITIONERS, XXHASH64, PlacedBy
 from siltlog.infra.errors import problem
-from siltlog.infra.limits import EPOCH_MAX, INTEGER_MAX, whole_number
+from siltlog.infra.limits import EPOCH_MAX, INTEGER_MAX, PARTITION_MAX, whole_number
 from siltlog.ingest.producers.check import Producer
 from siltlog.ingest.producers.idempotency import IdempotencyKey, idempotency_key
 from siltlog.ingest.records.body import Body
@@ -21,12 +22,15 @@ _PRODUCERS_OWN = {
     name.lower(): name for name in (names.HEADER_PRODUCER_EPOCH, names.HEADER_SEQUENCE, names.HEADER_SEQUENCE_MODE)
 }
 _EPOCH = names.HEADER_PRODUCER_EPOCH.lower()
+_SEQUENCE = names.HEADER_SEQUENCE.lower()
 _SEQUENCE_MODE = names.HEADER_SEQUENCE_MODE.lower()
 _RECORD_PREFIX = names.HEADER_RECORD_PREFIX.lower()
 PRODUCERS_KEPT = 1024
-"""So many producers are known again without their id and epoch being read once more."""
+"""How many producers are known again without their id and epoch being read once more."""
 
-NAMES = (_KEY, _PRODUCER_ID, *_PRODUCERS_OWN, names.HEADER_PARTITION_COUNT.lower())
+_PARTITION_COUNT = names.HEADER_PARTITION_COUNT.lower()
+_PARTITIONER = names.HEADER_PARTITIONER.lower()
+NAMES = (_KEY, _PRODUCER_ID, *_PRODUCERS_OWN, _PARTITION_COUNT, _PARTITIONER)
 """All that are read here."""
 
 
@@ -52,7 +56,8 @@ def publisher(
             parameter=names.HEADER_IDEMPOTENCY_KEY,
         )
     epoch = _checked_epoch(producer_id, headers.get(_EPOCH))
-    first = header_integer(headers, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
+    given = headers.get(_SEQUENCE)
+    first = None if given is None else _integer(given, names.HEADER_SEQUENCE, INTEGER_MAX - body.count)
     if first is not None:
         _give_sequences(body, first)
     _check_named(body)
@@ -87,10 +92,22 @@ def are_stored(headers: Headers) -> bool:
     return text == names.TIMESTAMPS_STORED
 
 
-def header_integer(headers: Headers, name: str, maximum: int) -> int | None:
-    """None when it is not given. Raises Refused `invalid_parameter`."""
-    text = headers.get(name.lower())
-    return None if text is None else _integer(text, name, maximum)
+def placed_by(headers: Headers) -> PlacedBy | None:
+    """Tells how a client has placed keys; None where it does not say. Raises Refused `invalid_parameter`."""
+    count, partitioner = headers.get(_PARTITION_COUNT), headers.get(_PARTITIONER)
+    if count is None and partitioner is None:
+        return None
+    partitioner = XXHASH64.name if partitioner is None else partitioner
+    if count is None or partitioner not in PARTITIONERS:
+        wrong = names.HEADER_PARTITION_COUNT if count is None else names.HEADER_PARTITIONER
+        raise problem(
+            "invalid_parameter",
+            f"{names.HEADER_PARTITIONER} says how keys were placed, {' or '.join(PARTITIONERS)}, and "
+            f"{names.HEADER_PARTITION_COUNT} beside it among how many partitions; what came is {partitioner[:40]!r} of "
+            f"{count if count is None else count[:40]!r}",
+            parameter=wrong,
+        )
+    return PlacedBy(_integer(count, names.HEADER_PARTITION_COUNT, PARTITION_MAX), partitioner)
 
 
 def _integer(text: str, name: str, maximum: int) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from heapq import nsmallest
 
+from siltlog.infra import names
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.producers.epochs import ProducerEpochs
 from siltlog.ingest.producers.idempotency import IdempotencyKey, KeyedRequest, KnownKeys
@@ -75,6 +76,7 @@ class TopicProducers:
         for sequencer in sequencers:
             stored += [(producer_id, state.used_us) for producer_id, state in sequencer.keys.items()]
             for producer_id, known in sequencer.producers.items():
-                if known.epoch > 0:
+                # Those of Kafka fence in each partition by itself.
+                if known.epoch > 0 and not producer_id.startswith(names.KAFKA_PREFIX):
                     self.epochs.use(producer_id, known.epoch, now_us)
         self.keys.load(stored)

@@ -44,7 +44,9 @@ class ProducerState(msgspec.Struct, array_like=True):
 class ProducerBatch(NamedTuple):
     """The part of a request for one partition: `rows` records whose sequences rise from `first_sequence`.
 
-    They rise by one, but for `skipped` numbers between them; such a batch has its sequences in a column.
+    They rise by one, but for `skipped` numbers between them; such a batch has its sequences in a column. Where it
+    `restarts`, a producer that is not known may begin with any sequence, and one that has a higher epoch with any above
+    its last: those of Kafka do.
     """
 
     producer_id: str
@@ -52,6 +54,7 @@ class ProducerBatch(NamedTuple):
     first_sequence: int
     rows: int
     skipped: int = 0
+    restarts: bool = False
 
     @property
     def last_sequence(self) -> int:
@@ -103,7 +106,7 @@ class StateBytes:
             self._add(sign * (len(producer_id) + PRODUCER_BYTES), 0)
 
     def join(self, whole: "StateBytes") -> None:
-        """From now on it counts in `whole` too."""
+        """Counts it in `whole` too, from now on."""
         self.leave()
         self._whole = whole
         whole._add(self.producers, self.keys)
@@ -136,7 +139,7 @@ class Sequencer:
         """Tells what `append` would do with `batch`, whose sequences rise by one; changes nothing."""
         state = self._known(batch.producer_id)
         if state is None:
-            if batch.first_sequence == 0:
+            if batch.first_sequence == 0 or batch.restarts:
                 return APPEND
             return Refusal("unknown_producer", 0, batch.producer_epoch)
         if batch.producer_epoch < state.epoch:
@@ -145,6 +148,8 @@ class Sequencer:
             return APPEND
         if batch.last_sequence <= state.last_sequence:
             return Duplicate(_original_places(state, batch))
+        if batch.restarts and batch.producer_epoch > state.epoch and batch.first_sequence > state.last_sequence:
+            return APPEND
         return Refusal("out_of_order_sequence", state.last_sequence + 1, state.epoch)
 
     def check_increasing(

@@ -16,7 +16,7 @@ async def acknowledged(
     """Returns once `acks` is met for every record. Raises OutcomeUnknown `ack_timeout` with what was reached."""
     loop = asyncio.get_running_loop()
     reached = "none"
-    future = appended.durable
+    future = appended.durable if appended.written is None else appended.written
     waits: list[Wait] = []
     timer = loop.call_later(timeout_seconds, lambda: _expire(future, late(topic, acks, reached)))
 
@@ -32,6 +32,9 @@ async def acknowledged(
             # It is on this disk, but another node owns the topic by now, or it has ended: nobody may rely on it, nor
             # wait for its table.
             raise topic.gone()
+        if acks == "written":
+            # What of it is a retry lies in an entry that is written, too: groups go one after the other.
+            return
         waits += [wait for log, end in appended.ends if (wait := log.when_synced(end)) is not None]
         for future in waits:
             await in_time(future)

@@ -20,7 +20,7 @@ class PublishedPartition(msgspec.Struct):
 
 class Published(msgspec.Struct):
     topic: str
-    acks: Literal["none", "wal", "object", "table"]
+    acks: Literal["none", "written", "wal", "object", "table"]
     partitions: list[PublishedPartition]
     records: Annotated[
         list[tuple[Whole, Whole | None]] | UnsetType,

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -22,13 +22,12 @@ from siltlog.infra.http.log.access_log import LOCAL_ADDRESS, AccessLog
 from siltlog.infra.http.memory import SMALL_BYTES, Held, InFlight
 from siltlog.infra.http.operations import operations_of
 from siltlog.infra.http.requests import JSON_HEADERS, problem_reply
-from siltlog.infra.limits import PARTITION_MAX
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.producers.headers import NAMES as PRODUCER_HEADERS
-from siltlog.ingest.producers.headers import header_integer, publisher
+from siltlog.ingest.producers.headers import placed_by, publisher
 from siltlog.ingest.publish.callers import Callers, Remembered
 from siltlog.ingest.publish.http import TIMEOUT_MS, TIMEOUT_MS_MAX, Publish
-from siltlog.ingest.publish.publishing import ANYBODY, Published, Publisher, Publishing
+from siltlog.ingest.publish.publishing import ANYBODY, Acks, Published, Publisher, Publishing
 from siltlog.ingest.publish.reply import publish_reply
 from siltlog.ingest.records.arrow import parse_arrow
 from siltlog.ingest.records.arrow_messages import inflated_within
@@ -44,8 +43,8 @@ LOOK_SECONDS = 0.25
 TIMEOUT_MS_MIN = 1_000
 """A request with less time goes the long way, which counts it more exactly."""
 QUERIES_KEPT = 64
-"""So many queries are known again without being read: clients send the same few."""
-_QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=(wal|object))?(?:(?:\A|&)partition=(\d{1,9}))?")
+"""How many queries are known again without being read: clients send the same few."""
+_QUERY = re.compile(rb"(?:timeout_ms=(\d{1,5}))?(?:(?:\A|&)acks=(written|wal|object))?(?:(?:\A|&)partition=(\d{1,9}))?")
 """The parameters that the client library sends, in its order."""
 _MEDIA = {media.encode(): media for media in MEDIA}
 _PRODUCER_HEADERS = {name.encode(): name for name in PRODUCER_HEADERS}
@@ -61,8 +60,8 @@ class Asked(NamedTuple):
 
     timeout_ms: int
     partition: str
-    journaled: bool = False
-    """Only topics with a journal can meet it."""
+    acks: Acks | None = None
+    """The level of the topic where it says none."""
 
 
 _PUBLISH = operations_of(Publish)[0].operation_id
@@ -158,7 +157,7 @@ class FastPublishes:
         topic = self.publishing.open_topic(path[len(PATH_START) : -len(PATH_END)].decode("latin-1"))
         if (
             topic is None
-            or (asked.journaled and not topic.journaled)
+            or (asked.acks == "object" and not topic.journaled)
             or not (self.door.identification is None or self.callers.may_write(connection, authorization, topic.name))
         ):
             return None
@@ -176,8 +175,9 @@ class FastPublishes:
         headers: Mapping[str, str],
         partition: str = "",
         remembered: Remembered | None = None,
+        acks: Acks | None = None,
     ) -> Published:
-        """`partition` is what the query says. Raises SiltlogError; then nothing was appended."""
+        """`partition` and `acks` are what the query says. Raises SiltlogError; then nothing was appended."""
         if media == names.MEDIA_JSON:
             body = parse_json(content)
         elif media == names.MEDIA_BYTES:
@@ -193,9 +193,9 @@ class FastPublishes:
             principal = "" if remembered is None else remembered.identity.subject.principal
             by = Publisher(
                 publisher(headers, body, content, media, asked, principal),
-                header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
+                placed_by(headers),
             )
-        return self.publishing.append_now(topic, body, by, "wal")
+        return self.publishing.append_now(topic, body, by, acks)
 
     def begun(self, exchange: "Exchange") -> None:
         self._pending[exchange] = None
@@ -228,7 +228,7 @@ class FastPublishes:
         now = asyncio.get_running_loop().time()
         for exchange in tuple(self._pending):
             if now >= exchange.deadline:
-                exchange.refuse(self.publishing.late(exchange.topic))
+                exchange.refuse(self.publishing.late(exchange.topic, exchange.asked.acks))
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look) if self._pending else None
 
 
@@ -237,7 +237,6 @@ class Exchange:
 
     __slots__ = (
         "_all",
-        "_asked",
         "_connection",
         "_headers",
         "_held",
@@ -246,6 +245,7 @@ class Exchange:
         "_path",
         "_published",
         "_request_id",
+        "asked",
         "body",
         "deadline",
         "disconnected",
@@ -276,7 +276,7 @@ class Exchange:
         self.body = b""
         self.message_event = _NO_EVENT
         self.deadline = connection.loop.time() + asked.timeout_ms / 1000
-        self._asked = asked
+        self.asked = asked
         self._nbytes = 0
         self._all = publishes
         self._connection = connection
@@ -312,7 +312,7 @@ class Exchange:
         try:
             remembered = self._connection.remembered
             self._published = publishes.append(
-                self.topic, self._media, content, self._headers, self._asked.partition, remembered
+                self.topic, self._media, content, self._headers, self.asked.partition, remembered, self.asked.acks
             )
         except Exception as error:
             self._refuse_once_told(error)
@@ -320,7 +320,8 @@ class Exchange:
         if len(content) > SMALL_BYTES:
             # From here on the log counts what it keeps of it; of a small one that is not worth a call.
             self._held.release()
-        self._published.appended.durable.add_done_callback(self._durable)
+        appended = self._published.appended
+        (appended.durable if appended.written is None else appended.written).add_done_callback(self._durable)
 
     def _durable(self, future: asyncio.Future[None]) -> None:
         if self.response_complete:
@@ -356,7 +357,7 @@ class Exchange:
 
     async def _refuse_once_kept(self, durable: asyncio.Future[None], error: Exception) -> None:
         try:
-            await self._all.publishing.kept(self.topic, durable, self._asked.timeout_ms)
+            await self._all.publishing.kept(self.topic, durable, self.asked.timeout_ms)
         except Exception as failed:
             self._told(failed)
         else:
@@ -384,7 +385,7 @@ class Exchange:
             self._log(door.access_log, reply.status_code, len(reply.body), error_code=refusal.error_code)
 
     def _log(self, log: AccessLog, status: int, bytes_out: int, **told: str) -> None:
-        seconds = self._connection.loop.time() - self.deadline + self._asked.timeout_ms / 1000
+        seconds = self._connection.loop.time() - self.deadline + self.asked.timeout_ms / 1000
         if not log.wants(status, seconds):
             return
         remembered: Remembered | None = self._connection.remembered
@@ -436,7 +437,8 @@ def _asked(query: bytes) -> Asked | None:
     timeout_ms = TIMEOUT_MS if found[1] is None else int(found[1])
     if not TIMEOUT_MS_MIN <= timeout_ms <= TIMEOUT_MS_MAX:
         return None
-    return Asked(timeout_ms, (found[3] or b"").decode(), found[2] == b"object")
+    level = None if found[2] is None else cast(Acks, found[2].decode())
+    return Asked(timeout_ms, (found[3] or b"").decode(), level)
 
 
 def _lines(headers: list[tuple[bytes, bytes]]) -> bytes:

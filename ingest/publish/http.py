@@ -1,5 +1,6 @@
 """`POST /v1/topics/{topic}/records`: a body becomes columns, an append, an acknowledgement."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -9,7 +10,9 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.errors import SiltlogError
+from siltlog.infra.http.coding import CODINGS
 from siltlog.infra.http.memory import held_of
 from siltlog.infra.http.operations import (
     ANYTHING,
@@ -27,10 +30,10 @@ from siltlog.infra.http.operations import (
     whole,
 )
 from siltlog.infra.http.query import Query
-from siltlog.infra.http.requests import BodyReader, JsonReply
+from siltlog.infra.http.requests import APPENDED, BodyReader, JsonReply
 from siltlog.infra.limits import EPOCH_MAX, INTEGER_MAX, PARTITION_MAX
 from siltlog.infra.security.grant import grant_of
-from siltlog.ingest.producers.headers import are_stored, header_integer, publisher
+from siltlog.ingest.producers.headers import are_stored, placed_by, publisher
 from siltlog.ingest.publish.answers import Published
 from siltlog.ingest.publish.publishing import ACKS, Absent, Acks, Publisher, Publishing
 from siltlog.ingest.publish.reply import publish_reply
@@ -54,8 +57,8 @@ class GivenHeader(msgspec.Struct, forbid_unknown_fields=True):
 
 class GivenRecord(msgspec.Struct, forbid_unknown_fields=True):
     """`value` is required: a string is stored as its text, null (with a key) is a tombstone, anything else is stored as
-    its JSON text exactly as sent; `value_base64` takes any bytes. `topic` and `offset` are passed over, so that what
-    was read can be published again."""
+    its JSON text exactly as sent; `value_base64` takes any bytes. `topic`, `offset` and `producer` are passed over, so
+    that what was read can be published again."""
 
     value: Any | UnsetType = UNSET
     value_base64: str | None = None
@@ -67,6 +70,7 @@ class GivenRecord(msgspec.Struct, forbid_unknown_fields=True):
     sequence: Annotated[int, Meta(ge=0, le=INTEGER_MAX)] | None = None
     topic: Any | UnsetType = UNSET
     offset: Any | UnsetType = UNSET
+    producer: Any | UnsetType = UNSET
 
 
 class GivenRecords(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,7 +87,7 @@ One request is one unit: refused whole, or appended whole. The reply comes once 
 - `application/vnd.apache.arrow.stream`: an Arrow IPC stream with the columns `value` and if wanted `key`, `headers`,
   `timestamp`, `partition`, `sequence`.
 
-`Content-Encoding: gzip` or `zstd` is taken with all of them. What was read can be published again as it is.
+`Content-Encoding: gzip`, `zstd` or `deflate` is taken with all of them. What was read can be published again as it is.
 To publish exactly once, send `Idempotency-Key`, or be a producer: `Silt-Producer-Id`, with a `partition` and a
 `sequence` in every record, contiguous per partition from 0."""
 _ERRORS = (
@@ -176,7 +180,12 @@ class Publish:
         },
         parameters=(
             TOPIC,
-            in_query("acks", "When to answer; the topic's own level if left out.", choice(*ACKS)),
+            in_query(
+                "acks",
+                "When to answer; the topic's own level if left out. `written`: the server's operating system has the "
+                "records, their sync is under way.",
+                choice(*ACKS),
+            ),
             in_query("partition", "The partition of every record.", whole(0, PARTITION_MAX)),
             in_query("timeout_ms", "How long `acks` may take.", whole(1, TIMEOUT_MS_MAX, TIMEOUT_MS)),
             in_query("key_from", "JSON and NDJSON: a JSON Pointer to the key in each value.", example="/user/id"),
@@ -184,7 +193,7 @@ class Publish:
             in_query("key", "One record: its key."),
             in_query("key_base64", "One record: its key, base64."),
             in_query("timestamp", "One record: its time, RFC 3339 or milliseconds.", TIME),
-            in_header("Content-Encoding", "The coding of the body.", choice("gzip", "zstd", "identity")),
+            in_header("Content-Encoding", "The coding of the body.", choice(*CODINGS, "identity")),
             in_header(names.HEADER_IDEMPOTENCY_KEY, "Makes this request land once, however often it is sent.", TEXT),
             in_header(names.HEADER_PRODUCER_ID, "Makes this a request of a producer."),
             in_header(names.HEADER_PRODUCER_EPOCH, "The epoch that it claimed; 0 if none.", whole(0, EPOCH_MAX)),
@@ -198,6 +207,11 @@ class Publish:
                 names.HEADER_PARTITION_COUNT,
                 "The count by which keys were hashed; refused when it is not the topic's.",
                 whole(0, PARTITION_MAX),
+            ),
+            in_header(
+                names.HEADER_PARTITIONER,
+                "By what they were, `xxhash64` if it does not say; refused when it is not the topic's.",
+                choice(*PARTITIONERS),
             ),
             in_header(
                 names.HEADER_TIMESTAMPS,
@@ -237,9 +251,12 @@ class Publish:
         body.stored = are_stored(headers)
         by = Publisher(
             publisher(headers, body, content, media, query.items(), grant.principal if grant.identity else ""),
-            header_integer(headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX),
+            placed_by(headers),
         )
         published = await self._publishing.append(topic, body, by, asked, timeout_ms)
+        appended: Callable[[], None] | None = request.scope.get("extensions", {}).get(APPENDED)
+        if appended is not None:
+            appended()
         if held is not None:
             # What it read is no longer needed, or counted with its group commit.
             held.release()

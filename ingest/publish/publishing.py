@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem
 from siltlog.infra.security.grant import EVERYTHING, Grant
 from siltlog.infra.settings.topic_config import answered_at
@@ -21,18 +22,18 @@ from siltlog.ingest.publish.acknowledgement import acknowledged, late
 from siltlog.ingest.records.body import Body
 from siltlog.ingest.topics.topics import AutoCreate
 
-Acks = Literal["none", "wal", "object", "table"]
-ACKS: tuple[Acks, ...] = ("none", "wal", "object", "table")
+Acks = Literal["none", "written", "wal", "object", "table"]
+ACKS: tuple[Acks, ...] = ("none", "written", "wal", "object", "table")
 
 
 class Publisher(NamedTuple):
-    """Says who publishes, so that a retry lands once, and by which partition count the keys were hashed, if they were.
+    """Says who publishes, so that a retry lands once, and how the keys were placed, if they were.
 
     `who` is None for somebody who publishes each time anew.
     """
 
     who: Producer | IdempotencyKey | None = None
-    partition_count: int | None = None
+    placed_by: PlacedBy | None = None
 
 
 ANYBODY = Publisher()
@@ -59,11 +60,12 @@ class Published:
 
     def waits_for(self) -> "asyncio.Future[None] | None":
         """What it still waits for once it is synced, one after the other: the sync of another request that had these
-        records first, and the journal. None once its `acks` is met; it is no more than `object`.
+        records first, and the journal. None once its `acks` is met; it is no more than `object`, and `written` is met
+        by then, since groups are written one after the other.
 
         Raises when the topic has ended, or is another node's.
         """
-        if self.by.who is not None:
+        if self.by.who is not None and self.acks != "written":
             for log, end in self.appended.ends:
                 wait = log.when_synced(end)
                 if wait is not None:
@@ -136,8 +138,7 @@ class Publishing:
             topic = await self._made(topic, body, by, acks)
         if topic.paused is not None:
             await topic.resumed(timeout_ms / 1000)
-        if topic.journaled:
-            self._log.journal.check_room()
+        self.check_room(topic)
         try:
             return self.append_now(topic, body, by, acks)
         except SiltlogError as error:
@@ -146,12 +147,17 @@ class Publishing:
                 await self.kept(topic, wait, timeout_ms)
             raise
 
+    def check_room(self, topic: TopicLog) -> None:
+        """Raises Unavailable where the topic is journaled, and the journal has no room."""
+        if topic.journaled:
+            self._log.journal.check_room()
+
     def append_now(self, topic: TopicLog, body: Body, by: Publisher, acks: Acks | None) -> Published:
         """Appends to a topic that is there and not paused. Raises SiltlogError; then nothing was appended."""
         level = acks or _own_acks(topic, by)
         if level == "object" or not topic.shows_synced:
             level = _reached(topic, level)
-        appended = self._log.append(topic, body, by.who, by.partition_count)
+        appended = self._log.append(topic, body, by.who, by.placed_by, written=level == "written")
         # Its values would keep all that was read until the answer; the log has its own copy.
         body.plain = None
         return Published(topic, body, by, level, appended)
@@ -174,9 +180,9 @@ class Publishing:
         _count(published)
         return published
 
-    def late(self, topic: TopicLog) -> SiltlogError:
+    def late(self, topic: TopicLog, acks: Acks | None) -> SiltlogError:
         """The error for a publish that waited until its time was over, for its sync or for the journal."""
-        return late(topic, "object" if topic.journaled else "wal", "none")
+        return late(topic, "object" if topic.journaled else acks or _own_acks(topic, ANYBODY), "none")
 
     def told_once(self, error: Exception) -> "asyncio.Future[None] | None":
         """The future that a refusal waits for before it is answered; None when it need not wait."""
@@ -200,20 +206,20 @@ class Publishing:
         unmade = self._auto_create.unmade(absent.name)
         if acks is not None:
             answered_at(str(unmade.config["acks"]), acks)
-        self._log.admission.rehearse(unmade, body, by.who, by.partition_count)
+        self._log.admission.rehearse(unmade, body, by.who, by.placed_by)
         async with absent.making():
             return await self._auto_create.make(absent.name, absent.grant)
 
 
 def _own_acks(topic: TopicLog, by: Publisher) -> Acks:
     """The level of the topic; who can repeat a request is told how far it came where that would be `none`."""
-    own: Acks = topic.config["acks"]  # type: ignore[assignment]
+    own = cast(Acks, topic.acks)
     return "wal" if own == "none" and by.who is not None else own
 
 
 def _reached(topic: TopicLog, asked: Acks) -> Acks:
     level = cast(Acks, answered_at(str(topic.config["acks"]), asked))
-    return "table" if topic.ships and level in ("wal", "object") else level
+    return "table" if topic.ships and level in ("written", "wal", "object") else level
 
 
 def _count(published: Published) -> None:

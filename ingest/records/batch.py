@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from siltlog.infra.arrow.arrays import fixed_array, numbers_of, validity_of
 from siltlog.infra.arrow.pieces import Pieces
-from siltlog.infra.columns import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP, nulls
+from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP, nulls
 
 _FIELDS = (
     pa.field("timestamp", TIMESTAMP),
@@ -176,6 +176,12 @@ def record_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
     own = [columns.column(field.name) if field.name in there else nulls(rows, field.type) for field in _READ_FIELDS]
     arrays = [fixed_array(np.full(rows, partition, np.int32), pa.int32()), _offsets(batch), *own]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def produced_columns(batch: LogBatch, partition: int) -> pa.RecordBatch:
+    """The batch as readers see it who ask for producers, and which still has its runs: PRODUCED_SCHEMA."""
+    columns = record_columns(batch, partition).columns
+    return pa.RecordBatch.from_arrays([*columns, *_producer_columns(batch)], schema=PRODUCED_SCHEMA)
 
 
 def file_columns(*batches: LogBatch) -> pa.Table:

@@ -32,7 +32,8 @@ class JsonHeader(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class JsonRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """`value` is the text of any JSON value, empty where there is none; `topic` and `offset` are passed over."""
+    """`value` is the text of any JSON value, empty where there is none; `topic`, `offset` and `producer` are passed
+    over."""
 
     value: msgspec.Raw = msgspec.Raw()
     value_base64: str | None = None
@@ -44,6 +45,7 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     sequence: int | None = None
     topic: msgspec.Raw = msgspec.Raw()
     offset: msgspec.Raw = msgspec.Raw()
+    producer: msgspec.Raw = msgspec.Raw()
 
 
 class PlainRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from siltlog.infra.arrow.partitioner import partitions_of_distinct
+from siltlog.infra.arrow.partitioner import Partitioner
 
 PLAIN_MAX = 8192
 """More are columns at once: a thread makes those, and the event loop would put these in order."""
@@ -36,9 +36,9 @@ class Keys:
         lengths: npt.NDArray[np.int32] = each[self.codes]
         return lengths
 
-    def partitions(self, partitions: int, keyless: int) -> npt.NDArray[np.int32]:
+    def partitions(self, partitions: int, keyless: int, by: Partitioner) -> npt.NDArray[np.int32]:
         """The partition of each record, `keyless` where it has no key; shape (n,)."""
-        targets: npt.NDArray[np.int32] = partitions_of_distinct(self.distinct, partitions, keyless)[self.codes]
+        targets: npt.NDArray[np.int32] = by.partitions_of_distinct(self.distinct, partitions, keyless)[self.codes]
         return targets
 
     def array(self, order: Order | None) -> pa.Array:

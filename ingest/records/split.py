@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.infra.arrow.arrays import fixed_array
-from siltlog.infra.arrow.partitioner import partition_of, partitions_of
+from siltlog.infra.arrow.partitioner import PARTITIONERS, Partitioner, PlacedBy
 from siltlog.infra.clock import format_us
 from siltlog.infra.columns import TIMESTAMP
 from siltlog.infra.errors import SiltlogError, problem
@@ -74,10 +74,10 @@ def split(body: Body, partitions: int, keyless: int, config: TopicConfig, record
     limit = min(record_bytes_max, config.integer("max.record.bytes"))
     if body.rows is not None:
         _finish_rows(body.rows, config, limit, now_us, body.stored)
-        return _split_rows(body.rows, partitions, keyless)
+        return _split_rows(body.rows, partitions, keyless, config)
     _check_sizes(body, limit)
     timestamp = _finish_timestamps(body, config, now_us)
-    targets = _targets(body, partitions, keyless)
+    targets = _targets(body, partitions, keyless, config)
     first = int(targets[0])
     if (targets == first).all():
         return Split([Slice(first, body.count, _columns(body, timestamp), body.sequence)], targets)
@@ -132,12 +132,12 @@ def _finish_rows(rows: Rows, config: TopicConfig, limit: int, now_us: int, store
             raise _record_too_large(index, size, limit)
 
 
-def _split_rows(rows: Rows, partitions: int, keyless: int) -> Split:
+def _split_rows(rows: Rows, partitions: int, keyless: int, config: TopicConfig) -> Split:
     targets = []
     for index, key in enumerate(rows.keys):
         partition = rows.partitions[index]
         if partition < 0:
-            partition = keyless if key is None else partition_of(key, partitions)
+            partition = keyless if key is None else _partitioner(config).partition_of(key, partitions)
         elif partition >= partitions:
             raise _unknown_partition(index, partition, partitions)
         targets.append(partition)
@@ -165,7 +165,7 @@ def _split_rows(rows: Rows, partitions: int, keyless: int) -> Split:
     return Split(slices, targets)
 
 
-def _targets(body: Body, partitions: int, keyless: int) -> npt.NDArray[np.int32]:
+def _targets(body: Body, partitions: int, keyless: int, config: TopicConfig) -> npt.NDArray[np.int32]:
     explicit = body.partition
     if explicit is not None:
         beyond = explicit >= partitions
@@ -176,12 +176,16 @@ def _targets(body: Body, partitions: int, keyless: int) -> npt.NDArray[np.int32]
         if not missing.any():
             return explicit
     if body.plain is not None and body.plain.keys is not None:
-        hashed = body.plain.keys.partitions(partitions, keyless)
+        hashed = body.plain.keys.partitions(partitions, keyless, _partitioner(config))
     elif body.key is None:
         hashed = np.full(body.count, keyless, np.int32)
     else:
-        hashed = partitions_of(body.key, partitions, keyless)
+        hashed = _partitioner(config).partitions_of(body.key, partitions, keyless)
     return hashed if explicit is None else np.where(missing, hashed, explicit)
+
+
+def _partitioner(config: TopicConfig) -> Partitioner:
+    return PARTITIONERS[str(config["partitioner"])]
 
 
 def _finish_timestamps(body: Body, config: TopicConfig, now_us: int) -> pa.Array:
@@ -248,6 +252,21 @@ def _record_too_large(index: int, size: int, limit: int) -> SiltlogError:
         f"record {index} has {size} bytes; the limit is {limit} (max.record.bytes of the topic, SILT_RECORD_BYTES_MAX)",
         index=index,
         limit=limit,
+    )
+
+
+def is_placed(by: PlacedBy | None, partitions: int, config: TopicConfig) -> bool:
+    """Whether keys that a client has placed are where this topic has them; so too where it says nothing."""
+    return by is None or by == (partitions, config["partitioner"])
+
+
+def partition_count_changed(topic: str, partitions: int, config: TopicConfig) -> SiltlogError:
+    """The refusal of keys that were placed otherwise."""
+    return problem(
+        "partition_count_changed",
+        f"topic {topic} has {partitions} partitions now, and places keys by {config['partitioner']}; place them again",
+        partitions=partitions,
+        partitioner=config["partitioner"],
     )
 
 

@@ -18,6 +18,26 @@ class ConfigEntry(msgspec.Struct):
     source: Literal["topic", "server", "default"]
 
 
+class DescribedPartition(PartitionBounds):
+    """What is beside the bounds is not in lists of topics, and what is of the head and the WAL is told by the owner."""
+
+    bytes: Annotated[Whole, Meta(description="Of its files in the Delta table")] | UnsetType = UNSET
+    files: Annotated[Whole, Meta(description="Of the Delta table")] | UnsetType = UNSET
+    head_start_offset: (
+        Annotated[Whole, Meta(description="From it on reads need no file of the table; the high watermark: none do")]
+        | UnsetType
+    ) = UNSET
+    head_bytes: Annotated[Whole, Meta(description="What its head takes in memory")] | UnsetType = UNSET
+    wal_segments: (
+        Annotated[
+            Whole,
+            Meta(description="Segments of the write-ahead log with records of it that are not in the table yet"),
+        ]
+        | UnsetType
+    ) = UNSET
+    wal_bytes: Annotated[Whole, Meta(description="What these records take there")] | UnsetType = UNSET
+
+
 class Topic(msgspec.Struct):
     """`records` is an upper bound where compaction left gaps; `bytes` and `files` are those of the Delta table."""
 
@@ -30,7 +50,7 @@ class Topic(msgspec.Struct):
     records: Whole
     bytes: Whole
     files: Whole
-    offsets: list[PartitionBounds]
+    offsets: list[DescribedPartition]
     sort_value: Annotated[float, Meta(description="What a list with `sort` was sorted by")] | UnsetType = UNSET
     owner: Annotated[str, Meta(description="The node that owns it; empty while none does")] | UnsetType = UNSET
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Protocol
 
 import msgspec
@@ -40,7 +40,7 @@ from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.ingest.topics import answers
 from siltlog.ingest.topics.room import check_partitions, room_of
-from siltlog.ingest.topics.topics import PARTITIONS_DEFAULT, Topics
+from siltlog.ingest.topics.topics import Topics
 
 BODY_BYTES_MAX = 1024 * 1024
 LIMIT_DEFAULT = 100
@@ -56,7 +56,7 @@ class PutTopic(msgspec.Struct, forbid_unknown_fields=True):
 
 class CreateTopic(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    partitions: int = PARTITIONS_DEFAULT
+    partitions: int | msgspec.UnsetType = msgspec.UNSET
     config: dict[str, Any] = {}
 
 
@@ -92,7 +92,9 @@ def _config(*, nullable: bool) -> Schema:
 
 
 def _body(required: tuple[str, ...] = (), *, nullable: bool = False, named: bool = True) -> Schema:
-    count = whole(1, PARTITIONS_MAX, default=None if nullable else PARTITIONS_DEFAULT)
+    count = whole(1, PARTITIONS_MAX)
+    if not nullable:
+        count = {**count, "description": "Left out: `SILT_DEFAULT_PARTITIONS` of the server, which is 1 unless set."}
     return {
         "type": "object",
         "properties": {**({"name": NAME} if named else {}), "partitions": count, "config": _config(nullable=nullable)},
@@ -134,7 +136,7 @@ class SeenTopics(Protocol):
         """Sorted by name."""
 
     def opening(self) -> Collection[str]:
-        """Those that there are besides, and cannot be read here yet."""
+        """Names the topics that there are besides, and that cannot be read here yet."""
 
 
 class TopicRanks(Protocol):
@@ -171,19 +173,21 @@ class TopicsHttp:
         replies={200: json_answer("A page.", answers.Topics)},
         parameters=(
             *LIST_QUERY,
+            in_query("suffix", "Only names that end with this: `.dlq` for topics of dead letters."),
             in_query("sort", "By what they are ranked.", choice(*TOPIC_SORTS, default=BY)),
             in_query("order", "`asc` for names and `desc` for values, unless it says otherwise.", choice(*ORDERS)),
         ),
     )
     async def list(self, request: Request) -> Response:
-        query = Query(request, ("prefix", "after", "limit", "sort", "order"))
-        prefix, after = query.text("prefix"), query.text("after")
+        query = Query(request, ("prefix", "suffix", "after", "limit", "sort", "order"))
+        prefix, suffix, after = query.text("prefix"), query.text("suffix"), query.text("after")
         limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
         visible = grant_of(request).filter("topic")
         ranking = ranking_of(query.choice, TOPIC_SORTS)
         if ranking != BY_NAME:
-            return await self._ranked(ranking, prefix, after, limit, visible)
-        matching = (topic for topic in self._seen().topics() if topic.name.startswith(prefix) and topic.name > after)
+            return await self._ranked(ranking, prefix, suffix, after, limit, visible)
+        following = (topic for topic in self._seen().topics() if topic.name > after)
+        matching = (topic for topic in following if topic.name.startswith(prefix) and topic.name.endswith(suffix))
         seen = (topic for topic in matching if visible is None or visible(topic.name))
         found = list(islice(seen, limit + 1))
         shown = found[:limit]
@@ -191,9 +195,15 @@ class TopicsHttp:
         return json_reply({"topics": [self._document(topic) for topic in shown], "next": rest})
 
     async def _ranked(
-        self, ranking: Ranking, prefix: str, after: str, limit: int, visible: Callable[[str], bool] | None
+        self,
+        ranking: Ranking,
+        prefix: str,
+        suffix: str,
+        after: str,
+        limit: int,
+        visible: Callable[[str], bool] | None,
     ) -> Response:
-        values = by_name(topic.name for topic in self._seen().topics())
+        values = by_name(topic.name for topic in self._seen().topics() if topic.name.endswith(suffix))
         if ranking.sort != BY:
             known = await self._ranks.topics(ranking.sort)
             values |= {name: value for name, value in known.items() if name in values}
@@ -225,8 +235,9 @@ class TopicsHttp:
         grant_of(request).require("create", "topic", wanted.name)
         await begin_change(request, "topic", wanted.name)
         room = room_of(self._seen, grant_of(request))
-        topic = await self._topics.create(wanted.name, wanted.partitions, wanted.config, room)
-        return json_reply(self._document(topic), 201, {"Location": f"/v1/topics/{topic.name}"})
+        partitions = None if wanted.partitions is msgspec.UNSET else wanted.partitions
+        topic = await self._topics.create(wanted.name, partitions, wanted.config, room)
+        return json_reply(self._whole(topic), 201, {"Location": f"/v1/topics/{topic.name}"})
 
     @operation(
         "PUT",
@@ -252,7 +263,7 @@ class TopicsHttp:
             raise problem("invalid_request", f"the path names the topic {name}, the body {wanted.name}; send one name")
         room = room_of(self._seen, grant_of(request))
         topic, new = await self._topics.find_or_create(name, wanted.partitions, wanted.config, room)
-        return json_reply(self._document(topic), 201 if new else 200)
+        return json_reply(self._whole(topic), 201 if new else 200)
 
     @operation(
         "GET",
@@ -260,7 +271,8 @@ class TopicsHttp:
         "describeTopic",
         "Topics",
         "Describe a topic",
-        "Its table, every setting with where it comes from, and the bounds of every partition.",
+        "Its table, every setting with where it comes from, and of every partition its bounds, its share of the table "
+        "and what the head and the write-ahead log hold of it.",
         access=on_topic("describe"),
         at_owner="or_here",
         replies={200: json_answer("The topic.", answers.Topic)},
@@ -269,7 +281,7 @@ class TopicsHttp:
     )
     async def describe(self, request: Request) -> Response:
         Query(request, ())
-        return json_reply(self._document(self._seen().topic(request.path_params["topic"])))
+        return json_reply(self._whole(self._seen().topic(request.path_params["topic"])))
 
     @operation(
         "PATCH",
@@ -299,7 +311,7 @@ class TopicsHttp:
         partitions = None if wanted.partitions is msgspec.UNSET else wanted.partitions
         if partitions is not None and (more := partitions - len(self._seen().topic(name).partitions)) > 0:
             check_partitions(self._seen, grant_of(request), more)
-        return json_reply(self._document(await self._topics.alter(name, partitions, changes)))
+        return json_reply(self._whole(await self._topics.alter(name, partitions, changes)))
 
     @operation(
         "DELETE",
@@ -322,6 +334,18 @@ class TopicsHttp:
 
     async def _body(self, request: Request) -> bytes:
         return await body_of(request, BODY_BYTES_MAX)
+
+    def _whole(self, topic: SeenTopic) -> dict[str, Any]:
+        """The document of a topic that is told of alone, with where the records of each partition are."""
+        document = self._document(topic)
+        own = self._topics.own(topic.name)
+        logs = own.partitions if own is not None and own.topic_id == topic.topic_id else ()
+        for told, log in zip_longest(document["offsets"], logs[: len(topic.partitions)]):
+            files = topic.snapshot.files_of(told["partition"])
+            told |= {"bytes": sum(file.size_bytes for file in files), "files": len(files)}
+            if log is not None:
+                told |= log.kept()._asdict()
+        return document
 
     def _document(self, topic: SeenTopic) -> dict[str, Any]:
         """`records` counts offsets, so it is an upper bound where compaction or a jump left gaps."""

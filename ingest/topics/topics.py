@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from siltlog.infra import names
 from siltlog.infra.errors import OutcomeUnknown, Refused, SiltlogError, TopicExists, UnknownTopic, problem
 from siltlog.infra.security.grant import Grant
 from siltlog.infra.settings.topic_config import TopicConfig, Value, validated_partitions
-from siltlog.infra.table.lifecycle import check_growth
 from siltlog.infra.table.snapshot import TableSnapshot
 from siltlog.infra.table.table import TopicTable
 from siltlog.infra.telemetry import Logger
@@ -20,9 +20,11 @@ from siltlog.ingest.log.log import Log
 from siltlog.ingest.log.topic import TopicLog
 from siltlog.ingest.ownership.claim import claim
 from siltlog.ingest.producers import objects
+from siltlog.ingest.topics.altered import Altered, altered, check_changeable
 from siltlog.ingest.topics.room import AllThere, Room, room_of
 
 PARTITIONS_DEFAULT = 1
+NO_SETTINGS: Mapping[str, Value] = MappingProxyType({})
 SETTLE_SECONDS = 0.5
 """How often it is asked whether a commit without an answer has landed."""
 
@@ -46,23 +48,28 @@ class Topics:
         logger: Logger,
         made_with: Mapping[str, Value] | None = None,
         placing: Placing | None = None,
+        default_partitions: int = PARTITIONS_DEFAULT,
     ) -> None:
-        """`made_with` are settings that a topic is given where it is made without them. With `placing` nobody claims a
-        topic as it is made: who owns it is asked."""
+        """`made_with` are settings that a topic is given where it is made without them, `default_partitions` how many
+        it has where nobody says. With `placing` nobody claims a topic as it is made: who owns it is asked."""
         self._log = log
         self._logger = logger
         self._made_with = made_with or {}
         self._placing = placing
+        self._default_partitions = default_partitions
         self._lock = asyncio.Lock()
 
     async def create(
-        self, name: str, partitions: int, config: Mapping[str, Value], room: Room | None = None
+        self, name: str, partitions: int | None, config: Mapping[str, Value], room: Room | None = None
     ) -> TopicLog:
-        """Raises TopicExists, Refused `invalid_request` or `invalid_config`, and what `room` does."""
+        """The new topic; `partitions` is None where nobody says.
+
+        Raises TopicExists, Refused `invalid_request` or `invalid_config`, and what `room` does.
+        """
         wrong = names.topic_name_problem(name)
         if wrong is not None:
             raise problem("invalid_request", wrong)
-        return await self._create(name, partitions, config, room)
+        return await self._create(name, self._default_partitions if partitions is None else partitions, config, room)
 
     async def _create(
         self, name: str, partitions: int, config: Mapping[str, Value], room: Room | None = None
@@ -174,9 +181,8 @@ class Topics:
         self, name: str, partitions: int | None, config: Mapping[str, Value], room: Room | None = None
     ) -> tuple[TopicLog, bool]:
         """The topic and whether it is new; TopicExists when it is there and is not as asked for."""
-        count = PARTITIONS_DEFAULT if partitions is None else partitions
         try:
-            return await self.create(name, count, config, room), True
+            return await self.create(name, partitions, config, room), True
         except TopicExists:
             topic = next((topic for topic in self._log.topics() if topic.name == name), None)
             if topic is None:
@@ -188,16 +194,22 @@ class Topics:
                 raise _exists(name, f" with another {setting} than {value!r}")
         return topic, False
 
-    def unmade(self, name: str, partitions: int) -> Unmade:
+    def own(self, name: str) -> TopicLog | None:
+        """The topic, where it is held by this node."""
+        return self._log.topic_logs.get(name)
+
+    def unmade(self, name: str, partitions: int, config: Mapping[str, Value] = NO_SETTINGS) -> Unmade:
         """The topic as `ensure` would make it."""
         begun = self._begun(name)
         if begun is None:
-            return Unmade(name, partitions, TopicConfig(self._made_with, self._log.server_config))
+            return Unmade(name, partitions, TopicConfig({**self._made_with, **config}, self._log.server_config))
         return Unmade(name, len(begun.partitions), begun.config)
 
-    async def ensure(self, name: str, partitions: int, room: Room | None = None) -> TopicLog:
+    async def ensure(
+        self, name: str, partitions: int, room: Room | None = None, config: Mapping[str, Value] = NO_SETTINGS
+    ) -> TopicLog:
         """The topic, made with `partitions` when it is not there; one whose creation was begun is ended as it began."""
-        unmade = self.unmade(name, partitions)
+        unmade = self.unmade(name, partitions, config)
         try:
             return await self.create(name, len(unmade.partitions), unmade.config.own, room)
         except TopicExists:
@@ -227,10 +239,8 @@ class Topics:
 
         Raises UnknownTopic, Refused `invalid_request` or `invalid_config`, Unavailable.
         """
-        if self._log.topic(name).system:
-            raise problem("forbidden", f"the topic {name} is the system's: it can be read, not changed")
-        if partitions is not None:
-            validated_partitions(partitions)
+        self._log.topic(name)
+        check_changeable(name, partitions)
         topic = await self._alter(name, partitions, changes)
         dead = next((one for one in self._log.topics() if one.name == names.dead_letter_topic(name)), None)
         if dead is not None and dead.state == "open" and len(dead.partitions) < len(topic.partitions):
@@ -244,6 +254,12 @@ class Topics:
                 )
         return topic
 
+    def check_change(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> None:
+        """Raises what `alter` would for what is asked for, and changes nothing."""
+        topic = self._log.topic(name)
+        check_changeable(name, partitions)
+        altered(topic, topic.snapshot, partitions, changes)
+
     async def _alter(self, name: str, partitions: int | None, changes: Mapping[str, Any]) -> TopicLog:
         topic = self._log.topic(name)
         async with topic.table_lock:
@@ -253,39 +269,24 @@ class Topics:
                 raise problem("topic_unavailable", f"topic {name}: whether its last flush landed is not known yet")
             snapshot = await asyncio.to_thread(topic.table.refresh)
             self._log.see_table(topic, snapshot)
-            config = topic.config.patched(changes)
-            if topic.journaled != (config["acks"] == "object"):
-                raise problem(
-                    "invalid_config",
-                    f"topic {name} was made {'with' if topic.journaled else 'without'} acks=object, which is chosen "
-                    "when a topic is made: create another, and copy the records there",
-                )
-            if topic.ships and config.own.get("acks") == "wal":
-                raise problem(
-                    "invalid_config",
-                    f"what topic {name} acknowledges outlives this node's disk; in a cluster acks=wal is chosen when a "
-                    "topic is made: create another, and copy the records there",
-                )
-            unset = topic.config.own.keys() - config.own.keys()
-            changed = TopicConfig({setting: config.own[setting] for setting in changes if setting in config.own})
-            removed_files_ms = config.integer("removed.files.retention.ms")
-            count = len(topic.partitions) if partitions is None else partitions
-            check_growth(name, snapshot, count, changed)
-            if count > len(topic.partitions):
-                await self._grow(topic, count, changed, unset, removed_files_ms)
-            elif config.own != topic.config.own:
+            found = altered(topic, snapshot, partitions, changes)
+            if found.partitions > len(topic.partitions):
+                await self._grow(topic, found)
+            elif found.config.own != topic.config.own:
                 snapshot = await asyncio.to_thread(
-                    topic.table.set_config, changed, str(uuid.uuid4()), unset=unset, removed_files_ms=removed_files_ms
+                    topic.table.set_config,
+                    found.changed,
+                    str(uuid.uuid4()),
+                    unset=found.unset,
+                    removed_files_ms=found.removed_files_ms,
                 )
                 self._log.see_table(topic, snapshot)
             else:
                 return topic
-        self._logger.info("topic changed", topic=name, partitions=count, config=dict(changes))
+        self._logger.info("topic changed", topic=name, partitions=found.partitions, config=dict(changes))
         return topic
 
-    async def _grow(
-        self, topic: TopicLog, partitions: int, config: TopicConfig, unset: Collection[str], removed_files_ms: int
-    ) -> None:
+    async def _grow(self, topic: TopicLog, wanted: Altered) -> None:
         commit_id = str(uuid.uuid4())
         with topic.pause():
             # The history says where the new count begins: what was sequenced by the old one must survive a crash.
@@ -296,13 +297,13 @@ class Topics:
             try:
                 snapshot = await asyncio.to_thread(
                     topic.table.grow,
-                    partitions,
+                    wanted.partitions,
                     first_offsets,
                     topic.epochs[-1],
                     commit_id,
-                    config=config,
-                    unset=unset,
-                    removed_files_ms=removed_files_ms,
+                    config=wanted.changed,
+                    unset=wanted.unset,
+                    removed_files_ms=wanted.removed_files_ms,
                 )
             except OutcomeUnknown as error:
                 self._logger.warning("growing a topic: no answer yet", topic=topic.name, reason=error.detail)
@@ -385,8 +386,8 @@ class AutoCreate:
         """The topic as it would be made."""
         return self._topics.unmade(name, self._partitions)
 
-    async def make(self, name: str, grant: Grant) -> TopicLog:
-        return await self._topics.ensure(name, self._partitions, room_of(self._seen, grant))
+    async def make(self, name: str, grant: Grant, config: Mapping[str, Value] = NO_SETTINGS) -> TopicLog:
+        return await self._topics.ensure(name, self._partitions, room_of(self._seen, grant), config)
 
 
 def _differs_by_case(known: str, name: str) -> SiltlogError:

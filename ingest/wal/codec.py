@@ -39,7 +39,7 @@ _ROWS_AT = ENTRY_BYTES - _ENTRY_CRC_FROM
 _COUNT_AT = _ROWS_AT - 8
 """Positions in the checked bytes: where the table begins, and where the number of its rows is."""
 REPAIRED_FRAMES_MAX = 1023
-"""In a larger table no flipped bit is looked for: that takes time."""
+"""The largest table in which a flipped bit is looked for, as that takes time."""
 _POLYNOMIAL = 0x82F63B78
 """The polynomial of CRC32C, its bits reversed."""
 FRAME_BYTES = _FRAME.size

@@ -24,7 +24,7 @@ from siltlog.ingest.wal.codec import (
 )
 
 ONE_BIT_BYTES_MAX = 16 * 1024
-"""In more bytes than these it is too likely that some flipped bit makes any sum right."""
+"""The most bytes that are mended: in more it is too likely that some flipped bit makes any sum right."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The write-ahead log of a node: what every acknowledgement stands on.
 
 submit()                      any thread; puts frames in line and decides when a segment is full
-  -> writer thread            joins what waits into one entry, writes, syncs, calls every `done`
+  -> writer thread            joins what waits into one entry, writes, calls every `written`, syncs, calls every `done`
 SegmentPool                   its own thread; has the next segment ready
 trim()                        gives segments back whose records are all in tables
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from siltlog.infra.clock import Clock
-from siltlog.infra.errors import problem
+from siltlog.infra.errors import ConfigError, problem
 from siltlog.ingest.wal.budget import Budget
 from siltlog.ingest.wal.codec import (
     ENTRY_BYTES,
@@ -49,6 +49,7 @@ class _Submit:
     size: int
     state: bytes | None
     """Set on the first of a segment."""
+    written: Callable[[], None] | None
 
 
 class Wal:
@@ -120,16 +121,18 @@ class Wal:
         """Begins a new segment with `state` and all that may be in the page cache only, synced on return.
 
         Called once, after `recover`, when `state` describes all that it gave back. Killed at any point, it leaves a
-        log that gives the same at the next recovery. Raises Unavailable (`disk_full`), OSError.
+        log that gives the same at the next recovery. Raises Unavailable (`disk_full`), OSError, and ConfigError where
+        the state of a run with larger segments leaves too little of these.
         """
         found = self._scan
         assert found is not None and not self._segments, "recover() first, and start() once"
         self._scan = None
         start = found.start
+        state = self._state(self.state_bytes_max)
+        self._check_room(len(state))
         self._directory.mkdir(exist_ok=True)
         self._disk.sync_folder(self._directory.parent)
         self._files.adopt(found.empty)
-        state = self._state(self.state_bytes_max)
         self._budget.state_bytes = frame_bytes(len(state))
         first = [*found.frames_to_copy(), state_frame(state)]
         needed = HEADER_BYTES + ENTRY_BYTES + SEGMENT_RESERVE_BYTES
@@ -161,6 +164,16 @@ class Wal:
         self._pool.start(number + 1)
         self._writer.start()
 
+    def _check_room(self, state_bytes: int) -> None:
+        """Raises ConfigError where not even half of a segment is left for what is submitted."""
+        size = self._files.segment_bytes
+        if frame_bytes(state_bytes) > segment_room(size) // 2:
+            raise ConfigError(
+                f"what the write-ahead log in {self._directory} knows of topics, producers and idempotency keys takes "
+                f"{state_bytes} bytes, more than half of a segment of {size}: set SILT_WAL_SEGMENT_BYTES to "
+                f"{STATE_SHARE_OF_SUBMIT * state_bytes} or more, as it was when they came"
+            )
+
     def close(self) -> None:
         """Writes what waits, then a marker; stops the threads. Nothing may be submitted any more."""
         with self._lock:
@@ -179,9 +192,15 @@ class Wal:
         """The most that a submit of `frames` frames with `payload_bytes` together takes: so much is reserved."""
         return ENTRY_BYTES + MARKER_BYTES + frames * frame_bytes(0) + aligned(payload_bytes) + frames * 8
 
-    def submit(self, frames: Sequence[Frame], done: Callable[[list[Location]], None]) -> None:
+    def submit(
+        self,
+        frames: Sequence[Frame],
+        done: Callable[[list[Location]], None],
+        written: Callable[[], None] | None = None,
+    ) -> None:
         """Puts `frames` in line: one entry takes all of them. `done(locations)` is called on the writer thread once
-        they are durable, in the order of submits; it must not block or raise.
+        they are durable, in the order of submits; it must not block or raise. Nor may `written()`, which is called
+        before, once the operating system has them: they survive the end of the process, not of the machine.
 
         Never fails for lack of budget. Raises ValueError for more than `submit_bytes_max`, Unavailable after a failure
         or close; then nothing was submitted.
@@ -198,7 +217,7 @@ class Wal:
             if size > budget.room:
                 state = self._begin_segment(size)
             budget.room -= size
-            self._queue.put(_Submit(frames, done, size, state))
+            self._queue.put(_Submit(frames, done, size, state, written))
 
     def roll(self) -> int:
         """Begins a segment, so that nothing that is submitted from now on lies in one that is there; its number.
@@ -210,7 +229,7 @@ class Wal:
             self._check_open()
             state = self._begin_segment(size)
             self._budget.room -= size
-            self._queue.put(_Submit((), _nothing, size, state))
+            self._queue.put(_Submit((), _nothing, size, state, None))
             return self._planned_segment
 
     def discard_used(self) -> None:
@@ -306,7 +325,7 @@ class Wal:
             frames = list(frames)
             for submit in group[1:]:
                 frames.extend(submit.frames)
-        length, locations = self._append(frames)
+        length, locations = self._append(frames, [submit.written for submit in group if submit.written is not None])
         self._segments.note(self._active, frames)
         planned = sum(submit.size for submit in group)
         if state is not None:
@@ -322,13 +341,17 @@ class Wal:
             submit.done(locations[at:end])
             at = end if submit.state is None else end + 1
 
-    def _append(self, frames: Sequence[Frame]) -> tuple[int, list[Location]]:
-        """Writes one entry and syncs it: its length, and where each payload lies."""
+    def _append(
+        self, frames: Sequence[Frame], written: Sequence[Callable[[], None]] = ()
+    ) -> tuple[int, list[Location]]:
+        """Writes one entry, tells `written`, and syncs it: its length, and where each payload lies."""
         segment = self._active
         start = Position(segment.number, self._end)
         buffers, length, locations = encode_entry(frames, start=start, seed=segment.seed, synced=self._synced)
         assert self._end + length <= segment.size_bytes
         self._disk.write(segment.fd, buffers, self._end)
+        for tell in written:
+            tell()
         self._disk.sync(segment.fd)
         self._end += length
         self._synced = Position(segment.number, self._end)

@@ -15,7 +15,7 @@ from siltlog.ingest.journal import journal as runtime
 from siltlog.ingest.journal import pins, writer
 from siltlog.ingest.journal.journal import Journal
 from siltlog.ingest.journal.pins import Pins
-from siltlog.ingest.journal.writer import OBJECT_BYTES_MAX, Shipment, Writer
+from siltlog.ingest.journal.writer import IN_FLIGHT_MAX, OBJECT_BYTES_MAX, Shipment, Writer
 from siltlog.ingest.wal import Frame, FrameKind
 
 INTERVAL_SECONDS = 0.2
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 def groups_go_whole_and_no_more_often_than_they_may(seed: int, _: Path) -> None:
     """CJ1"""
     chance = random.Random(seed)
-    one: Writer[int] = Writer(INTERVAL_SECONDS)
+    one: Writer[int] = Writer(INTERVAL_SECONDS, IN_FLIGHT_MAX)
     sizes: list[int] = []
     gone: list[int] = []
     now, last = 10.0, float("-inf")

@@ -5,13 +5,13 @@ import pytest
 from siltlog.infra.store.store import Put
 from siltlog.ingest.journal.codec import encode_groups, encode_seal
 from siltlog.ingest.journal.pins import OBJECTS_MAX, Pins
-from siltlog.ingest.journal.writer import IN_FLIGHT_MAX, OBJECT_BYTES_MAX, Landing, Writer, landing
+from siltlog.ingest.journal.writer import IN_FLIGHT_LOCAL_MAX, IN_FLIGHT_MAX, OBJECT_BYTES_MAX, Landing, Writer, landing
 from siltlog.ingest.wal import Frame, FrameKind
 
 
 @pytest.mark.rule("CJ1")
 def test_one_object_for_each_interval_and_the_first_after_a_rest_at_once() -> None:
-    writer: Writer[str] = Writer(0.2)
+    writer: Writer[str] = Writer(0.2, IN_FLIGHT_MAX)
     assert writer.due_at() is None and writer.take(10.0) is None
     writer.add("a", 1)
     first = writer.take(10.0)
@@ -28,7 +28,7 @@ def test_one_object_for_each_interval_and_the_first_after_a_rest_at_once() -> No
 
 @pytest.mark.rule("CJ1")
 def test_an_object_that_is_large_does_not_wait_and_takes_whole_groups() -> None:
-    writer: Writer[str] = Writer(0.2)
+    writer: Writer[str] = Writer(0.2, IN_FLIGHT_MAX)
     writer.add("a", 1)
     writer.take(10.0)
     writer.add("b", OBJECT_BYTES_MAX - 1)
@@ -43,7 +43,7 @@ def test_an_object_that_is_large_does_not_wait_and_takes_whole_groups() -> None:
 
 @pytest.mark.rule("CJ3")
 def test_eight_are_under_way_beyond_the_last_that_landed() -> None:
-    writer: Writer[int] = Writer(0.0)
+    writer: Writer[int] = Writer(0.0, IN_FLIGHT_MAX)
     for number in range(20):
         writer.add(number, 1)
         writer.take(10.0 + number)
@@ -57,9 +57,21 @@ def test_eight_are_under_way_beyond_the_last_that_landed() -> None:
     assert writer.landed == 4
 
 
+@pytest.mark.rule("CJ3")
+def test_on_a_disk_one_is_under_way_and_what_comes_meanwhile_goes_together() -> None:
+    writer: Writer[str] = Writer(0.0, IN_FLIGHT_LOCAL_MAX)
+    writer.add("a", 1)
+    assert writer.take(10.0) == (1, 0, ("a",))
+    for group in ("b", "c"):
+        writer.add(group, 1)
+        assert writer.take(11.0) is None and writer.foretold() is None
+    writer.landed_one(1)
+    assert writer.take(12.0) == (2, 0, ("b", "c"))
+
+
 @pytest.mark.rule("CJ4")
 def test_first_stays_below_what_has_not_landed_and_only_a_landed_first_deletes() -> None:
-    writer: Writer[int] = Writer(0.0)
+    writer: Writer[int] = Writer(0.0, IN_FLIGHT_MAX)
     for number in range(3):
         writer.add(number, 1)
         writer.take(10.0 + number)

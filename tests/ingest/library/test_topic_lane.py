@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partition_of
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
+from siltlog.infra.client.core import ConnectionFailed, Request, Response
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.errors import SiltlogError, problem, problem_document
 from siltlog.ingest.library.batch import Batch, Failed, Landed
 from siltlog.ingest.library.options import PublishOptions

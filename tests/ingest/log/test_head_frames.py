@@ -28,6 +28,15 @@ def test_they_come_out_as_they_went_in(
     assert all(isinstance(place, Location) for _, place in packed)
 
 
+small = st.lists(st.tuples(numbers, st.builds(Location, st.integers(0, 3), numbers, st.integers(0, 10**9), st.just(0))))
+
+
+@given(small)
+def test_their_segments_and_bytes_are_those_of_a_loop(places: list[tuple[int, Location]]) -> None:
+    expected = {place.segment for _, place in places}, sum(place.length for _, place in places)
+    assert Frames(places).places() == expected
+
+
 def test_many_take_little_memory() -> None:
     tracemalloc.start()
     packed = Frames((n, Location(n // 1000, n, 300, n * 7 % 2**32)) for n in range(100_000))

@@ -12,7 +12,7 @@ import pytest
 
 from siltlog.infra import names
 from siltlog.infra.errors import ConfigError, OutcomeUnknown, Refused, SiltlogError
-from siltlog.infra.settings.topic_config import TopicConfig
+from siltlog.infra.settings.topic_config import LOCAL_LEVELS, TopicConfig
 from siltlog.infra.store.store import ObjectStore, open_store
 from siltlog.ingest.journal.codec import Read
 from siltlog.ingest.journal.reader import read
@@ -69,16 +69,29 @@ async def test_the_level_that_a_request_reaches(tmp_path: Path) -> None:
     async with _node(tmp_path, "a") as (log, topics):
         await topics.create("o", 1, SLOW)
         await topics.create("w", 1, {"flush.ms": 3_600_000})
-        for asked, given in ((None, "object"), ("wal", "object"), ("object", "object"), ("none", "none")):
+        for asked, given in (
+            (None, "object"),
+            ("written", "object"),
+            ("wal", "object"),
+            ("object", "object"),
+            ("none", "none"),
+        ):
             assert (await _publish(log, "o", "v", acks=asked)).acks == given  # type: ignore[arg-type]
-        assert (await _publish(log, "w", "v", acks="wal")).acks == "wal"
+        for level in ("written", "wal"):
+            assert (await _publish(log, "w", "v", acks=level)).acks == level  # type: ignore[arg-type]
         with pytest.raises(Refused, match="ask for acks=table") as refused:
             await _publish(log, "w", "v", acks="object")
         assert refused.value.error_code == "unsupported_acks"
-        assert log.topic("w").partitions[0].offsets.synced == 1, "a request that is refused has no effect"
+        assert log.topic("w").partitions[0].offsets.synced == 2, "a request that is refused has no effect"
         for name, acks in (("o", "wal"), ("w", "object")):
             with pytest.raises(ConfigError, match="chosen when a topic is made"):
                 await topics.alter(name, None, {"acks": acks})
+        log.topic("w").ship()
+        publishing = Publishing(log, lambda: None, None)
+        for level in ("written", "wal"):
+            assert publishing.append_now(log.topic("w"), body("v"), Publisher(), level).acks == "table"  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match=f"in a cluster acks={level} is chosen when a topic is made"):
+                await topics.alter("w", None, {"acks": level})
 
 
 @pytest.mark.rule("CJ7", "CJ9", "CJ12")
@@ -260,6 +273,8 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 @pytest.mark.rule("CG8")
 def test_topics_of_the_system_ship_whatever_level_they_were_made_with() -> None:
-    chosen, left = TopicConfig({"acks": "wal"}), TopicConfig({})
-    ships = {name: (_ships(name, chosen), _ships(name, left)) for name in ("t", names.OFFSETS_TOPIC, "t.dlq")}
-    assert ships == {"t": (False, True), names.OFFSETS_TOPIC: (True, True), "t.dlq": (True, True)}
+    left = TopicConfig({})
+    for level in LOCAL_LEVELS:
+        chosen = TopicConfig({"acks": level})
+        ships = {name: (_ships(name, chosen), _ships(name, left)) for name in ("t", names.OFFSETS_TOPIC, "t.dlq")}
+        assert ships == {"t": (False, True), names.OFFSETS_TOPIC: (True, True), "t.dlq": (True, True)}

@@ -1,5 +1,6 @@
 """What a topic forgets of its producers: by time, and when there are too many the ones unused for longest."""
 
+from siltlog.infra.names import kafka_producer
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.producers.idempotency import idempotency_key
 from siltlog.ingest.producers.known import FORGET_PART, TopicProducers
@@ -77,6 +78,8 @@ def test_what_was_loaded_is_found_and_fences() -> None:
     keyed = producers.find_key(idempotency_key("k", b"1"), 2, sequencers, CONFIG, 0)
     publish(sequencers[0], keyed.producer_id, 7)
     publish(sequencers[1], "p", 7, epoch=4)
+    publish(sequencers[1], kafka_producer(7), 7, epoch=4)
     producers.loaded(sequencers, 8)
     assert producers.find_key(idempotency_key("k", b"1"), 5, sequencers, CONFIG, 8) == keyed
     assert producers.epochs.epoch("p") == 4, "an epoch that was used counts as claimed"
+    assert producers.epochs.epoch(kafka_producer(7)) == 0, "one of Kafka fences in its own partition alone"

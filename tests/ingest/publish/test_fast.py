@@ -20,13 +20,14 @@ from siltlog.infra.http.peer import Peer
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.security.access import Entry, Policy, Right, Subject
 from siltlog.infra.security.grant import Access, Caller, Identity
-from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, Exchange, FastPublishes
+from siltlog.ingest.publish.fast import LOOK_SECONDS, Asked, Exchange, FastPublishes, _asked
+from siltlog.ingest.publish.http import TIMEOUT_MS
 from siltlog.ingest.publish.publishing import ANYBODY, Published
 
 LONG_WAY = "X-Anything: else\n"
 """A header that the short way does not know."""
 RECORD = b'{"records":[{"key":"k","value":{"a":1}}]}'
-LEVELS = pytest.mark.parametrize("acks", ["wal", "object"])
+LEVELS = pytest.mark.parametrize("acks", ["written", "wal", "object"])
 """A topic's own."""
 
 
@@ -103,7 +104,7 @@ def test_both_ways_answer_the_same(http: Http, topic: str, media: str, body: byt
     assert without_chance(short) == without_chance(long)
     accepted = short.startswith(b"HTTP/1.1 200")
     per_request = len(json.loads(short.partition(b"\r\n\r\n")[2])["records"]) if accepted else 0
-    assert http.end(topic) - before == 2 * per_request
+    http.until_end(topic, before + 2 * per_request)
 
 
 SEQUENCED = b'{"records":[{"value":1,"partition":0,"sequence":%d}]}'
@@ -154,6 +155,8 @@ def test_producers_are_answered_the_same_and_repeats_are_known(
         "?timeout_ms=5000&acks=object",
         "?partition=1",
         "?acks=wal",
+        "?acks=written",
+        "?timeout_ms=5000&acks=written&partition=1",
         "?acks=wal&partition=0",
         "?timeout_ms=",
         "?timeout_ms=5000partition=1",
@@ -176,6 +179,13 @@ def test_queries_are_answered_the_same(http: Http, topic: str, query: str, extra
     assert answers[1] == answers[2]
     if not extra:
         assert answers[0] == answers[1]
+
+
+def test_what_the_client_asks_for_is_read_on_the_short_way() -> None:
+    for acks in ("written", "wal", "object"):
+        assert _asked(b"timeout_ms=5000&acks=%b&partition=1" % acks.encode()) == Asked(5_000, "1", acks)
+    assert _asked(b"partition=1") == Asked(TIMEOUT_MS, "1", None), "as the topic says"
+    assert _asked(b"acks=table") is None
 
 
 def test_small_arrow_bodies(http: Http, topic: str) -> None:
@@ -245,7 +255,7 @@ def test_a_client_that_leaves_before_its_answer(http: Http, topic: str) -> None:
 
 # --- its parts, without a server --------------------------------------------------------------------------
 class FakePublishing:
-    def late(self, topic: Any) -> SiltlogError:
+    def late(self, topic: Any, acks: Any) -> SiltlogError:
         return problem("ack_timeout", "too late", acks="none")
 
     async def kept(self, topic: Any, wait: asyncio.Future[None], timeout_ms: int) -> None:
@@ -303,7 +313,7 @@ def test_what_was_appended_is_counted_by_the_log_where_it_is_large(nbytes: int, 
         class Publishes(FastPublishes):
             def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
                 assert in_flight.used_bytes == nbytes
-                return SimpleNamespace(appended=SimpleNamespace(durable=durable))
+                return SimpleNamespace(appended=SimpleNamespace(durable=durable, written=None))
 
         in_flight = InFlight(4 * SMALL_BYTES, SystemClock())
         publishes = Publishes(FakePublishing(), FakeDoor(), in_flight, Draining(), 1_000)  # type: ignore[arg-type]
@@ -322,7 +332,7 @@ def test_a_sync_that_takes_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch
 
         class Publishes(FastPublishes):
             def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
-                return SimpleNamespace(appended=SimpleNamespace(durable=durable), waits_for=lambda: None)
+                return SimpleNamespace(appended=SimpleNamespace(durable=durable, written=None), waits_for=lambda: None)
 
         in_flight, door, connection = InFlight(1_000, SystemClock()), FakeDoor(), FakeConnection()
         small = Publishes(FakePublishing(), door, in_flight, Draining(), 1_000)  # type: ignore[arg-type]
@@ -376,7 +386,7 @@ def test_a_refusal_that_says_where_a_producer_stopped_waits_for_the_sync(late: b
         exchange.begin(b"x")
         assert (connection.completed, small.requests) == (0, 1)
         if late:
-            exchange.refuse(small.publishing.late(None))  # type: ignore[arg-type]
+            exchange.refuse(small.publishing.late(None, None))  # type: ignore[arg-type]
         durable.set_result(None)
         for _ in range(3):
             await asyncio.sleep(0)
@@ -393,7 +403,7 @@ def test_an_answer_during_a_stop_asks_for_the_connection_to_be_closed(draining: 
 
         class Publishes(FastPublishes):
             def append(self, topic: Any, media: str, content: bytes, *_: Any) -> Any:
-                appended = SimpleNamespace(durable=durable, acks=[])
+                appended = SimpleNamespace(durable=durable, written=None, acks=[])
                 return SimpleNamespace(
                     topic=SimpleNamespace(name="t"),
                     body=SimpleNamespace(positions=False),

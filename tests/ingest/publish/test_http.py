@@ -325,6 +325,31 @@ def test_a_topic_whose_acks_is_the_table(http: Http) -> None:
     assert contents(http.read(name)) == [b"1", *[b"2"] * sent, b"3"]
 
 
+def test_what_is_written_is_answered_as_such_and_read_once_it_is_synced(http: Http) -> None:
+    name = f"written-{uuid.uuid4()}"
+    http.create(name, 1, acks="written")
+    first = http.publish(name, {"value": 1})
+    assert (first.status, first.json["acks"], first.json["records"]) == (200, "written", [[0, 0]])
+    assert http.publish(name, {"value": 2}, query="?acks=wal").json["acks"] == "wal"
+    assert contents(http.read(name)) == [b"1", b"2"], "what is synced is behind what was written"
+    for headers in ({"Silt_Producer_Id": "p", "Silt_Sequence": "0"}, {"Idempotency_Key": "k"}):
+        kept, again, safe = (
+            http.publish(name, {"value": 3, "partition": 0}, query=query, **headers)
+            for query in ("", "?acks=written", "?acks=wal")
+        )
+        assert [reply.json["acks"] for reply in (kept, again, safe)] == ["written", "written", "wal"]
+        assert kept.json["records"] == again.json["records"] == safe.json["records"]
+    assert contents(http.read(name)) == [b"1", b"2", b"3", b"3"], "each once, the last repeats having waited"
+
+
+@pytest.mark.parametrize(("own", "told"), [("table", "written"), ("object", "object"), ("none", "written")])
+def test_a_request_for_written_is_answered_as_its_topic_can(http: Http, own: str, told: str) -> None:
+    name = f"{own}-{uuid.uuid4()}"
+    http.create(name, 1, acks=own)
+    reply = http.publish(name, {"value": 1}, query="?acks=written")
+    assert (reply.status, reply.json["acks"], reply.json["records"]) == (200, told, [[0, 0]])
+
+
 def test_a_topic_whose_acks_is_none(http: Http) -> None:
     name = f"none-{uuid.uuid4()}"
     http.create(name, 1, acks="none")

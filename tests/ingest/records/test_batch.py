@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from siltlog.infra.columns import FILE_SCHEMA, HEADERS, RECORD_SCHEMA, TIMESTAMP
+from siltlog.infra.columns import FILE_SCHEMA, HEADERS, PRODUCED_SCHEMA, RECORD_SCHEMA, TIMESTAMP
 from siltlog.ingest.records import batch as log_batch
 from siltlog.ingest.records.batch import (
     LogBatch,
@@ -16,6 +16,7 @@ from siltlog.ingest.records.batch import (
     concat,
     file_columns,
     joined,
+    produced_columns,
     record_batch,
     record_columns,
 )
@@ -81,7 +82,12 @@ def check(batch: LogBatch, rows: list[Row]) -> None:
         assert table.column(name).to_pylist() == [getattr(row, name) for row in rows], name
     assert table.column("producer_id").to_pylist() == [row.producer and row.producer[0] for row in rows]
     assert table.column("producer_epoch").to_pylist() == [row.producer and row.producer[1] for row in rows]
+    produced = produced_columns(batch, 3)
+    assert produced.schema == PRODUCED_SCHEMA
+    for name in ("producer_id", "producer_epoch", "sequence"):
+        assert pa.chunked_array([produced.column(name)]).equals(table.column(name)), name
     read = record_columns(batch, 3)
+    assert produced.select(RECORD_SCHEMA.names).equals(read)
     assert read.schema == RECORD_SCHEMA
     assert read.column("partition").to_pylist() == [3] * len(rows)
     for name in ("offset", "timestamp", "key", "value", "headers"):

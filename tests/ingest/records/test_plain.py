@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from siltlog.infra.arrow.partitioner import partitions_of
+from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.settings.topic_config import TopicConfig
 from siltlog.ingest.records.batch import LogBatch
 from siltlog.ingest.records.body import Body, plain_body
@@ -81,14 +81,16 @@ def test_any_order_is_what_is_taken_out_of_the_columns(
     assert plain.nbytes == sum(sizes) + given
 
 
+@pytest.mark.parametrize("name", PARTITIONERS)
 @given(st.lists(KEYS, min_size=1), st.integers(1, 10_000))
-def test_keys_belong_where_their_column_does(keys: list[bytes | None], partitions: int) -> None:
+def test_keys_belong_where_their_column_does(name: str, keys: list[bytes | None], partitions: int) -> None:
+    by = PARTITIONERS[name]
     found = keys_of(keys)
     if found is None:
         assert set(keys) == {None}
     else:
-        column = partitions_of(pa.array(keys, pa.binary()), partitions, partitions - 1)
-        assert found.partitions(partitions, partitions - 1).tolist() == column.tolist()
+        column = by.partitions_of(pa.array(keys, pa.binary()), partitions, partitions - 1)
+        assert found.partitions(partitions, partitions - 1, by).tolist() == column.tolist()
 
 
 def test_text_is_its_utf8() -> None:

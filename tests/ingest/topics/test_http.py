@@ -1,5 +1,6 @@
 """Topics over HTTP, against a real server: made, found, listed, deleted, made again."""
 
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,39 @@ def test_a_new_topic_is_an_empty_table(http: Http, name: str) -> None:
     assert document["config"]["acks"] == {"value": "wal", "source": "default"}
     assert set(document["config"]) == set(SETTINGS)
     zero = {"log_start_offset": 0, "table_offset": 0, "high_watermark": 0}
-    assert document["offsets"] == [{"partition": p, **zero} for p in range(3)]
+    kept = {"bytes": 0, "files": 0, "head_start_offset": 0, "head_bytes": 0, "wal_segments": 0, "wal_bytes": 0}
+    assert document["offsets"] == [{"partition": p, **zero, **kept} for p in range(3)]
     assert http.get(f"/v1/topics/{name}").json == document
     table = DeltaTable(unquote(urlsplit(document["table_uri"]).path))
     assert [field.name for field in table.schema().fields][:2] == ["partition", "offset"]
     assert table.to_pyarrow_dataset().count_rows() == 0
+
+
+def test_a_partition_tells_where_its_records_are(http: Http, name: str) -> None:
+    http.create(name, 2, **{"flush.ms": 600_000})
+    value = "x" * 1_000
+    for number in range(3):
+        http.publish(name, {"value": value, "partition": 1, "key": str(number)})
+
+    def told() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = http.get(f"/v1/topics/{name}").json["offsets"]
+        return rows
+
+    quiet, busy = told()
+    assert (quiet["wal_segments"], quiet["wal_bytes"], quiet["head_bytes"], quiet["bytes"]) == (0, 0, 0, 0)
+    assert busy["wal_segments"] == 1 and 3_000 < busy["wal_bytes"] < 6_000
+    assert busy["head_start_offset"] == 0 and busy["head_bytes"] > 3_000 and busy["files"] == 0
+    assert http.json("PATCH", f"/v1/topics/{name}", {"config": {"flush.ms": 50}}).status == 200
+    deadline = time.monotonic() + 20
+    while told()[1]["table_offset"] < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    quiet, busy = told()
+    assert (busy["wal_segments"], busy["wal_bytes"], busy["files"]) == (0, 0, 1)
+    whole = http.get(f"/v1/topics/{name}").json
+    assert busy["bytes"] == whole["bytes"] > 0 == quiet["bytes"]
+    listed = http.get(f"/v1/topics?prefix={name}").json["topics"][0]["offsets"]
+    assert set(listed[0]) == {"partition", "log_start_offset", "table_offset", "high_watermark"}
 
 
 def test_settings_of_the_server_are_told_as_such(http: Http, name: str) -> None:
@@ -133,6 +162,19 @@ def test_lists_in_pages(http: Http) -> None:
     assert everything["next"] is None
     assert set(created) <= {document["name"] for document in everything["topics"]}
     assert http.get(f"/v1/topics?prefix={prefix}x").json == {"topics": [], "next": None}
+
+
+@pytest.mark.parametrize("order", ["", "&sort=records", "&sort=name&order=desc"])
+def test_lists_those_whose_names_end_alike(http: Http, order: str) -> None:
+    prefix = f"ends-{uuid.uuid4()}-"
+    for topic in ("a-old", "a", "b-old", "-old.c"):
+        http.create(prefix + topic)
+    found, after = [], ""
+    while after is not None:
+        page = http.get(f"/v1/topics?prefix={prefix}&suffix=-old&limit=1&after={after}{order}").json
+        found += [document["name"] for document in page["topics"]]
+        after = page["next"]
+    assert sorted(found) == [f"{prefix}a-old", f"{prefix}b-old"]
 
 
 def test_numbers_of_a_topic_with_records(http: Http, name: str) -> None:

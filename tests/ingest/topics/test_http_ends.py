@@ -11,7 +11,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from http_rig import NO_REDIS, Http, Reply
 
-from siltlog import Producer, Refused
+from siltlog import Admin, Producer, Refused
+from siltlog.cli.main import run
 from siltlog.infra import names
 from siltlog.infra.arrow.partitioner import partition_of
 from siltlog.server_process import ServerProcess
@@ -162,8 +163,26 @@ def test_a_member_reads_the_partitions_that_a_topic_gains(grouped: Http) -> None
 @pytest.fixture(scope="module")
 def making() -> Iterator[Http]:
     """A server that makes the topics that are published to."""
-    with running_server(redis_url=NO_REDIS, auto_create_partitions=3, record_bytes_max=1_000) as server:
+    options = {"auto_create_partitions": 3, "default_partitions": 2, "record_bytes_max": 1_000}
+    with running_server(redis_url=NO_REDIS, **options) as server:
         yield Http(server.url)
+
+
+def test_who_makes_a_topic_and_does_not_say_has_the_partitions_of_the_server(making: Http) -> None:
+    made = [
+        making.json("POST", "/v1/topics", {"name": "by-post"}).json,
+        making.json("PUT", "/v1/topics/by-put", {}).json,
+        making.json("PUT", "/v1/topics/by-put", {}).json,
+    ]
+    with Admin(making.url) as admin:
+        made += [admin.create_topic("by-admin"), admin.create_topic("by-admin", exist_ok=True)]
+    assert run(["topic", "create", "by-command", "--url", making.url]) == 0
+    made.append(making.get("/v1/topics/by-command").json)
+    assert [topic["partitions"] for topic in made] == [2] * len(made)
+    assert making.json("POST", "/v1/topics", {"name": "said", "partitions": 5}).json["partitions"] == 5
+    assert making.json("POST", "/v1/topics", {"name": "null", "partitions": None}).status == 422
+    assert making.publish("published", {"value": 1}).status == 200
+    assert making.get("/v1/topics/published").json["partitions"] == 3, "which has a setting of its own"
 
 
 @pytest.mark.rule("C6")

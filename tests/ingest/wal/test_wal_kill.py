@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from siltlog.infra.clock import SystemClock
@@ -57,7 +58,11 @@ def publish(folder: Path) -> None:
         while True:
             window.acquire()
             frame = Frame(FrameKind.RECORDS, TOPIC, partition, 1, offset, 1, payload(partition, offset))
-            wal.submit([frame], lambda locations, offset=offset: done(offset))
+            if partition % 2:
+                # Told once it is written, which a kill takes away as little as what is synced.
+                wal.submit([frame], lambda locations: None, partial(done, offset))
+            else:
+                wal.submit([frame], lambda locations, offset=offset: done(offset))
             offset += 1
             if partition == 0 and offset % 100 == 0:
                 wal.trim(lambda topic_id, partition: acked[partition] - 200)

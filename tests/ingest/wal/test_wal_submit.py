@@ -9,7 +9,7 @@ import pytest
 from simulated_disk import SimulatedDisk, io_error, no_space
 
 from siltlog.infra.clock import SystemClock
-from siltlog.infra.errors import CorruptData, Unavailable
+from siltlog.infra.errors import ConfigError, CorruptData, Unavailable
 from siltlog.ingest.wal import Frame, FrameKind, Location, SegmentGone, Wal
 from siltlog.ingest.wal.codec import HEADER_BYTES
 
@@ -25,6 +25,7 @@ class Log:
         self,
         folder: Path,
         *,
+        segment_bytes: int = SEGMENT_BYTES,
         bytes_max: int = BYTES_MAX,
         marker_idle_ms: int = 60_000,
         disk: SimulatedDisk | None = None,
@@ -36,7 +37,7 @@ class Log:
         self.changed = threading.Condition()
         self.wal = Wal(
             folder,
-            segment_bytes=SEGMENT_BYTES,
+            segment_bytes=segment_bytes,
             bytes_max=bytes_max,
             cluster_id="cluster",
             on_fatal=self._failed,
@@ -132,6 +133,41 @@ def test_what_waits_during_a_sync_is_one_group_commit(stuck: tuple[Log, threadin
     assert [log.wal.read(locations[0]).to_pybytes() for locations in log.acked[1:]] == [b"%d" % n for n in range(50)]
 
 
+def test_what_is_written_is_told_before_the_sync_and_only_to_who_asks(stuck: tuple[Log, threading.Event]) -> None:
+    log, go_on = stuck
+    told: list[str] = []
+
+    def written() -> None:
+        with log.changed:
+            told.append("written")
+            log.changed.notify_all()
+
+    def synced(_: list[Location]) -> None:
+        with log.changed:
+            told.append("synced")
+            log.changed.notify_all()
+
+    frame = Frame(FrameKind.RECORDS, TOPIC, 0, 1, 1, 1, b"second")
+    log.wal.submit([frame], synced, written)
+    assert not told, "the first is being synced, and nothing is written meanwhile"
+    held, sync_again = threading.Event(), threading.Event()
+
+    def block(operation: str) -> None:
+        if operation in ("write", "sync") and threading.current_thread().name == "wal-writer":
+            told.append(operation)
+            if operation == "sync":
+                held.set()
+                assert sync_again.wait(30)
+
+    log.disk.fails = block
+    go_on.set()
+    assert held.wait(30)
+    assert (told, len(log.acked)) == (["write", "written", "sync"], 1)
+    sync_again.set()
+    log.until(lambda: len(told) == 4)
+    assert told == ["write", "written", "sync", "synced"]
+
+
 def test_what_waits_may_take_several_segments(stuck: tuple[Log, threading.Event]) -> None:
     log, go_on = stuck
     payloads = [bytes([number]) * size for number, size in enumerate((6500, 40, 6500, 3000, 9) * 8)]
@@ -190,6 +226,44 @@ def test_a_state_that_leaves_no_room_is_refused_before_anything_happens(tmp_path
         log.put(bytes(20_000))
     log.put(bytes(100))
     log.wal.close()
+
+
+@pytest.mark.parametrize("sizes", [(32, 128), (128, 32)])
+def test_a_log_goes_on_with_segments_of_another_size(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    before, after = (size * 1024 for size in sizes)
+    first = Log(tmp_path, segment_bytes=before).start()
+    for number in range(30):
+        first.put(bytes([number]) * 6500)
+    first.wal.close()
+    log = Log(tmp_path, segment_bytes=after, bytes_max=1024 * 1024, disk=first.disk)
+    found = log.wal.recover()
+    assert [bytes(frame.payload) for frame, _ in found.frames] == [bytes([number]) * 6500 for number in range(30)]
+    log.wal.start()
+    log.offset = 30
+    locations = [log.put(bytes([number]) * 6500) for number in range(30, 60)]
+    assert [log.wal.read(location).to_pybytes()[:1] for location in locations] == [bytes([n]) for n in range(30, 60)]
+    log.wal.trim(lambda topic_id, partition: 60)
+    for number in range(60, 90):
+        log.put(bytes([number]) * 6500)
+        log.wal.trim(lambda topic_id, partition: log.offset)
+    log.wal.close()
+    assert {path.stat().st_size for path in tmp_path.iterdir()} == {after}
+
+
+def test_a_state_that_smaller_segments_have_no_room_for_is_refused_at_the_start(tmp_path: Path) -> None:
+    large = Log(tmp_path, segment_bytes=128 * 1024)
+    large._state = lambda _: bytes(20_000)  # type: ignore[method-assign]
+    large.wal._state = large._state
+    large.start().wal.close()
+    files = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    small = Log(tmp_path, disk=large.disk)
+    small.wal._state = large._state
+    small.wal.recover()
+    with pytest.raises(
+        ConfigError, match=r"20000 bytes, more than half of a segment of 32768: set SILT_WAL_SEGMENT_BYTES"
+    ):
+        small.wal.start()
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files, "it has changed nothing"
 
 
 @pytest.mark.rule("W4")
