@@ -18,6 +18,7 @@ from siltlog.consumers.dead_letters.replay import Replay
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.http import GroupsHttp
 from siltlog.consumers.groups.keeper import Elsewhere
+from siltlog.consumers.groups.messages import Timeouts
 from siltlog.consumers.groups.ranked import GroupLags
 from siltlog.consumers.groups.saved_offsets import OffsetLog
 from siltlog.consumers.push.events import Tails
@@ -42,6 +43,7 @@ from siltlog.infra.redis.connection import RedisConnection
 from siltlog.infra.redis.embedded import EmbeddedValkey
 from siltlog.infra.redis.same import SameRedis
 from siltlog.infra.security.grant import Access
+from siltlog.infra.settings.settings import ServerSettings
 
 STOP_SECONDS_MAX = 2.0
 """How long reads of tables that are under way may take to end."""
@@ -87,9 +89,7 @@ async def assemble(
     if elsewhere is None:
         offsets.owned()
     redis = await _Redis.opened(node)
-    same = None
-    if controllers_redis is not None:
-        same = SameRedis(redis.connection, node.cluster_id, controllers_redis)
+    same = None if controllers_redis is None else SameRedis(redis.connection, node.cluster_id, controllers_redis)
     groups = Groups(
         redis.connection,
         log,
@@ -101,12 +101,13 @@ async def assemble(
         elsewhere=elsewhere,
         fresh=fresh,
         same=same,
+        timeouts=_timeouts(settings),
     )
     if access is not None:
         access.when_changed(groups.look)
     marks = MarkIndex(fetcher)
     dead_letters = DeadLetters(groups, fetcher, system, clock, marks)
-    streams = Streams(node.draining)
+    streams = Streams(node.draining, tails_max=node.settings.tails_max)
     groups.start()
 
     def keep(owned: bool) -> None:
@@ -163,6 +164,15 @@ async def assemble(
         keep=keep,
         reconfigure=reconfigure,
         redis_value=lambda: "" if same is None else same.value,
+    )
+
+
+def _timeouts(settings: ServerSettings) -> Timeouts:
+    return Timeouts(
+        session_ms_min=settings.session_timeout_ms_min,
+        session_ms_max=settings.session_timeout_ms_max,
+        rebalance_ms_min=settings.rebalance_timeout_ms_min,
+        rebalance_ms_max=settings.rebalance_timeout_ms_max,
     )
 
 

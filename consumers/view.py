@@ -25,9 +25,10 @@ class PartitionView(Protocol):
     def bounds(self) -> Bounds: ...
 
     async def read_head(
-        self, offset: int, end: int, max_records: int, max_bytes: int
+        self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False
     ) -> Sequence[pa.RecordBatch] | None:
-        """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; at least one record when there is one.
+        """RECORD_SCHEMA batches, contiguous from `offset`, below `end`; at least one record when there is one. With
+        `producers` PRODUCED_SCHEMA, of which the head covers only what is not in the table.
 
         None when the head does not cover `offset`: it is then below the table offset of the topic's snapshot.
         """

@@ -1,6 +1,6 @@
 """Attempts, dead letters and what becomes of them, over HTTP."""
 
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -8,14 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from siltlog.consumers.dead_letters.discard import Discard, DiscardRequest
-from siltlog.consumers.dead_letters.letters import DeadLetters
+from siltlog.consumers.dead_letters.letters import Buried, DeadLetters
 from siltlog.consumers.dead_letters.listing import DeadLetterList
 from siltlog.consumers.dead_letters.replay import Replay, ReplayRequest
 from siltlog.consumers.groups.http import OTHERS_MEMBER
-from siltlog.consumers.groups.messages import Actor, AttemptRequest, CountRequest, DeadLetterRequest
+from siltlog.consumers.groups.messages import Actor, AttemptRequest, CountRequest, DeadLetterRequest, NackRequest
 from siltlog.consumers.reading.answers import Record
 from siltlog.consumers.reading.fetch import require_read
-from siltlog.consumers.reading.render import VALUES, Values
+from siltlog.consumers.reading.parameters import VALUES_PARAMETER, values_of
 from siltlog.infra import names
 from siltlog.infra.errors import problem
 from siltlog.infra.http.answers import Time, Whole
@@ -23,9 +23,9 @@ from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import (
     GROUP,
     IN_BODY,
+    MEMBER,
     TOPIC,
     begin_change,
-    choice,
     cut,
     in_query,
     json_answer,
@@ -44,6 +44,7 @@ LIMIT_MAX = 1_000
 
 _attempt_decoder = msgspec.json.Decoder(CountRequest)
 _dead_letter_decoder = msgspec.json.Decoder(DeadLetterRequest)
+_nack_decoder = msgspec.json.Decoder(NackRequest)
 _replay_decoder = msgspec.json.Decoder(ReplayRequest)
 _discard_decoder = msgspec.json.Decoder(DiscardRequest)
 _JSON = msgspec.json.Encoder()
@@ -62,6 +63,14 @@ class DeadLetter(msgspec.Struct):
     offset: Annotated[Whole | None, Meta(description="Of the dead letter; null: it was there before, and is not known")]
     attempts: Whole
     duplicate: Annotated[bool, Meta(description="It was there before")]
+
+
+class Nacked(msgspec.Struct):
+    attempts: Annotated[Whole, Meta(description="With this one")]
+    rest_ms: Annotated[
+        Whole | None, Meta(description="For how long polls leave the partition out; null: the record was given up")
+    ]
+    dead_letter: Annotated[DeadLetter | None, Meta(description="Null: the record is delivered again")]
 
 
 class Replayed(msgspec.Struct):
@@ -174,7 +183,40 @@ class DeadLettersHttp:
         group = _asked(request, "group")
         body = decode(await body_of(request, BODY_BYTES_MAX), _dead_letter_decoder)
         buried = await self._dead_letters.bury(group, body, _actor(request, group, body))
-        return json_reply(DeadLetter(buried.topic, buried.partition, buried.offset, buried.attempts, buried.duplicate))
+        return json_reply(_letter(buried))
+
+    @operation(
+        "POST",
+        "/v1/groups/{group}/members/{member}/nack",
+        "nack",
+        "Groups",
+        "Say that a record could not be handled",
+        "Counts an attempt. Below `max_attempts` the record is delivered again: polls of the group leave its partition "
+        "out for `backoff_ms`, twice as long after each further attempt, at most `backoff_ms_max`; then they go on "
+        "from the committed offset, so commit what was handled before it. Said again meanwhile it is counted once. At "
+        "`max_attempts` it is given up, as by `dead_letters`, and the group goes on behind it.",
+        access=IN_BODY,
+        needs=f"group `read` and `read` of the topic; {OTHERS_MEMBER}",
+        replies={200: json_answer("What becomes of the record.", Nacked)},
+        parameters=(GROUP, MEMBER),
+        body=json_body(
+            NackRequest,
+            {
+                **{name: _RECORD[name] for name in _RECORD if name != "member_id"},
+                "error": "ValueError: no such carrier",
+            },
+        ),
+        errors=(*_AWAY, *_BODY_ERRORS, *_RECORD_ERRORS, *_READ_ERRORS, "records_open", "not_found"),
+    )
+    async def nack(self, request: Request) -> Response:
+        group, member = _asked(request, "group"), _asked(request, "member")
+        body = decode(await body_of(request, BODY_BYTES_MAX), _nack_decoder)
+        record, backoff_ms = body.record(member), (body.backoff_ms, body.backoff_ms_max)
+        actor = _actor(request, group, record)
+        nacked = await self._dead_letters.nack(group, record, body.max_attempts, actor, backoff_ms)
+        if nacked.buried is not None:
+            return json_reply(Nacked(nacked.attempts, None, _letter(nacked.buried)))
+        return json_reply(Nacked(nacked.attempts, nacked.rest_ms, None))
 
     @operation(
         "POST",
@@ -227,11 +269,7 @@ class DeadLettersHttp:
             in_query("group", "Only what this group gave up."),
             in_query("after", "Only what follows this place: the last reply's `next`."),
             in_query("limit", f"How many at most; more than {LIMIT_MAX:,} is cut.", cut(1, LIMIT_DEFAULT)),
-            in_query(
-                "values",
-                "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
-                choice(*VALUES, default="text"),
-            ),
+            VALUES_PARAMETER,
         ),
         errors=("unknown_topic", "not_acceptable", "corrupt_data", "topic_unavailable", "store_denied"),
     )
@@ -245,7 +283,7 @@ class DeadLettersHttp:
         if wrong is not None:
             raise problem("invalid_parameter", f"group: {wrong}", parameter="group")
         limit = query.integer("limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX, cut=True)
-        values = cast(Values, query.choice("values", VALUES, "text"))
+        values = values_of(query)
         page = await self._letters.page(topic, group, after, limit, values)
         document = {"topic": topic, "dead_letters": page.letters, "count": page.letters_all, "next": page.following}
         return await read_reply(request, [_JSON.encode(document)], names.MEDIA_JSON, {})
@@ -291,6 +329,10 @@ class DeadLettersHttp:
         return json_reply(DiscardedLetters(topic, done.discarded, done.duplicates, starts))
 
 
+def _letter(buried: Buried) -> DeadLetter:
+    return DeadLetter(buried.topic, buried.partition, buried.offset, buried.attempts, buried.duplicate)
+
+
 def _actor(request: Request, group: str, at: AttemptRequest) -> Actor | None:
     """Raises Refused `forbidden` to who may not be a member, or not read the topic."""
     grant = grant_of(request)
@@ -305,6 +347,6 @@ def _asked(request: Request, parameter: str) -> str:
     chosen_media(request.headers.get("accept", ""), (names.MEDIA_JSON,))
     name: str = request.path_params[parameter]
     wrong = names.name_problem(name)
-    if parameter == "group" and wrong is not None:
+    if parameter in ("group", "member") and wrong is not None:
         raise problem("invalid_parameter", f"{parameter}: {wrong}", parameter=parameter)
     return name

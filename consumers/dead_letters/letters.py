@@ -48,10 +48,11 @@ class Buried:
 
 @dataclass(frozen=True, slots=True)
 class Nacked:
-    """`buried` None: the record is to be delivered again."""
+    """`buried` None: the record is to be delivered again, to who polls once its partition has rested."""
 
     attempts: int
     buried: Buried | None
+    rest_ms: int = 0
 
 
 class DeadLetters:
@@ -71,10 +72,18 @@ class DeadLetters:
         """Records that became dead letters, by their topic, since the process started."""
 
     async def attempt(
-        self, group: str, request: AttemptRequest, suspect_max: int | None = None, actor: Actor | None = None
+        self,
+        group: str,
+        request: AttemptRequest,
+        suspect_max: int | None = None,
+        actor: Actor | None = None,
+        backoff_ms: tuple[int, int] | None = None,
     ) -> Attempted:
-        """Counts one attempt at a record, to be told before it is handled; `suspect_max` as in `Groups.attempt`."""
-        found = await self._groups.attempt(group, request, actor, count=True, suspect_max=suspect_max)
+        """Counts one attempt at a record, to be told before it is handled; `suspect_max` and `backoff_ms` as in
+        `Groups.attempt`."""
+        found = await self._groups.attempt(
+            group, request, actor, count=True, suspect_max=suspect_max, backoff_ms=backoff_ms
+        )
         if request.offset < found.committed:
             raise problem(
                 "invalid_request",
@@ -86,13 +95,18 @@ class DeadLetters:
         return found
 
     async def nack(
-        self, group: str, request: DeadLetterRequest, attempts_max: int, actor: Actor | None = None
+        self,
+        group: str,
+        request: DeadLetterRequest,
+        attempts_max: int,
+        actor: Actor | None = None,
+        backoff_ms: tuple[int, int] | None = None,
     ) -> Nacked:
         """The record's handling failed: counts an attempt, and buries the record where that was the last."""
-        attempts = (await self.attempt(group, request, actor=actor)).attempts
-        if attempts < attempts_max:
-            return Nacked(attempts, None)
-        return Nacked(attempts, await self.bury(group, request, actor))
+        counted = await self.attempt(group, request, actor=actor, backoff_ms=backoff_ms)
+        if counted.attempts < attempts_max:
+            return Nacked(counted.attempts, None, counted.rest_ms)
+        return Nacked(counted.attempts, await self.bury(group, request, actor))
 
     async def bury(self, group: str, request: DeadLetterRequest, actor: Actor | None = None) -> Buried:
         """Copies the record to the dead letters, then commits the offset after it.

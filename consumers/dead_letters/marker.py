@@ -80,9 +80,9 @@ class Looked(NamedTuple):
     """What there is in a batch of dead letters."""
 
     letters: Offsets
-    """Those that are hidden too."""
+    """The offsets of all letters, hidden ones included."""
     hidden: list[Run]
-    """What its markers hide; it lies before each of them."""
+    """The runs that its markers hide; each lies before its marker."""
 
 
 def markers(partition: int, hidden: Sequence[Run], reason: str) -> list[NewRecord]:

@@ -17,7 +17,7 @@ from siltlog.consumers.reading.fetch import Fetcher, find_partition
 from siltlog.consumers.reading.reader import check_there
 from siltlog.consumers.view import LogView, SystemLog, TopicView
 from siltlog.infra import names
-from siltlog.infra.arrow.partitioner import partition_of
+from siltlog.infra.arrow.partitioner import PARTITIONERS
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import UnknownTopic, problem
 from siltlog.infra.records import NewRecord
@@ -161,7 +161,9 @@ def _partition(found: Origin, target: TopicView) -> int:
     count = len(target.partitions)
     if found.partition < count:
         return found.partition
-    return found.partition % count if found.record.key is None else partition_of(found.record.key, count)
+    if found.record.key is None:
+        return found.partition % count
+    return PARTITIONERS[str(target.config["partitioner"])].partition_of(found.record.key, count)
 
 
 def _chosen(offsets: Sequence[DeadLetterName] | None) -> str:

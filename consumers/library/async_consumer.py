@@ -22,9 +22,9 @@ from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.asynchronous import AsyncSources
 from siltlog.consumers.library.tasks import AsyncTurn, ConsumerTasks
 from siltlog.infra.client.async_transport import AsyncCaller, AsyncTransport
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.async_authorized import async_open_transport
-from siltlog.infra.client.keywords import credentials_of, spelled_out
+from siltlog.infra.client.endpoints import Endpoints
+from siltlog.infra.client.keywords import connect_timeout_of, credentials_of, spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import FETCH_SCHEMA
@@ -68,10 +68,17 @@ class AsyncConsumer(AsyncIteration):
         self._processing = open_processing(chosen.group)
         endpoints = Endpoints(url)
         self._clock = clock or SystemClock()
-        self._transport = async_open_transport(endpoints, self._clock, credentials_of(options), transport)
+        self._transport = async_open_transport(
+            endpoints, self._clock, credentials_of(options), transport, connect_timeout_of(options)
+        )
         caller, background = (
             AsyncCaller(
-                endpoints, self._transport, self._clock, retry_timeout_ms=chosen.retry_timeout_ms, told=warn_of_retries
+                endpoints,
+                self._transport,
+                self._clock,
+                retry_timeout_ms=chosen.retry_timeout_ms,
+                told=warn_of_retries,
+                request_timeout_ms=chosen.request_timeout_ms,
             )
             for _ in range(2)
         )

@@ -22,9 +22,9 @@ from siltlog.consumers.library.positions import Chunk, PartitionState, Run, reco
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.consumers.library.sources.choice import Sources
 from siltlog.consumers.library.threads import ConsumerThreads, Turn
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.authorized import open_transport
-from siltlog.infra.client.keywords import credentials_of, spelled_out
+from siltlog.infra.client.endpoints import Endpoints
+from siltlog.infra.client.keywords import connect_timeout_of, credentials_of, spelled_out
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.client.transport import Caller, Transport
 from siltlog.infra.clock import Clock, SystemClock
@@ -69,10 +69,17 @@ class Consumer(Iteration):
         self._processing = open_processing(chosen.group)
         endpoints = Endpoints(url)
         self._clock = clock or SystemClock()
-        self._transport = open_transport(endpoints, self._clock, credentials_of(options), transport)
+        self._transport = open_transport(
+            endpoints, self._clock, credentials_of(options), transport, connect_timeout_of(options)
+        )
         caller, background = (
             Caller(
-                endpoints, self._transport, self._clock, retry_timeout_ms=chosen.retry_timeout_ms, told=warn_of_retries
+                endpoints,
+                self._transport,
+                self._clock,
+                retry_timeout_ms=chosen.retry_timeout_ms,
+                told=warn_of_retries,
+                request_timeout_ms=chosen.request_timeout_ms,
             )
             for _ in range(2)
         )

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from siltlog.infra.client.calls import group_path, offset_list
-from siltlog.infra.client.core import FAILURES_TOLD, NODE_TIMEOUT_MS, Request, backoff_ms, json_request
+from siltlog.infra.client.core import NODE_TIMEOUT_MS, Request, backoff_ms, json_request
 from siltlog.infra.client.record import TopicPartition
+from siltlog.infra.client.retries import FAILURES_TOLD
 from siltlog.infra.errors import Fenced, OutcomeUnknown, SiltlogError, problem
 
 _log = logging.getLogger("siltlog.consumer")
@@ -104,7 +105,7 @@ class Goodbye(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """Nothing to say before then (monotonic seconds), unless something changes."""
+    """When there is something to say again (monotonic seconds), unless something changes before."""
 
     until: float
 
@@ -120,7 +121,7 @@ class GroupMember:
         self._path = group_path(options.group)
         self._identity = Identity()
         self._applied = self._identity
-        """Under which the consumer holds its partitions."""
+        """The identity under which the consumer holds its partitions."""
         self._news = News()
         self._replaced: SiltlogError | None = None
         """Set for good: joining anew would throw out the process that came in its place."""
@@ -271,7 +272,7 @@ class GroupMember:
             }
             document |= {name: given for name, given in optional.items() if given}
         path = f"{self._path}/members/{identity.member_id}"
-        return json_request("PUT", path, document, read_timeout_ms=wait_ms + GRACE_MS, retry_timeout_ms=0)
+        return json_request("PUT", path, document, read_timeout_ms=wait_ms + GRACE_MS, retry_timeout_ms=0, leaves=True)
 
     def _goodbye(self, identity: Identity) -> Request:
         path = f"{self._path}/members/{identity.member_id}"

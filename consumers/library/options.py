@@ -9,17 +9,17 @@ from siltlog.consumers.library.sources.choice import READS, Read
 from siltlog.consumers.library.sources.server import Isolation
 from siltlog.infra import names
 from siltlog.infra.client.calls import topic_list
+from siltlog.infra.client.core import READ_TIMEOUT_MS
 from siltlog.infra.client.keywords import ConnectionKeywords, check_known, options_of
 from siltlog.infra.client.record import TopicPartition, checked_partition
 from siltlog.infra.errors import ConfigError
+from siltlog.infra.limits import MEMBER_TIMEOUT_MS_MAX, MEMBER_TIMEOUT_MS_MIN
 
 Reset = Literal["earliest", "latest", "error"]
 StopAt = Literal["latest"]
 OnPartitions = Callable[[list[TopicPartition]], Any]
 """Told of partitions that came or went; of an AsyncConsumer it may be a coroutine function."""
 
-TIMEOUT_MS_MIN = 100
-TIMEOUT_MS_MAX = 3_600_000
 """The longest timeout of a member that a server takes."""
 BUFFER_BYTES_MIN = 64 * 1024
 
@@ -43,6 +43,8 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     rebalance_timeout_ms: the group waits so long for a member to let go of partitions.
     max_poll_interval_ms: a consumer that is asked for nothing in so long leaves the group, until the next poll.
     retry_timeout_ms: how long calls go on trying while the server cannot be reached.
+    request_timeout_ms: how long the server may take for one request, but for those that wait for records or renew the
+        session, which have the time of their wait and 5 to 10 s.
     client_id: a name for this consumer, shown with the group's members.
     instance_id: a name that stays: whoever comes back under it within `session_timeout_ms` has its partitions again.
     on_assigned: called with partitions that came.
@@ -66,6 +68,7 @@ class ConsumerKeywords(ConnectionKeywords, total=False):
     rebalance_timeout_ms: int
     max_poll_interval_ms: int
     retry_timeout_ms: int
+    request_timeout_ms: int
     client_id: str | None
     instance_id: str | None
     on_assigned: OnPartitions | None
@@ -91,6 +94,7 @@ class ConsumerOptions:
     rebalance_timeout_ms: int = 60_000
     max_poll_interval_ms: int = 300_000
     retry_timeout_ms: int = 60_000
+    request_timeout_ms: int = READ_TIMEOUT_MS
     client_id: str | None = None
     instance_id: str | None = None
     on_assigned: OnPartitions | None = None
@@ -121,10 +125,11 @@ class ConsumerOptions:
             ("auto_commit_interval_ms", 1, None),
             ("idle_timeout_ms", 0, None),
             ("buffer_bytes", BUFFER_BYTES_MIN, None),
-            ("session_timeout_ms", TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
-            ("rebalance_timeout_ms", TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
+            ("session_timeout_ms", MEMBER_TIMEOUT_MS_MIN, MEMBER_TIMEOUT_MS_MAX),
+            ("rebalance_timeout_ms", MEMBER_TIMEOUT_MS_MIN, MEMBER_TIMEOUT_MS_MAX),
             ("max_poll_interval_ms", 1, None),
             ("retry_timeout_ms", 0, None),
+            ("request_timeout_ms", 1, None),
         ):
             given = getattr(self, name)
             if given is not None and not isinstance(given, int | float):

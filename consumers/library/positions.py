@@ -49,7 +49,7 @@ class PartitionState:
         self.runs = 0
         """How many of them are buffered."""
         self.rests_until = 0.0
-        """Not fetched before (monotonic seconds): its last answer was a problem."""
+        """When it may be fetched again (monotonic seconds), as its last answer was a problem."""
         self.troubled_since: float | None = None
         self.move(offset)
 

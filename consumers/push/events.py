@@ -97,6 +97,7 @@ class Tails:
         chosen_media(request.headers.get("accept", ""), (names.MEDIA_EVENTS,))
         if self.streams.draining:
             raise problem("shutting_down", "the server is shutting down; connect again in a moment")
+        self.streams.check_room("events")
         require_read(grant_of(request), request.path_params["topic"])
         last_event_id = request.headers.get("last-event-id", "")
         asked = await tail_request(self.log, self.fetcher, request.path_params["topic"], query, last_event_id)

@@ -3,7 +3,7 @@
 The log is its only buffer: a feed reads when its stream can take more, and a stream that takes nothing holds nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,34 +27,61 @@ SCAN_BYTES_MAX = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Records with this key, whose value contains these bytes; None: with any. A tombstone contains nothing."""
+    """Records with this key, whose value contains these bytes, that have this header, and of this producer; None: with
+    any. A tombstone contains nothing."""
 
     key: bytes | None = None
     contains: bytes | None = None
+    header: str | None = None
+    header_value: bytes | None = None
+    """What one of the headers of that name is to have; None: anything."""
+    producer_id: str | None = None
 
     def __bool__(self) -> bool:
-        return self.key is not None or self.contains is not None
+        content = self.key is not None or self.contains is not None or self.header is not None
+        return content or self.producer_id is not None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns by which it is told."""
+        asked = {"key": self.key, "value": self.contains, "headers": self.header, "producer_id": self.producer_id}
+        return [name for name, wanted in asked.items() if wanted is not None]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of `batch`, which has the columns `key` and `value` (binary), that are wanted; in order."""
+        """The rows of `batch`, which has those columns, that are wanted; in order."""
         for name, wanted, matches in (
             ("key", self.key, lambda column, text: pc.equal(column, pa.scalar(text, pa.binary()))),
+            ("producer_id", self.producer_id, pc.equal),
             ("value", self.contains, pc.match_substring),
         ):
             if wanted is not None and batch.num_rows:
                 batch = batch.filter(matches(batch.column(name), wanted), null_selection_behavior="drop")
-        return batch
+        return batch if self.header is None or not batch.num_rows else self._with_header(batch)
 
-    def takes(self, key: bytes | None, value: bytes | None) -> bool:
-        """Whether one record is wanted, for who gets them one by one."""
+    def takes(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> bool:
+        """Whether one record is wanted, for who gets them one by one, and so without their producers."""
+        assert self.producer_id is None, "the record says who sent it"
         if self.key is not None and key != self.key:
             return False
+        if self.header is not None and not any(
+            name == self.header and self.header_value in (None, text) for name, text in headers
+        ):
+            return False
         return self.contains is None or (value is not None and self.contains in value)
+
+    def _with_header(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        column = batch.column("headers")
+        headers, rows = pc.list_flatten(column), pc.list_parent_indices(column)
+        has = pc.equal(pc.struct_field(headers, "key"), self.header)
+        if self.header_value is not None:
+            same = pc.equal(pc.struct_field(headers, "value"), pa.scalar(self.header_value, pa.binary()))
+            has = pc.and_(has, pc.fill_null(same, False))
+        return batch.take(pc.unique(rows.filter(has)))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The wanted records of one partition, RECORD_SCHEMA, in order."""
+    """The wanted records of one partition, RECORD_SCHEMA or PRODUCED_SCHEMA, in order."""
 
     key: Key
     batches: list[pa.RecordBatch]
@@ -76,14 +103,17 @@ class Feed:
         wanted: RecordFilter,
         isolation: Isolation,
         held: Held | None,
+        producers: bool = False,
     ) -> None:
-        """Everything read is counted in `held`, until whoever sends it releases that."""
+        """Everything read is counted in `held`, until whoever sends it releases that. With `producers`, as where one is
+        wanted, records come with theirs."""
         self._log = log
         self._fetcher = fetcher
         self._wake = wake
         self._wanted = wanted
         self._isolation = isolation
         self._held = held
+        self._producers = producers or wanted.producer_id is not None
         self._offsets: dict[Key, int] = {}
         self._watched: dict[Key, tuple[PartitionView, Callable[[], None]]] = {}
         self._ready: dict[Key, None] = {}
@@ -139,6 +169,7 @@ class Feed:
             wait_ms=0,
             isolation=self._isolation,
             held=self._held,
+            producers=self._producers,
         )
         found = self._taken(((keys[index], result.partitions[index]) for index in result.order), records_max)
         if not found:

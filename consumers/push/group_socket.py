@@ -25,19 +25,18 @@ from siltlog.consumers.groups.waiters import Waiter
 from siltlog.consumers.push.feed import Feed, RecordFilter
 from siltlog.consumers.push.messages import (
     Commit,
+    Kind,
     Nack,
     Release,
     SaidOffset,
     SaidRecord,
-    committed_message,
-    partitions_message,
+    Wording,
 )
-from siltlog.consumers.push.session import Session
+from siltlog.consumers.push.session import Channel, Session
 from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic, require_read
 from siltlog.consumers.reading.render import Values
 from siltlog.consumers.view import LogView
 from siltlog.infra.errors import Fenced, OffsetOutOfRange, OutcomeUnknown, SiltlogError, Unavailable, problem
-from siltlog.infra.http.connection.web_socket import WebSocket, problem_message
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import Stream
 from siltlog.infra.security.grant import Grant
@@ -108,10 +107,11 @@ class GroupSocket(Session):
 
     def __init__(
         self,
-        socket: WebSocket,
+        socket: Channel,
         stream: Stream,
         joining: Joining,
         grant: Grant,
+        wording: Wording,
         *,
         groups: Groups,
         nacks: Nacks,
@@ -120,7 +120,7 @@ class GroupSocket(Session):
         held: Held | None,
         logger: Logger,
     ) -> None:
-        super().__init__(socket, stream, joining.values, held, logger)
+        super().__init__(socket, stream, wording, held, logger)
         self.feed = Feed(log, fetcher, stream.wake, wanted=RecordFilter(), isolation="wal", held=held)
         self.group, self.member = self.name = joining.group, joining.member
         self._joining = joining
@@ -245,8 +245,8 @@ class GroupSocket(Session):
         if new or first:
             self._tell("assigned", new.items())
 
-    def _tell(self, kind: str, offsets: Iterable[tuple[Key, int]]) -> None:
-        self.socket.send(partitions_message(kind, self.member, self._generation, sorted(offsets)))
+    def _tell(self, kind: Kind, offsets: Iterable[tuple[Key, int]]) -> None:
+        self.socket.send(self.wording.partitions(kind, self.member, self._generation, sorted(offsets)))
 
     async def _leave(self) -> None:
         try:
@@ -292,7 +292,7 @@ class GroupSocket(Session):
             require_read(self._grant, topic)
         request = CommitRequest(offsets=[*message.offsets], member_id=self.member, generation=self._generation)
         await self._groups.commit(self.group, request, None, self.actor)
-        self.socket.send(committed_message((at.topic, at.partition, at.offset) for at in message.offsets))
+        self.socket.send(self.wording.committed([(at.topic, at.partition, at.offset) for at in message.offsets]))
 
     async def _nack(self, message: Nack) -> None:
         self._check_given(message.offsets)
@@ -318,7 +318,7 @@ class GroupSocket(Session):
             again = at.offset if buried is None else at.offset + 1
             self.feed.put(key, min(again, self.feed.offsets[key]))
             if buried is not None:
-                self.socket.send(committed_message([(at.topic, at.partition, at.offset + 1)], dead_lettered=True))
+                self.socket.send(self.wording.committed([(at.topic, at.partition, at.offset + 1)], dead_lettered=True))
 
     async def _release(self, message: Release) -> None:
         for at in message.partitions:
@@ -338,4 +338,4 @@ class GroupSocket(Session):
 
     def _refuse(self, error: SiltlogError) -> None:
         """Says what is wrong, and goes on."""
-        self.socket.send(problem_message(error, self.socket.request_id))
+        self.socket.send(self.wording.problem(error, self.socket.request_id))

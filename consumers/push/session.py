@@ -2,16 +2,61 @@
 
 import abc
 import asyncio
+from collections.abc import Callable
+from typing import Protocol
 
 from siltlog.consumers.push.feed import READ_BYTES_MAX, READ_RECORDS_MAX, Feed, Found
-from siltlog.consumers.push.messages import Commit, Credit, Nack, Release, records_message, said
-from siltlog.consumers.reading.render import Values
+from siltlog.consumers.push.messages import Commit, Credit, Nack, Release, Wording
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http.connection.web_socket import AWAY, REFUSED, TOO_SLOW, WebSocket
+from siltlog.infra.http.connection.web_socket import AWAY, REFUSED, TOO_SLOW
 from siltlog.infra.http.memory import Held
 from siltlog.infra.http.streams import CROWDED_RETRY_SECONDS, Stream
 from siltlog.infra.limits import INTEGER_MAX
 from siltlog.infra.telemetry import Logger
+
+
+class Channel(Protocol):
+    """What is spoken over: a WebSocket, or what has its ways."""
+
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def is_slow(self) -> bool:
+        """The client was given up, as it did not take what it was sent."""
+
+    @property
+    def ended(self) -> bool:
+        """Nothing can be sent any more."""
+
+    @property
+    def left(self) -> bool:
+        """The client closed it, in words."""
+
+    @property
+    def takes(self) -> bool:
+        """Whether the client has taken about all of what was sent."""
+
+    def accepted(self) -> list[tuple[bytes, bytes]]:
+        """The header fields of the answer that opens it. Raises Refused."""
+
+    def begin(self, request_id: str, wake: Callable[[], None]) -> None:
+        """The answer that opens it follows. `wake` is called when there is a message, room to send, or the end."""
+
+    def open(self) -> None:
+        """The answer is sent: messages follow."""
+
+    def message(self) -> bytes | None:
+        """The next message of the client; None while there is none."""
+
+    def send(self, text: bytes) -> None:
+        """One message; thrown away when it has ended."""
+
+    def beat(self) -> None:
+        """Looks whether the client is there."""
+
+    def close(self, code: int, error: SiltlogError | None = None) -> None:
+        """Says why, where that is a problem, and closes."""
 
 
 class Session(abc.ABC):
@@ -19,14 +64,14 @@ class Session(abc.ABC):
 
     in_group: bool
 
-    def __init__(self, socket: WebSocket, stream: Stream, values: Values, held: Held | None, logger: Logger) -> None:
+    def __init__(self, socket: Channel, stream: Stream, wording: Wording, held: Held | None, logger: Logger) -> None:
         self.socket = socket
         self.stream = stream
         self.credit = 0
         self.feed: Feed
         self._holds = False
         """Memory of records that the client has not taken yet."""
-        self._values = values
+        self.wording = wording
         self._memory = held
         self._logger = logger
 
@@ -76,7 +121,7 @@ class Session(abc.ABC):
                 await self.stream.sleep()
 
     async def _hear(self, message: bytes) -> None:
-        heard = said(message, in_group=self.in_group)
+        heard = self.wording.said(message, in_group=self.in_group)
         if isinstance(heard, Credit):
             self.credit = min(self.credit + heard.records, INTEGER_MAX)
             self.credited()
@@ -116,8 +161,8 @@ class Session(abc.ABC):
     async def _message(self, found: list[Found]) -> bytes:
         cursor = self.cursor()
         if sum(batch.nbytes for part in found for batch in part.batches) > READ_BYTES_MAX:
-            return await asyncio.to_thread(records_message, found, self._values, cursor=cursor)
-        return records_message(found, self._values, cursor=cursor)
+            return await asyncio.to_thread(self.wording.records, found, cursor=cursor)
+        return self.wording.records(found, cursor=cursor)
 
     async def step(self) -> None:
         """Is called between messages."""

@@ -12,26 +12,26 @@ from starlette.types import Receive, Scope, Send
 
 from siltlog.consumers.groups.groups import Groups
 from siltlog.consumers.groups.http import OTHERS_MEMBER
-from siltlog.consumers.groups.messages import TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, MemberRequest, ResetPolicy
+from siltlog.consumers.groups.messages import ATTEMPTS_MAX, ATTEMPTS_MAX_MAX, MemberRequest, ResetPolicy
 from siltlog.consumers.push.group_socket import Connected, GroupSocket, Joining, Nacks
-from siltlog.consumers.push.messages import records_message
-from siltlog.consumers.push.session import Session
+from siltlog.consumers.push.messages import JsonWording, Wording
+from siltlog.consumers.push.session import Channel, Session
 from siltlog.consumers.push.tail import (
     PARAMETERS,
     TAIL_ERRORS,
     TAIL_PARAMETERS,
-    VALUES_PARAMETER,
     Tail,
     TailRequest,
     tail_request,
 )
 from siltlog.consumers.reading.fetch import Fetcher, require_read
 from siltlog.consumers.reading.http import DEAD_LETTERS_READ
-from siltlog.consumers.reading.render import VALUES, Values
+from siltlog.consumers.reading.parameters import VALUES_PARAMETER, values_of
+from siltlog.consumers.reading.render import Values
 from siltlog.consumers.view import LogView
 from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.http.connection.web_socket import REFUSED, UPGRADE, WebSocket
+from siltlog.infra.http.connection.web_socket import REFUSED, UPGRADE
 from siltlog.infra.http.memory import Held, held_of
 from siltlog.infra.http.operations import (
     GROUP,
@@ -47,12 +47,13 @@ from siltlog.infra.http.operations import (
 )
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.streams import STREAM, Kind, Stream, Streams, asked_again
+from siltlog.infra.limits import MEMBER_TIMEOUT_MS_MAX, MEMBER_TIMEOUT_MS_MIN
 from siltlog.infra.security.grant import grant_of
 from siltlog.infra.security.guard import METERED
 from siltlog.infra.telemetry import Logger
 
-ATTEMPTS_MAX = 5
-ATTEMPTS_MAX_MAX = 1_000
+WORDING = "wording"
+"""Where the extension of a scope that offers a channel has the wording of that."""
 RESETS: tuple[ResetPolicy, ...] = ("earliest", "latest", "error")
 GROUP_PARAMETERS = (
     *("topics", "member", "max_attempts", "values"),
@@ -67,7 +68,7 @@ class TopicSocket(Session):
 
     def __init__(
         self,
-        socket: WebSocket,
+        socket: Channel,
         stream: Stream,
         log: LogView,
         fetcher: Fetcher,
@@ -75,7 +76,7 @@ class TopicSocket(Session):
         held: Held | None,
         logger: Logger,
     ) -> None:
-        super().__init__(socket, stream, request.values, held, logger)
+        super().__init__(socket, stream, JsonWording(request.values), held, logger)
         self._tail = Tail(log, fetcher, request, stream.wake, held)
         self._told = False
         self.feed = self._tail.feed
@@ -99,7 +100,7 @@ class TopicSocket(Session):
             self._tell()
 
     def _tell(self) -> None:
-        self.socket.send(records_message((), self._values, cursor=self.cursor()))
+        self.socket.send(self.wording.records((), cursor=self.cursor()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Sockets:
         require_read(grant, name)
         asked = await tail_request(self.log, self.fetcher, name, query)
 
-        async def talk(socket: WebSocket, stream: Stream) -> None:
+        async def talk(socket: Channel, stream: Stream) -> None:
             held = held_of(request.scope)
             await TopicSocket(socket, stream, self.log, self.fetcher, asked, held, self.logger).run()
 
@@ -175,11 +176,15 @@ class Sockets:
             in_query(
                 "auto_offset_reset", "Where the group begins when it is new.", choice(*RESETS, default="earliest")
             ),
-            in_query("session_timeout_ms", "How long it may be away.", whole(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, 45_000)),
+            in_query(
+                "session_timeout_ms",
+                "How long it may be away.",
+                whole(MEMBER_TIMEOUT_MS_MIN, MEMBER_TIMEOUT_MS_MAX, 45_000),
+            ),
             in_query(
                 "rebalance_timeout_ms",
                 "How long it may take to let go of what is revoked.",
-                whole(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX, 60_000),
+                whole(MEMBER_TIMEOUT_MS_MIN, MEMBER_TIMEOUT_MS_MAX, 60_000),
             ),
         ),
         errors=("unknown_topic", "shutting_down", "cap_reached"),
@@ -197,12 +202,13 @@ class Sockets:
         for topic in joining.request.topics or ():
             self.log.topic(topic)
 
-        async def talk(socket: WebSocket, stream: Stream) -> None:
+        async def talk(socket: Channel, stream: Stream) -> None:
             session = GroupSocket(
                 socket,
                 stream,
                 joining,
                 grant,
+                self._wording(request, joining.values),
                 groups=self.groups,
                 nacks=self.nacks,
                 log=self.log,
@@ -218,10 +224,15 @@ class Sockets:
 
         return self._opening(request, "group_socket", talk, ask)
 
+    def _wording(self, request: Request, values: Values) -> Wording:
+        """How the two write to each other: JSON, unless whoever offers the channel has a way of its own."""
+        own: Wording | None = request.scope["extensions"][UPGRADE].get(WORDING)
+        return own or JsonWording(values)
+
     def _opening(
-        self, request: Request, kind: Kind, talk: Callable[[WebSocket, Stream], Any], ask: Callable[[], None]
+        self, request: Request, kind: Kind, talk: Callable[[Channel, Stream], Any], ask: Callable[[], None]
     ) -> Response:
-        socket: WebSocket | None = request.scope.get("extensions", {}).get(UPGRADE, {}).get("socket")
+        socket: Channel | None = request.scope.get("extensions", {}).get(UPGRADE, {}).get("socket")
         if socket is None:
             raise problem(
                 "invalid_parameter",
@@ -231,6 +242,7 @@ class Sockets:
             )
         if self.streams.draining:
             raise problem("shutting_down", "the server is shutting down; connect again in a moment")
+        self.streams.check_room(kind)
         return _Opening(self.streams, kind, socket, socket.accepted(), talk, ask)
 
 
@@ -241,9 +253,9 @@ class _Opening(Response):
         self,
         streams: Streams,
         kind: Kind,
-        socket: WebSocket,
+        socket: Channel,
         headers: list[tuple[bytes, bytes]],
-        talk: Callable[[WebSocket, Stream], Any],
+        talk: Callable[[Channel, Stream], Any],
         ask: Callable[[], None],
     ) -> None:
         super().__init__(status_code=101)
@@ -288,8 +300,8 @@ def _joining(request: Request) -> Joining:
         asked.auto_offset_reset = cast(ResetPolicy, query.choice("auto_offset_reset", RESETS, "earliest"))
     for name in ("session_timeout_ms", "rebalance_timeout_ms"):
         if name in query:
-            setattr(asked, name, query.integer(name, 0, minimum=TIMEOUT_MS_MIN, maximum=TIMEOUT_MS_MAX))
-    values = cast(Values, query.choice("values", VALUES, "text"))
+            setattr(asked, name, query.integer(name, 0, minimum=MEMBER_TIMEOUT_MS_MIN, maximum=MEMBER_TIMEOUT_MS_MAX))
+    values = values_of(query)
     attempts_max = query.integer("max_attempts", ATTEMPTS_MAX, minimum=1, maximum=ATTEMPTS_MAX_MAX)
     return Joining(group, member, asked, values, attempts_max, returns)
 

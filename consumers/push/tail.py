@@ -6,13 +6,21 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from siltlog.consumers.groups.scripts import Key
 from siltlog.consumers.push.feed import Feed, RecordFilter
 from siltlog.consumers.reading.fetch import Fetcher, find_partition, find_topic
-from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, decided, visible_end
-from siltlog.consumers.reading.render import VALUES, Values
+from siltlog.consumers.reading.parameters import (
+    ISOLATION_PARAMETER,
+    PRODUCERS_PARAMETER,
+    VALUES_PARAMETER,
+    isolation_of,
+    producers_of,
+    values_of,
+)
+from siltlog.consumers.reading.reader import Isolation, decided, visible_end
+from siltlog.consumers.reading.render import Values
 from siltlog.consumers.view import LogView, TopicView
 from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.memory import Held
@@ -36,11 +44,6 @@ assert (1 + _ID_BYTES + 2 + PARTITIONS_MAX * (_STEP_BYTES_MAX + _OFFSET_BYTES_MA
 ), "a cursor of the most partitions fits"
 
 PLACES = ("earliest", "latest")
-VALUES_PARAMETER = in_query(
-    "values",
-    "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
-    choice(*VALUES, default="text"),
-)
 TAIL_PARAMETERS = (
     in_query(
         "partitions", "Only these, such as `0,1`; at most 256. Left out: all, also those that the topic is given."
@@ -52,13 +55,17 @@ TAIL_PARAMETERS = (
     ),
     in_query("key", "Only records with this key."),
     in_query("contains", "Only records whose value contains this text."),
+    in_query("header", "Only records with a header of this name."),
+    in_query("header_value", "With `header`: only where such a header has this value."),
+    in_query("producer_id", "Only records that this producer published."),
+    PRODUCERS_PARAMETER,
     VALUES_PARAMETER,
-    in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
+    ISOLATION_PARAMETER,
     TOPIC_ID,
 )
 TAIL_ERRORS = (
     *("unknown_topic", "unknown_partition", "offset_out_of_range", "corrupt_data", "invalid_request"),
-    *("topic_unavailable", "store_denied", "shutting_down"),
+    *("topic_unavailable", "store_denied", "shutting_down", "overloaded"),
 )
 PARAMETERS = tuple(one.name for one in TAIL_PARAMETERS)
 
@@ -154,6 +161,7 @@ class TailRequest:
     wanted: RecordFilter
     values: Values
     isolation: Isolation
+    producers: bool = False
 
 
 async def tail_request(
@@ -165,9 +173,8 @@ async def tail_request(
     OffsetOutOfRange where a partition no longer has what comes next.
     """
     topic = find_topic(log, topic_name, query.text("topic_id") or None)
-    isolation = cast(Isolation, query.choice("isolation", ISOLATIONS, "wal"))
-    values = cast(Values, query.choice("values", VALUES, "text"))
-    wanted = RecordFilter(_bytes(query, "key"), _bytes(query, "contains"))
+    isolation, values, producers = isolation_of(query), values_of(query), producers_of(query)
+    wanted = _wanted(query)
     partitions = _partitions(query, topic)
     given = [name for name in ("offset", "timestamp", "cursor") if name in query]
     if len(given) > 1 and not last_event_id:
@@ -183,7 +190,7 @@ async def tail_request(
     for partition, offset in offsets.items():
         view = find_partition(topic, partition)
         await decided(topic, view, offset)
-    return TailRequest(topic, offsets, "partitions" not in query, wanted, values, isolation)
+    return TailRequest(topic, offsets, "partitions" not in query, wanted, values, isolation, producers)
 
 
 class Tail:
@@ -193,7 +200,8 @@ class Tail:
         self, log: LogView, fetcher: Fetcher, request: TailRequest, wake: Callable[[], None], held: Held | None
     ) -> None:
         self.request = request
-        self.feed = Feed(log, fetcher, wake, wanted=request.wanted, isolation=request.isolation, held=held)
+        wanted, isolation, producers = request.wanted, request.isolation, request.producers
+        self.feed = Feed(log, fetcher, wake, wanted=wanted, isolation=isolation, held=held, producers=producers)
         self._topic = request.topic
         self._told: dict[int, int] = {}
         for partition, offset in request.offsets.items():
@@ -270,6 +278,19 @@ async def _begin(fetcher: Fetcher, topic: TopicView, partition: int, query: Quer
 
 def _start(topic: TopicView, partition: int) -> int:
     return find_partition(topic, partition).bounds().log_start_offset
+
+
+def _wanted(query: Query) -> RecordFilter:
+    if "header_value" in query and "header" not in query:
+        raise problem(
+            "invalid_parameter",
+            "header_value is given without header: header says its name, and header_value what it has",
+            parameter="header_value",
+        )
+    header = query.text("header") if "header" in query else None
+    producer_id = query.text("producer_id") if "producer_id" in query else None
+    key, contains, value = (_bytes(query, name) for name in ("key", "contains", "header_value"))
+    return RecordFilter(key, contains, header, value, producer_id)
 
 
 def _bytes(query: Query, name: str) -> bytes | None:

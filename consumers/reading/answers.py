@@ -16,8 +16,17 @@ class Header(msgspec.Struct):
     value_base64: str | UnsetType = UNSET
 
 
+class Producer(msgspec.Struct):
+    """`sequence` is null where the record came without one."""
+
+    id: str
+    epoch: Whole
+    sequence: Whole | None
+
+
 class Record(msgspec.Struct):
-    """`value` is text, JSON (`values=json`) or null for a tombstone; `value_base64` where it is none of them."""
+    """`value` is text, JSON (`values=json`) or null for a tombstone; `value_base64` where it is none of them.
+    `producer`, with `producers=true` or `producer_id`, is null where the record was published without one."""
 
     partition: Whole
     offset: Whole
@@ -28,6 +37,7 @@ class Record(msgspec.Struct):
     key_base64: str | UnsetType = UNSET
     value: Any | UnsetType = UNSET
     value_base64: str | UnsetType = UNSET
+    producer: Producer | UnsetType | None = UNSET
 
 
 class PartitionOffset(PartitionBounds):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from siltlog.infra.arrow.pieces import Piece, Pieces
+from siltlog.infra.arrow.pieces import Piece, Pieces, joined
 from siltlog.infra.columns import FETCH_SCHEMA, RECORD_SCHEMA
 
 CHUNK_ROWS_MAX = 65_536
@@ -20,9 +20,9 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """A message without a head: "Columnar format", IPC streaming format."""
 
 
-def record_stream(batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str] | None = None) -> list[Piece]:
-    """An IPC stream of RECORD_SCHEMA."""
-    return _stream(_sized(batches), RECORD_SCHEMA, metadata)
+def record_stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema = RECORD_SCHEMA) -> list[Piece]:
+    """An IPC stream of batches of `schema`."""
+    return _stream(_sized(batches), schema, None)
 
 
 def fetch_stream(
@@ -58,7 +58,7 @@ def _stream(batches: Iterable[pa.RecordBatch], schema: pa.Schema, metadata: Mapp
     with pa.PythonFile(sink, mode="w") as out, pa.ipc.new_stream(out, schema) as writer:
         for batch in every:
             writer.write_batch(batch)
-    return sink.joined(SMALL_BYTES_MAX)
+    return joined(sink.pieces, SMALL_BYTES_MAX)
 
 
 def _sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltlog.infra.columns import RECORD_SCHEMA
 from siltlog.infra.http.memory import SMALL_BYTES, Held
 
 RECORD_BYTES = 20
@@ -13,16 +14,19 @@ RECORD_BYTES = 20
 REPLY_COPIES = 2
 """Records of a reply are in memory as they were read, and as they are sent."""
 
+RECORD_COLUMNS = len(RECORD_SCHEMA)
 _INT32 = 4
 
 
 def record_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of the first 1, 2, ... records of a RECORD_SCHEMA batch; shape (rows,)."""
+    """Bytes of the first 1, 2, ... records of a batch of RECORD_SCHEMA or PRODUCED_SCHEMA; shape (rows,)."""
     ends = np.arange(1, batch.num_rows + 1, dtype=np.int64) * RECORD_BYTES
     for name in ("key", "value"):
         column = batch.column(name)
         if column.null_count < len(column):
             ends += _value_ends(column)
+    if batch.num_columns > RECORD_COLUMNS:
+        ends += _value_ends(batch.column("producer_id"))
     headers = batch.column("headers")
     if headers.null_count < len(headers):
         # Null lists may span values that do not count; flatten() and its lengths leave them out.

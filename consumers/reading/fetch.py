@@ -1,5 +1,6 @@
 """Fetches: one answer, or one long poll, over many partitions."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
 from siltlog.infra.errors import SiltlogError, UnknownTopic, problem, problem_document
 from siltlog.infra.http.memory import Held
+from siltlog.infra.limits import TURN_ITEMS
 from siltlog.infra.records import Bounds
 from siltlog.infra.security.grant import EVERYTHING, Grant
 
@@ -142,13 +144,15 @@ class Fetcher:
         held: Held | None = None,
         grant: Grant = EVERYTHING,
         meter: Meter | None = None,
+        producers: bool = False,
     ) -> FetchResult:
         """Reads until `min_bytes` are there, a partition has a problem, or `wait_ms` are over.
 
         Problems of one partition are in its part of the result; that `grant` does not allow to read it is one, also
         where that changed meanwhile. Limits are the caller's to cut. What is read is counted in `held`; reads of the
-        server itself are no reply, and give none. `meter` takes it of the quotas of each topic that may be read. Raises
-        Refused `unauthenticated` when the grant ended, Unavailable `rate_limited`.
+        server itself are no reply, and give none. `meter` takes it of the quotas of each topic that may be read. With
+        `producers` records come with theirs (PRODUCED_SCHEMA), of what is in the table from there: it costs more.
+        Raises Refused `unauthenticated` when the grant ended, Unavailable `rate_limited`.
         """
         if meter is not None:
             meter.ask_topics(self._readable(grant, positions))
@@ -162,18 +166,23 @@ class Fetcher:
         forget = nothing
         try:
             while True:
-                heads = await self._far_heads(parts, turn, budget, cast(Isolation, isolation), grant)
-                for index in turn:
+                heads = await self._far_heads(parts, turn, budget, cast(Isolation, isolation), grant, producers)
+                for number, index in enumerate(turn, 1):
                     if budget.spent:
                         break
-                    await self._read(parts[index], budget, cast(Isolation, isolation), grant, heads.get(index, ()))
+                    if number % TURN_ITEMS == 0:
+                        await asyncio.sleep(0)
+                    head = heads.get(index, ())
+                    await self._read(parts[index], budget, cast(Isolation, isolation), grant, head, producers)
                 if (
                     budget.spent
                     or budget.bytes_taken >= min_bytes
                     or any(part.error or part.share.spent for part in parts)
                 ):
-                    for part in parts:
+                    for number, part in enumerate(parts, 1):
                         self._tell_bounds(part, grant)
+                        if number % TURN_ITEMS == 0:
+                            await asyncio.sleep(0)
                     return result
                 if wait is None:
                     if wait_ms <= 0:
@@ -232,7 +241,13 @@ class Fetcher:
         return part.error is not None or not settled
 
     async def _far_heads(
-        self, parts: Sequence[PartitionFetch], turn: Iterable[int], budget: Budget, isolation: Isolation, grant: Grant
+        self,
+        parts: Sequence[PartitionFetch],
+        turn: Iterable[int],
+        budget: Budget,
+        isolation: Isolation,
+        grant: Grant,
+        producers: bool,
     ) -> Mapping[int, Head]:
         """Heads at other nodes that the partitions of a turn go on in, where there are several: as many as fill the
         reply."""
@@ -248,9 +263,11 @@ class Fetcher:
                 bounds = view.bounds()
                 if view.far and bounds.table_offset <= part.next_offset < visible_end(bounds, isolation):
                     wanted[index] = Wanted(view, part.next_offset, visible_end(bounds, isolation))
-        return await read_heads(wanted, budget) if len(wanted) > 1 else {}
+        return await read_heads(wanted, budget, producers) if len(wanted) > 1 else {}
 
-    async def _read(self, part: PartitionFetch, budget: Budget, isolation: Isolation, grant: Grant, head: Head) -> None:
+    async def _read(
+        self, part: PartitionFetch, budget: Budget, isolation: Isolation, grant: Grant, head: Head, producers: bool
+    ) -> None:
         """Reads on in one partition; its problem becomes part of it."""
         if part.error is not None:
             return
@@ -259,7 +276,8 @@ class Fetcher:
                 require_read(grant, part.position.topic)
             topic, view = self._find(part)
             part.topic_id, part.bounds = topic.topic_id, view.bounds()
-            read = await self._reader.read(topic, view, part.next_offset, budget, part.share, isolation, head)
+            share = part.share
+            read = await self._reader.read(topic, view, part.next_offset, budget, share, isolation, head, producers)
         except SiltlogError as error:
             part.error = error
             return

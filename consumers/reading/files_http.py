@@ -9,7 +9,8 @@ from starlette.responses import Response
 from siltlog.consumers.file_list import FileLists
 from siltlog.consumers.reading.fetch import FetchPosition
 from siltlog.consumers.reading.files import FileLister
-from siltlog.consumers.reading.http import EACH_READ, FETCH_PARTITIONS_MAX, ReadLimits, check_once
+from siltlog.consumers.reading.http import EACH_READ, ReadLimits
+from siltlog.consumers.reading.requests import FETCH_PARTITIONS_MAX, check_once
 from siltlog.infra import names
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.operations import IN_BODY, json_answer, json_body, operation

@@ -23,7 +23,7 @@ class Wanted:
     end: int
 
 
-async def read_heads(wanted: Mapping[int, Wanted], budget: Budget) -> dict[int, Head]:
+async def read_heads(wanted: Mapping[int, Wanted], budget: Budget, producers: bool) -> dict[int, Head]:
     """Asks for the first heads, by their keys, until what they have fills the reply: what comes after would be thrown
     away. Each is asked for an equal part of what the budget has left, of which nothing is taken."""
     limit = asyncio.Semaphore(HEADS_AT_ONCE)
@@ -33,7 +33,7 @@ async def read_heads(wanted: Mapping[int, Wanted], budget: Budget) -> dict[int, 
     async def head_of(one: Wanted) -> Head:
         async with limit:
             try:
-                return await one.view.read_head(one.offset, one.end, records, nbytes) or ()
+                return await one.view.read_head(one.offset, one.end, records, nbytes, producers) or ()
             except SiltlogError as error:
                 return error
 

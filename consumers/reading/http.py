@@ -1,9 +1,9 @@
 """Reading over HTTP: records of one partition, fetches over many, and offsets."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -20,11 +20,20 @@ from siltlog.consumers.reading.fetch import (
     find_topic,
     require_read,
 )
-from siltlog.consumers.reading.reader import ISOLATIONS, Isolation, visible_end
-from siltlog.consumers.reading.render import VALUES, Values
+from siltlog.consumers.reading.parameters import (
+    ISOLATION_PARAMETER,
+    PRODUCERS_PARAMETER,
+    VALUES_PARAMETER,
+    isolation_of,
+    producers_of,
+    values_of,
+)
+from siltlog.consumers.reading.reader import Isolation, visible_end
+from siltlog.consumers.reading.requests import FetchRequest, check_once
 from siltlog.consumers.view import LogView, PartitionView, TopicView
 from siltlog.infra import names
 from siltlog.infra.arrow.pieces import Piece
+from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import OffsetOutOfRange, problem
 from siltlog.infra.http.media import chosen_media
 from siltlog.infra.http.memory import Held, held_of
@@ -51,7 +60,7 @@ from siltlog.infra.http.operations import (
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.replies import read_reply
 from siltlog.infra.http.requests import WAIT_MS, body_of, decode
-from siltlog.infra.limits import INTEGER_MAX, PARTITION_MAX, whole_number
+from siltlog.infra.limits import PARTITION_MAX, whole_number
 from siltlog.infra.security.grant import Grant, grant_of
 from siltlog.infra.security.guard import METERED
 
@@ -62,7 +71,6 @@ INLINE_RECORDS_MAX = 1_000
 INLINE_BYTES_MAX = 256 * 1024
 """Replies of more records or bytes are rendered on a thread."""
 
-FETCH_PARTITIONS_MAX = 10_000
 EARLIEST_TRIES_MAX = 5
 """How often a read from `earliest` follows a log start that moves away under it."""
 
@@ -75,7 +83,7 @@ _BOUND_HEADERS = {
 }
 _JSON = msgspec.json.Encoder()
 _RECORDS_QUERY = (
-    *("offset", "timestamp", "isolation", "values", "lines", "topic_id"),
+    *("offset", "timestamp", "isolation", "values", "producers", "lines", "topic_id"),
     *("wait_ms", "max_records", "max_bytes", "min_bytes"),
 )
 
@@ -101,35 +109,6 @@ _BY_MEDIA = {
     names.MEDIA_NDJSON: _Defaults(500, MIB),
     names.MEDIA_ARROW: _Defaults(100_000, 16 * MIB),
 }
-
-_Whole = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
-_Positive = Annotated[int, msgspec.Meta(ge=1, le=INTEGER_MAX)]
-
-
-class FetchPartition(msgspec.Struct, forbid_unknown_fields=True):
-    topic: str
-    partition: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
-    offset: _Whole
-    max_bytes: _Positive | None = None
-    topic_id: str | None = None
-
-
-class NamesPartition(Protocol):
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-
-
-class FetchRequest(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: Annotated[list[FetchPartition], msgspec.Meta(min_length=1, max_length=FETCH_PARTITIONS_MAX)]
-    max_records: _Positive | None = None
-    max_bytes: _Positive | None = None
-    min_bytes: _Whole = 1
-    wait_ms: _Whole = 0
-    isolation: Isolation = "wal"
-    values: Values = "text"
-
 
 _decoder = msgspec.json.Decoder(FetchRequest)
 
@@ -191,12 +170,9 @@ class ReadsHttp:
                 {"anyOf": [whole(), choice("earliest", "latest")], "default": "earliest"},
             ),
             in_query("timestamp", "Instead of `offset`: the first record at or after this time.", TIME),
-            in_query("isolation", "`table`: only what is in the Delta table.", choice(*ISOLATIONS, default="wal")),
-            in_query(
-                "values",
-                "How values are written: `text`, or base64 where they are none; `json`: embedded where they are JSON.",
-                choice(*VALUES, default="text"),
-            ),
+            ISOLATION_PARAMETER,
+            VALUES_PARAMETER,
+            PRODUCERS_PARAMETER,
             in_query("lines", "NDJSON: records, or bare values.", choice("record", "value", default="record")),
             TOPIC_ID,
             _cut("wait_ms", "How long to wait for `min_bytes`", 0, 0, _LIMITS.wait_ms),
@@ -209,21 +185,25 @@ class ReadsHttp:
     async def records(self, request: Request) -> Response:
         query = Query(request, _RECORDS_QUERY)
         media = chosen_media(request.headers.get("accept", ""), _offered(query))
-        isolation = cast(Isolation, query.choice("isolation", ISOLATIONS, "wal"))
-        values = cast(Values, query.choice("values", VALUES, "text"))
+        isolation, values, producers = isolation_of(query), values_of(query), producers_of(query)
         lines = query.choice("lines", ("record", "value"), "record")
+        if producers and lines == "value":
+            raise problem(
+                "invalid_parameter", "lines=value gives bare values, which say no producers", parameter="producers"
+            )
         grant = grant_of(request)
         require_read(grant, request.path_params["topic"])
         topic, view = self._find(request, query)
         wait_ms = query.integer("wait_ms", 0, maximum=self._limits.wait_ms, cut=True)
         request.scope["state"][WAIT_MS] = wait_ms
-        part = await self._read(query, media, topic, view, isolation, wait_ms, held_of(request.scope), grant)
+        held = held_of(request.scope)
+        part = await self._read(query, media, topic, view, isolation, wait_ms, held, grant, producers)
         bounds = {"next_offset": part.next_offset, **(part.bounds._asdict() if part.bounds else {})}
         headers = {} if media == names.MEDIA_JSON else {_BOUND_HEADERS[name]: str(at) for name, at in bounds.items()}
 
         def rendered() -> Sequence[Piece]:
             if media == names.MEDIA_ARROW:
-                return record_stream(part.batches)
+                return record_stream(part.batches, PRODUCED_SCHEMA if producers else RECORD_SCHEMA)
             if lines == "value":
                 return [render.value_lines(part.batches)]
             records = render.records(part.batches, values)
@@ -244,6 +224,7 @@ class ReadsHttp:
         wait_ms: int,
         held: Held | None,
         grant: Grant,
+        producers: bool,
     ) -> PartitionFetch:
         limits = self._limits
         defaults = _BY_MEDIA[media]
@@ -261,6 +242,7 @@ class ReadsHttp:
                 isolation=isolation,
                 held=held,
                 grant=grant,
+                producers=producers,
             )
             part = result.partitions[0]
             asked = query.text("offset", "earliest")
@@ -382,17 +364,6 @@ def _offered(query: Query) -> Sequence[str]:
     if "lines" in query:
         return (names.MEDIA_NDJSON, names.MEDIA_JSON, names.MEDIA_ARROW)
     return (names.MEDIA_JSON, names.MEDIA_NDJSON, names.MEDIA_ARROW)
-
-
-def check_once(positions: Iterable[NamesPartition]) -> None:
-    """Raises Refused where a partition is named twice."""
-    seen: set[tuple[str, int]] = set()
-    for at in positions:
-        if (at.topic, at.partition) in seen:
-            raise problem(
-                "invalid_request", f"partition {at.partition} of topic {at.topic[:200]} is given twice; give it once"
-            )
-        seen.add((at.topic, at.partition))
 
 
 async def _maybe_on_thread(parts: Sequence[PartitionFetch], rendered: Callable[[], T]) -> T:

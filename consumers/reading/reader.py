@@ -30,10 +30,12 @@ AHEAD_FILES_MAX = 4
 
 @dataclass(slots=True)
 class PartitionRead:
-    """RECORD_SCHEMA batches in order; [asked offset, `next_offset`) was examined. `bounds` is from after the read."""
+    """RECORD_SCHEMA batches in order, PRODUCED_SCHEMA with `producers`; [asked offset, `next_offset`) was examined.
+    `bounds` is from after the read."""
 
     bounds: Bounds
     next_offset: int
+    producers: bool = False
     batches: list[pa.RecordBatch] = field(default_factory=list)
 
 
@@ -53,17 +55,18 @@ class Reader:
         share: Share,
         isolation: Isolation,
         head: Head = (),
+        producers: bool = False,
     ) -> PartitionRead:
         """Reads from `offset` on what fits into the budget, as far as the isolation shows.
 
-        `head` is what the head gave from `offset` on a moment ago, where it was asked already.
+        `head` is what the head gave from `offset` on a moment ago, where it was asked already, for `producers` too.
         Raises OffsetOutOfRange outside [log start, high watermark], CorruptData where stored bytes are damaged or no
         source covers an offset (once nothing before that is left to give), Unavailable where the table cannot be read.
         """
         bounds = view.bounds()
         if not bounds.log_start_offset <= offset <= bounds.high_watermark:
             bounds = await decided(topic, view, offset)
-        read = PartitionRead(bounds, offset)
+        read = PartitionRead(bounds, offset, producers)
         end = visible_end(bounds, isolation)
         try:
             if isinstance(head, SiltlogError):
@@ -85,7 +88,8 @@ class Reader:
         self, topic: TopicView, view: PartitionView, read: PartitionRead, end: int, budget: Budget, share: Share
     ) -> bool:
         """Reads on in the head; False when the head does not cover the next offset."""
-        batches = await view.read_head(read.next_offset, end, budget.records_left, max(budget.bytes_left, 1))
+        most_bytes = max(budget.bytes_left, 1)
+        batches = await view.read_head(read.next_offset, end, budget.records_left, most_bytes, read.producers)
         if batches is None:
             return False
         if not batches:
@@ -152,8 +156,8 @@ class Reader:
                 return
             file = files[at]
             position = max(read.next_offset, file.first_offset)
-            self._ahead(topic.name, files, at, position, budget.records_left)
-            group = await self._row_groups.at(topic.name, file, position)
+            self._ahead(topic.name, files, at, position, budget.records_left, read.producers)
+            group = await self._row_groups.at(topic.name, file, position, read.producers)
             rows, ends = group.between(position, covered_end)
             taken = budget.take(rows, share, ends)
             if taken.num_rows:
@@ -165,13 +169,16 @@ class Reader:
                 at += 1
             if group.is_past_middle(read.next_offset) and at < len(files):
                 following = max(group.next_offset, files[at].first_offset)
-                self._row_groups.ahead(topic.name, files[at], following)
+                self._row_groups.ahead(topic.name, files[at], following, read.producers)
 
-    def _ahead(self, topic: str, files: Sequence[DataFile], at: int, position: int, wanted: int) -> None:
+    def _ahead(
+        self, topic: str, files: Sequence[DataFile], at: int, position: int, wanted: int, producers: bool
+    ) -> None:
         """Begins to read the files that a read of `wanted` records from `position` will come to."""
         rows = 0
         for file in files[at : at + AHEAD_FILES_MAX]:
-            if rows >= wanted or not self._row_groups.ahead(topic, file, max(position, file.first_offset)):
+            first = max(position, file.first_offset)
+            if rows >= wanted or not self._row_groups.ahead(topic, file, first, producers):
                 return
             rows += file.rows
 

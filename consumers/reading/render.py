@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET, UnsetType
 
+from siltlog.consumers.reading.budget import RECORD_COLUMNS
 from siltlog.infra.errors import SiltlogError, problem
 
 _MICROS = 1_000_000
@@ -22,7 +23,7 @@ _DAYS_MAX = 40_000
 """Spans of more days than these are formatted by Arrow: the table of their dates would be larger than it is worth."""
 
 _FEW = 16
-"""To prepare a column of so few costs more than to write each."""
+"""The number of values up to which writing each is cheaper than preparing their column."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (its text is to have no offset)
 _FOUR_DIGIT_YEARS_US = (-62_135_596_800 * _MICROS, 253_402_300_800 * _MICROS)
 _Bytes = npt.NDArray[np.uint8]
@@ -114,8 +115,22 @@ class Record(msgspec.Struct, gc=False):
     headers: list[Header]
 
 
+class Producer(msgspec.Struct, gc=False):
+    """Who published a record. `sequence` is null where it came without one."""
+
+    id: str
+    epoch: int
+    sequence: int | None
+
+
+class ProducedRecord(Record):
+    """A record that says who published it; null where nobody said so then."""
+
+    producer: Producer | None
+
+
 def records(batches: Sequence[pa.RecordBatch], values: Values, topic: str | UnsetType = UNSET) -> list[Record]:
-    """Gives the records of RECORD_SCHEMA batches, in order.
+    """Gives the records of RECORD_SCHEMA batches, in order; those of PRODUCED_SCHEMA as ProducedRecord.
 
     With `values` `text` a value that is no text comes as base64; with `json` one that is JSON is embedded.
     """
@@ -130,20 +145,20 @@ def records(batches: Sequence[pa.RecordBatch], values: Values, topic: str | Unse
         value, value_base64 = _embedded(batch.column("value"))
     else:
         value, value_base64 = _texts(batch.column("value"))
-    return list(
-        map(
-            Record,
-            repeat(topic),
-            batch.column("partition").to_numpy().tolist(),
-            batch.column("offset").to_numpy().tolist(),
-            timestamp_texts(batch.column("timestamp")),
-            key,
-            key_base64,
-            value,
-            value_base64,
-            _headers(batch.column("headers")),
-        )
+    members = (
+        repeat(topic),
+        batch.column("partition").to_numpy().tolist(),
+        batch.column("offset").to_numpy().tolist(),
+        timestamp_texts(batch.column("timestamp")),
+        key,
+        key_base64,
+        value,
+        value_base64,
+        _headers(batch.column("headers")),
     )
+    if batch.num_columns > RECORD_COLUMNS:
+        return list(map(ProducedRecord, *members, _producers(batch)))
+    return list(map(Record, *members))
 
 
 def ndjson(lines: Sequence[Record]) -> bytes:
@@ -261,6 +276,14 @@ def _headers(column: pa.Array) -> Iterable[list[Header]]:
     values, rest = _texts(pairs.field("value"))
     every = list(map(Header, pairs.field("key").to_pylist(), values, rest))
     return _split(every, pc.fill_null(pc.list_value_length(column), 0).to_pylist())
+
+
+def _producers(batch: pa.RecordBatch) -> Iterator[Producer | None]:
+    columns = [batch.column(name).to_pylist() for name in ("producer_id", "producer_epoch", "sequence")]
+    return (
+        None if id_ is None else Producer(id_, epoch or 0, sequence)
+        for id_, epoch, sequence in zip(*columns, strict=True)
+    )
 
 
 def _split(every: list[Header], lengths: list[int]) -> Iterator[list[Header]]:

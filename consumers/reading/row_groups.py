@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from siltlog.consumers.reading.budget import record_ends
-from siltlog.infra.columns import RECORD_SCHEMA
+from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import problem
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_row_group
@@ -36,9 +36,9 @@ NICE = 10
 """The niceness of the threads that decode: a tenth of the weight of others is little enough, and enough to give the
 interpreter back soon to who waits for it."""
 CHECKED_MAX = 10_000
-"""For so many partitions it is remembered which list of files was checked; then all are forgotten."""
-_Key = tuple[str, str]
-"""Topic and path of a file."""
+"""How many partitions' checked lists of files are remembered; past that all are forgotten."""
+_Key = tuple[str, str, bool]
+"""Topic and path of a file, and whether its records are read with their producers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class RowGroup:
     first_offset: int
     next_offset: int
     batch: pa.RecordBatch
-    """RECORD_SCHEMA."""
+    """RECORD_SCHEMA; PRODUCED_SCHEMA where it was read with producers."""
     offsets: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     """Bytes of the first 1, 2, ... records, as a Budget counts them: taken here, on the thread that read them."""
@@ -88,12 +88,12 @@ class RowGroups:
         """Another read of the table, under the same bound."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
-    async def at(self, topic: str, file: DataFile, offset: int) -> RowGroup:
+    async def at(self, topic: str, file: DataFile, offset: int, producers: bool = False) -> RowGroup:
         """The row group with the lowest offset of `file` at or above `offset`, which must not be above its last.
 
         Raises CorruptData and Unavailable as reading the file does.
         """
-        key = (topic, file.path)
+        key = (topic, file.path, producers)
         while True:
             group = self._kept(key, offset)
             if group is not None:
@@ -106,11 +106,11 @@ class RowGroups:
             if reading.exception() is None and reading.result().covers(offset):
                 return reading.result()
 
-    def ahead(self, topic: str, file: DataFile, offset: int) -> bool:
+    def ahead(self, topic: str, file: DataFile, offset: int, producers: bool = False) -> bool:
         """Begins to read what will be asked for next, where a thread is free; False where none is."""
         if len(self._reading) >= self._reads_max:
             return False
-        key = (topic, file.path)
+        key = (topic, file.path, producers)
         if key not in self._reading and self._kept(key, offset) is None:
             self._read(key, file, offset)
         return True
@@ -124,7 +124,8 @@ class RowGroups:
         return groups[at]
 
     def _read(self, key: _Key, file: DataFile, offset: int) -> "asyncio.Future[RowGroup]":
-        load = partial(_load, self._store, key[0], file, offset)
+        topic, _, producers = key
+        load = partial(_load, self._store, topic, file, offset, PRODUCED_SCHEMA if producers else RECORD_SCHEMA)
         future = asyncio.get_running_loop().run_in_executor(self._threads, load)
         self._reading[key] = future
         future.add_done_callback(partial(self._keep, key))
@@ -156,11 +157,11 @@ class RowGroups:
         self.nbytes -= group.nbytes
 
 
-def _load(store: ObjectStore, topic: str, file: DataFile, offset: int) -> RowGroup:
-    table = read_row_group(store, topic, file, columns=RECORD_SCHEMA.names, offset=offset)
+def _load(store: ObjectStore, topic: str, file: DataFile, offset: int, schema: pa.Schema) -> RowGroup:
+    table = read_row_group(store, topic, file, columns=schema.names, offset=offset)
     batches = table.combine_chunks().to_batches()
     if not batches:
-        none, empty = np.empty(0, np.int64), RECORD_SCHEMA.empty_table().to_batches()[0]
+        none, empty = np.empty(0, np.int64), schema.empty_table().to_batches()[0]
         return RowGroup(offset, file.last_offset + 1, empty, none, none, 0)
     batch = batches[0]
     offsets = batch.column("offset").to_numpy()

@@ -87,7 +87,7 @@ class ClusterLog:
         self._tables: dict[str, TableLog] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._untold: dict[str, _News] = {}
-        """By topic, what its owner told last, and this node knew too little to take: nobody tells it again."""
+        """News by topic that its owner told last, and this node knew too little to take: nobody tells it again."""
         self._limit = asyncio.Semaphore(TABLES_AT_ONCE)
         self._watching = Watching(peers, self._told, routes.told)
         self._tasks: list[asyncio.Task[None]] = []
@@ -280,19 +280,26 @@ class ClusterLog:
     # Owners.
 
     async def head(
-        self, topic: ClusterTopic, partition: int, offset: int, end: int, max_records: int, max_bytes: int
+        self,
+        topic: ClusterTopic,
+        partition: int,
+        offset: int,
+        end: int,
+        max_records: int,
+        max_bytes: int,
+        producers: bool,
     ) -> tuple[Sequence[pa.RecordBatch] | None, int]:
-        asked = HeadAsked(topic.name, topic.topic_id, partition, offset, end, max_records, max_bytes)
+        asked = HeadAsked(topic.name, topic.topic_id, partition, offset, end, max_records, max_bytes, producers)
         reply = await self._asked(topic, messages.HEAD, asked)
         if reply is None:
             local = topic.local
             if local is None:
                 raise _ownerless(topic.name)
-            return await local.partitions[partition].read_head(offset, end, max_records, max_bytes), 0
+            return await local.partitions[partition].read_head(offset, end, max_records, max_bytes, producers), 0
         version = int(reply.field(messages.VERSION_FIELD) or 0)
         if reply.status == 204:
             return None, version
-        return await asyncio.to_thread(messages.batches_read, reply.body), version
+        return await asyncio.to_thread(messages.batches_read, reply.body, producers), version
 
     async def bounds(self, topic: ClusterTopic, partition: int) -> tuple[Bounds, int] | None:
         reply = await self._asked(topic, messages.BOUNDS, HeadAsked(topic.name, topic.topic_id, partition))

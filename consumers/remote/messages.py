@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from siltlog.infra.columns import RECORD_SCHEMA
-from siltlog.infra.errors import SiltlogError, from_problem
+from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA
+from siltlog.infra.errors import SiltlogError, from_problem, problem
 from siltlog.infra.names import HEADER_HOP
 from siltlog.infra.records import NewRecord
 
@@ -51,6 +51,8 @@ class HeadAsked(msgspec.Struct, frozen=True):
     end: int = 0
     max_records: int = 0
     max_bytes: int = 0
+    producers: bool = False
+    """A node of 0.1.0 passes it over, and gives records without."""
 
 
 class BoundsNews(msgspec.Struct, frozen=True):
@@ -103,19 +105,25 @@ head_asked = msgspec.json.Decoder(HeadAsked)
 bounds_news = msgspec.json.Decoder(BoundsNews)
 
 
-def batches_written(batches: Sequence[pa.RecordBatch]) -> bytes:
+def batches_written(batches: Sequence[pa.RecordBatch], producers: bool) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, RECORD_SCHEMA) as writer:
+    with pa.ipc.new_stream(sink, PRODUCED_SCHEMA if producers else RECORD_SCHEMA) as writer:
         for batch in batches:
             writer.write_batch(batch)
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
 
-def batches_read(content: bytes) -> list[pa.RecordBatch]:
-    """Raises ArrowInvalid."""
+def batches_read(content: bytes, producers: bool) -> list[pa.RecordBatch]:
+    """Raises ArrowInvalid, Unavailable where the node does not know of producers that are asked for."""
     with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
-        if not reader.schema.equals(RECORD_SCHEMA):
+        if producers and reader.schema.equals(RECORD_SCHEMA):
+            raise problem(
+                "topic_unavailable",
+                "the node that owns the topic has an earlier version, which does not say who sent a record: upgrade "
+                "it, or read what is in the table (isolation=table)",
+            )
+        if not reader.schema.equals(PRODUCED_SCHEMA if producers else RECORD_SCHEMA):
             raise pa.ArrowInvalid("it has other columns than records have")
         return list(reader)
 

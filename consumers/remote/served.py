@@ -93,11 +93,11 @@ class ServedHeads:
         view = find_partition(topic, asked.partition)
         # Never what is not shown yet: the other node's bounds may be of an owner before.
         end = min(asked.end, view.bounds().high_watermark)
-        batches = await view.read_head(asked.offset, end, asked.max_records, asked.max_bytes)
+        batches = await view.read_head(asked.offset, end, asked.max_records, asked.max_bytes, asked.producers)
         version = {messages.VERSION_FIELD: str(topic.snapshot.version)}
         if batches is None:
             return Response(status_code=204, headers=version)
-        content = await asyncio.to_thread(messages.batches_written, batches)
+        content = await asyncio.to_thread(messages.batches_written, batches, asked.producers)
         return Response(content, 200, version, names.MEDIA_ARROW)
 
     async def _bounds(self, request: Request) -> Response:

@@ -19,11 +19,18 @@ class Owners(Protocol):
         """Whether this node may decide by the bounds of what it owns: others do not take it for gone."""
 
     async def head(
-        self, topic: "ClusterTopic", partition: int, offset: int, end: int, max_records: int, max_bytes: int
+        self,
+        topic: "ClusterTopic",
+        partition: int,
+        offset: int,
+        end: int,
+        max_records: int,
+        max_bytes: int,
+        producers: bool,
     ) -> tuple[Sequence[pa.RecordBatch] | None, int]:
         """Records of the owner's head, None where that begins above `offset`; and its table's version.
 
-        Raises Unavailable, also `not_owner` where nobody owns it now.
+        Raises Unavailable, also `not_owner` where nobody owns it now, and where the owner knows of no `producers`.
         """
 
     async def bounds(self, topic: "ClusterTopic", partition: int) -> tuple[Bounds, int] | None:
@@ -80,14 +87,16 @@ class ClusterPartition:
         return offset <= snapshot.offsets.get(self.partition, 0)
 
     async def read_head(
-        self, offset: int, end: int, max_records: int, max_bytes: int
+        self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False
     ) -> Sequence[pa.RecordBatch] | None:
         local = self._local
         if local is not None:
-            return await local.read_head(offset, end, max_records, max_bytes)
+            return await local.read_head(offset, end, max_records, max_bytes, producers)
         if offset < self._topic.snapshot.offsets.get(self.partition, 0):
             return None
-        batches, version = await self._owners.head(self._topic, self.partition, offset, end, max_records, max_bytes)
+        batches, version = await self._owners.head(
+            self._topic, self.partition, offset, end, max_records, max_bytes, producers
+        )
         if batches is None:
             await self._owners.refresh(self._topic, version)
         return batches

@@ -65,6 +65,11 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     partitions: Annotated[Partitions | None, Meta(description="Left out: all; at most 256")] = None
     key: Annotated[str | None, Meta(description="Only records with this key")] = None
     contains: Annotated[str | None, Meta(description="Only records whose value contains this text")] = None
+    header: Annotated[str | None, Meta(description="Only records with a header of this name")] = None
+    header_value: Annotated[str | None, Meta(description="With `header`: only where such a header has this value")] = (
+        None
+    )
+    producer_id: Annotated[str | None, Meta(description="Only records that this producer published")] = None
     path: Annotated[
         str | None,
         Meta(description="A JSON Pointer, such as `/user/id`: only records whose JSON value `equals` this there"),
@@ -75,6 +80,9 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
         TIMEOUT_MS_DEFAULT
     )
     values: Values = "text"
+    producers: Annotated[
+        bool, Meta(description="Each record says in `producer` who published it; so it does with `producer_id`")
+    ] = False
 
     def wanted(self) -> Wanted:
         """Raises Refused `invalid_request`."""
@@ -87,7 +95,13 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
             member = None if self.path is None else Member(self.path, self.equals)
         except ValueError as error:
             raise problem("invalid_request", f"path and equals: {error}") from None
-        return Wanted(RecordFilter(_bytes(self.key), _bytes(self.contains)), member)
+        if self.header_value is not None and self.header is None:
+            raise problem(
+                "invalid_request",
+                "header_value is given without header: header says its name, and header_value what it has",
+            )
+        key, contains, value = map(_bytes, (self.key, self.contains, self.header_value))
+        return Wanted(RecordFilter(key, contains, self.header, value, self.producer_id), member, self.producers)
 
 
 class Progress(msgspec.Struct):

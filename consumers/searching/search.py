@@ -21,7 +21,7 @@ from siltlog.consumers.reading.row_groups import CheckedFiles
 from siltlog.consumers.searching.member import Member
 from siltlog.consumers.searching.places import SearchRange, cursor_text
 from siltlog.consumers.view import PartitionView
-from siltlog.infra.columns import RECORD_SCHEMA
+from siltlog.infra.columns import PRODUCED_SCHEMA, RECORD_SCHEMA
 from siltlog.infra.errors import CorruptData, problem
 from siltlog.infra.store.store import ObjectStore
 from siltlog.infra.table.data_file import DataFile, read_row_group
@@ -45,15 +45,22 @@ class Wanted:
 
     records: RecordFilter
     member: Member | None = None
+    producers: bool = False
+    """Records are given with theirs; so they are where one is wanted."""
 
     def __bool__(self) -> bool:
         return bool(self.records) or self.member is not None
 
     @property
+    def schema(self) -> pa.Schema:
+        """What records are given as."""
+        return PRODUCED_SCHEMA if self.producers or self.records.producer_id is not None else RECORD_SCHEMA
+
+    @property
     def columns(self) -> list[str]:
         """The columns by which it is told."""
-        value = self.records.contains is not None or self.member is not None
-        return ["offset", *(["key"] if self.records.key is not None else []), *(["value"] if value else [])]
+        records = self.records.columns
+        return ["offset", *records, *(["value"] if self.member is not None and "value" not in records else [])]
 
     def narrowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of `batch`, which has `columns`, that may be wanted, by Arrow alone; that are, without a member."""
@@ -70,7 +77,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one step looked at: a partition up to `next_offset`; `rows` are those that are wanted, RECORD_SCHEMA."""
+    """What one step looked at: a partition up to `next_offset`; `rows` are those that are wanted."""
 
     partition: int
     next_offset: int
@@ -98,6 +105,7 @@ class Search:
         self._starts = within.starts
         self._ends = within.ends
         self._wanted = wanted
+        self._schema = wanted.schema
         self._offsets = dict(within.starts)
         self._turn = deque(partition for partition, start in within.starts.items() if start < within.ends[partition])
 
@@ -129,7 +137,8 @@ class Search:
             position, end = await self._bounded(view)
             if position >= end:
                 return Piece(partition, self._ends[partition])
-            batches = await view.read_head(position, end, HEAD_RECORDS_MAX, HEAD_BYTES_MAX)
+            producers = self._schema is PRODUCED_SCHEMA
+            batches = await view.read_head(position, end, HEAD_RECORDS_MAX, HEAD_BYTES_MAX, producers)
             if batches:
                 return await self._in_head(partition, batches)
             # Taken after the head declined: it lets an offset go only once the topic's snapshot covers it.
@@ -156,7 +165,7 @@ class Search:
                 self._turn.append(partition)
 
     async def _bounded(self, view: PartitionView) -> tuple[int, int]:
-        """From where to where is left to be looked at, of what may be seen now."""
+        """Gives the first offset and the end of what is left to be looked at, of what may be seen now."""
         bounds, end = view.bounds(), self._ends[view.partition]
         if bounds.high_watermark < end:
             # It was there when the search began: its owner knows whether it still is.
@@ -177,7 +186,7 @@ class Search:
         if at == len(files) or files[at].first_offset >= end:
             return Piece(partition, end)
         file = files[at]
-        columns = self._wanted.columns if self._wanted else RECORD_SCHEMA.names
+        columns = self._wanted.columns if self._wanted else self._schema.names
         group: pa.RecordBatch = await self._run(
             partial(_row_group, self._store, self._topic.name, file, columns, position)
         )
@@ -189,7 +198,7 @@ class Search:
         rows = await self._told([group.slice(first, stop - first)])
         if rows.num_rows and self._wanted:
             rows = await self._run(
-                partial(_whole, self._store, self._topic.name, file, position, rows.column("offset"))
+                partial(_whole, self._store, self._topic.name, file, self._schema, position, rows.column("offset"))
             )
         return Piece(partition, next_offset, rows)
 
@@ -215,9 +224,11 @@ def _row_group(store: ObjectStore, topic: str, file: DataFile, columns: Sequence
     return table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def _whole(store: ObjectStore, topic: str, file: DataFile, position: int, offsets: pa.Array) -> pa.RecordBatch:
-    """The records at these offsets of the first row group from `position` on, RECORD_SCHEMA."""
-    group = _row_group(store, topic, file, RECORD_SCHEMA.names, position)
+def _whole(
+    store: ObjectStore, topic: str, file: DataFile, schema: pa.Schema, position: int, offsets: pa.Array
+) -> pa.RecordBatch:
+    """The records at these offsets of the first row group from `position` on."""
+    group = _row_group(store, topic, file, schema.names, position)
     return group.take(pa.array(np.searchsorted(group.column("offset").to_numpy(), offsets.to_numpy())))
 
 

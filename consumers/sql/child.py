@@ -25,9 +25,9 @@ from siltlog.consumers.sql.confinement import close_off, give_way
 from siltlog.consumers.sql.frames import Asked, Failed, Named, Table, Tables
 from siltlog.infra.clock import Clock, SystemClock
 from siltlog.infra.columns import RECORD_SCHEMA, TABLE_SCHEMA, nulls
-from siltlog.infra.sql.dialect import CONFIG, fault_of, prepare, refusal_of
+from siltlog.infra.sql.dialect import CONFIG, fault_of, place_of, prepare, refusal_of
 from siltlog.infra.sql.files import files_dataset, make_views
-from siltlog.infra.sql.identifiers import with_quoted_names
+from siltlog.infra.sql.identifiers import place_before_quoting, with_quoted_names
 
 READING = ("SELECT",)
 MEMORY_LIMIT = "1GiB"
@@ -136,11 +136,12 @@ def answer(server: socket.socket, channels: list[socket.socket], clock: Clock) -
     # What does not fit in memory is refused: there is no disk for it.
     limits: dict[str, str | int] = {"memory_limit": MEMORY_LIMIT, "temp_directory": "", "threads": threads}
     pa.set_cpu_count(threads)
-    with _told(server):
+    with _told(server) as query:
         connection = duckdb.connect(config=CONFIG | limits)
         prepare(connection)
         # On the connection on which no table is yet: what is there would not be among the names.
         asked = msgspec.json.decode(frames.receive(server, MESSAGE_BYTES_MAX).body, type=Asked)
+        query.sql = asked.sql
         text = with_quoted_names(asked.sql)
         refusal = refusal_of(connection, text, READING)
         if refusal is not None:
@@ -150,13 +151,23 @@ def answer(server: socket.socket, channels: list[socket.socket], clock: Clock) -
         given = msgspec.json.decode(frames.receive(server, MESSAGE_BYTES_MAX).body, type=Tables)
         _register(connection, server, Reads(channels), given.tables)
         connection.execute("SET lock_configuration = true")
-        relation = connection.sql(text)
+        relation = _understood(connection, f"EXPLAIN {text}" if given.plan else text)
         types = [str(kind) for kind in relation.types]
         reader = relation.to_arrow_reader(BATCH_ROWS)
         rows = Rows(reader, reader.schema, given.limit)
         told = {**msgspec.json.decode(given.told), "elapsed_ms": round((clock.monotonic() - given.began) * 1000)}
         content = rows.arrow_bytes(told) if given.arrow else rows.json_bytes(types, told)
         frames.send(server, frames.ANSWER, memoryview(content))
+
+
+def _understood(connection: duckdb.DuckDBPyConnection, text: str) -> duckdb.DuckDBPyRelation:
+    """Makes the relation that a statement means. Raises what DuckDB does, with the place in it."""
+    try:
+        return connection.sql(text)
+    except duckdb.Error:
+        # Of a relation DuckDB does not say where in the statement the error is, of a statement it does.
+        connection.execute(text)
+        raise
 
 
 def _register(connection: duckdb.DuckDBPyConnection, server: socket.socket, reads: Reads, tables: list[Table]) -> None:
@@ -180,11 +191,26 @@ def _whole(head: pa.Table) -> pa.Table:
     return pa.table([columns[field.name] for field in TABLE_SCHEMA], TABLE_SCHEMA)
 
 
+class _Query:
+    """The query that is being answered, once it is known."""
+
+    sql = ""
+
+    def place_of(self, error: Exception) -> tuple[int, int] | None:
+        """Finds the line and the column of what an error is about, from 1 on."""
+        quoted_at = place_of(error, with_quoted_names(self.sql))
+        if quoted_at is None:
+            return None
+        at = place_before_quoting(self.sql, quoted_at)
+        return self.sql.count("\n", 0, at) + 1, at - self.sql.rfind("\n", 0, at)
+
+
 @contextmanager
-def _told(server: socket.socket) -> Iterator[None]:
+def _told(server: socket.socket) -> Iterator[_Query]:
     """Tells the server what ends the query."""
+    query = _Query()
     try:
-        yield
+        yield query
         return
     except (EOFError, BrokenPipeError):
         raise
@@ -195,5 +221,5 @@ def _told(server: socket.socket) -> Iterator[None]:
     except RecursionError:
         failed = Failed("wrong", "the query, or a value of it, is nested too deeply")
     except Exception as error:
-        failed = Failed(*fault_of(error))
+        failed = Failed(*fault_of(error), place=query.place_of(error))
     frames.send(server, frames.FAILED, msgspec.json.encode(failed))

@@ -59,7 +59,7 @@ def give_way(parent: int) -> None:
 
 
 def close_off() -> None:
-    """From here on no file can be opened, nothing written or connected to, and memory has an end.
+    """Closes the process off: no file can be opened, nothing written or connected to, and memory has an end.
 
     There must be no other thread yet: Landlock holds for this one, and for those that it begins."""
     for limit, most in (

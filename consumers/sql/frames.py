@@ -58,17 +58,20 @@ class Tables(msgspec.Struct):
 
     tables: list[Table]
     arrow: bool
+    plan: bool
     limit: int
     told: msgspec.Raw
     began: float
 
 
 class Failed(msgspec.Struct):
-    """`kind` is a FaultKind, or `refused` for what is no query."""
+    """`kind` is a FaultKind, or `refused` for what is no query; `place` is the line and the column of what is
+    wrong, from 1 on."""
 
     kind: str
     reason: str
     name: str = ""
+    place: tuple[int, int] | None = None
 
 
 def send(to: socket.socket, kind: bytes, body: bytes | memoryview) -> None:

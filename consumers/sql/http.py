@@ -61,6 +61,7 @@ class SqlRequest(msgspec.Struct, forbid_unknown_fields=True):
     timeout_ms: Annotated[
         _Positive, Meta(description=f"Give up after so long; more than {TIMEOUT_MS_MAX:,} is cut")
     ] = TIMEOUT_MS_MAX
+    plan: Annotated[bool, Meta(description="Tell how the query would be answered, and do not run it")] = False
 
 
 class Column(msgspec.Struct):
@@ -116,7 +117,8 @@ class SqlHttp:
         "Read",
         "Ask with SQL",
         "One SELECT in DuckDB's SQL. Each topic is a table of its name: the files of one snapshot, and the records "
-        'above them, so that what is acknowledged is in it, once. `offset` is a reserved word: write `"offset"`. It '
+        'above them, so that what is acknowledged is in it, once. `offset` is a reserved word: write `"offset"`. An '
+        "error in it that has a place has `place`, its line and column, 1 the first. It "
         f"reads topics and nothing else, has 1 GiB of memory and {TIMEOUT_MS_MAX // 1000} s, and ends when its caller "
         f"hangs up; {QUERIES_OF_ONE} at a time of a principal, {QUERIES_MAX} of a node. In Arrow what is beside the "
         f"rows is JSON in the schema's metadata under `{names.ARROW_METADATA_KEY}`.",
@@ -219,7 +221,9 @@ class _Run:
             "head_records": sum(one.head_records for one in rows),
         }
         limit = min(self._asked.limit, ROWS_MAX)
-        given = frames.Tables(tables, self._arrow, limit, msgspec.Raw(_JSON.encode(told)), self._began)
+        given = frames.Tables(
+            tables, self._arrow, self._asked.plan, limit, msgspec.Raw(_JSON.encode(told)), self._began
+        )
         return self._process.answer(given, heads, reads)
 
     def _count(self, topics: list[str], nbytes: int) -> None:

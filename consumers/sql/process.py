@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -159,6 +160,9 @@ def _serve(channel: socket.socket, reads: TableReads) -> None:
 
 def _error_of(failed: Failed, reads: TableReads | None) -> SiltlogError:
     reason = redacted(failed.reason)
+    place: dict[str, Any] = {}
+    if failed.place is not None:
+        place["place"] = {"line": failed.place[0], "column": failed.place[1]}
     match failed.kind:
         case "memory":
             return _out_of_memory(reason)
@@ -169,12 +173,12 @@ def _error_of(failed: Failed, reads: TableReads | None) -> SiltlogError:
                 return problem("internal", f"the query failed: {reason}")
             return problem("corrupt_data", f"a file of the query cannot be read: {reason}; `silt audit` tells which")
         case "no_table":
-            return problem("unknown_topic", f"there is no topic {failed.name[:200]}", topic=failed.name[:200])
+            return problem("unknown_topic", f"there is no topic {failed.name[:200]}", topic=failed.name[:200], **place)
         case "no_column":
-            return problem("invalid_request", f"{reason}; {_COLUMNS}")
+            return problem("invalid_request", f"{reason}; {_COLUMNS}", **place)
         case "dialect":
-            return problem("invalid_request", f"{reason}; this is DuckDB's SQL")
-    return problem("invalid_request", reason)
+            return problem("invalid_request", f"{reason}; this is DuckDB's SQL", **place)
+    return problem("invalid_request", reason, **place)
 
 
 def _out_of_memory(reason: str = "its process was ended") -> SiltlogError:

@@ -21,7 +21,7 @@ from siltlog.infra.table.snapshot import TableSnapshot
 
 MIB = 1024 * 1024
 HEAD_BYTES_MAX = 64 * MIB
-"""Of all heads of a query together."""
+"""The limit of all heads of a query together."""
 PIECE_RECORDS, PIECE_BYTES = 50_000, 4 * MIB
 HEAD_COPIES = 2
 """A head is in memory as it was read, and as it is sent."""

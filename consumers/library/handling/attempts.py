@@ -49,7 +49,7 @@ class Attempts:
         self._jitter = jitter
         self._lanes = lanes
         self.suspect: PartitionLane | None = None
-        """Its record was counted because it may end the consumer; no other is until that is settled and committed."""
+        """The lane whose record was counted, as it may end the consumer; no other is until that is committed."""
         self._told: dict[TopicPartition, int] = {}
         """Up to where the group was told that records are handed out."""
 
@@ -252,6 +252,6 @@ def _place(lane: PartitionLane) -> str:
 
 
 def _said_of(error: Exception) -> str:
-    """Its name and message, whatever they are: what a handler raises must not end the run."""
+    """Gives an error's name and message, whatever they are: what a handler raises must not end the run."""
     text = traceback.format_exception_only(error)[-1].strip()
     return text.encode("utf-8", "replace").decode()[:ERROR_CHARS_MAX]

@@ -38,7 +38,7 @@ class Handling:
         self.options = options
         self._clock = clock
         self._lanes: dict[TopicPartition, PartitionLane] = {}
-        """In the order in which they are next."""
+        """Lanes in the order of their turns."""
         self._strays: list[PartitionLane] = []
         """Still busy, of partitions that are another's or came anew meanwhile."""
         self._outcomes: deque[tuple[PartitionLane, BaseException | None]] = deque()

@@ -34,7 +34,7 @@ TABLE = "table"
 
 MIB = 1024 * 1024
 FAR_BYTES = 32 * MIB
-"""From so much of the table on, decoded, its files are read; below it what the beginning costs is not won back."""
+"""How much of the table, decoded, must lie ahead for its files to be read: less is not worth their beginning."""
 NEAR_BYTES = 8 * MIB
 """Below so much a partition goes back to the server, and from there on to the head."""
 PROBE_RECORDS = 10_000

@@ -203,6 +203,28 @@ def test_replay_brings_back_what_was_there(http: Http) -> None:
     assert http.end("again") == 12 + 4 + 4
 
 
+def test_a_replay_where_nothing_failed_brings_nothing_back_and_names_what_it_was_to(http: Http) -> None:
+    filled(http, "sound")
+    reply = http.json("POST", "/v1/topics/sound/dlq/replay", {"replay_id": "r"})
+    assert (reply.status, reply.json["replayed"], reply.json["duplicates"]) == (200, 0, 0)
+    one = {"replay_id": "r", "offsets": [{"partition": 0, "offset": 0}]}
+    reply = http.json("POST", "/v1/topics/sound/dlq/replay", one)
+    assert (reply.status, reply.error_code) == (404, "not_found")
+    assert "has no dead letters" in reply.json["detail"]
+
+
+def test_a_replay_has_the_time_of_now_where_the_topic_takes_none_that_is_so_old(http: Http) -> None:
+    filled(http, "aged")
+    Member(http, "aged", "aged").bury(1, error="x")
+    [old] = [one["timestamp"] for one in http.read("aged", query="values=text") if one["offset"] == 1]
+    bound = {"config": {"timestamp.before.max.ms": 3_600_000}}
+    assert http.json("PATCH", "/v1/topics/aged", bound).status == 200
+    assert http.json("POST", "/v1/topics/aged/dlq/replay", {"replay_id": "r"}).json["replayed"] == 1
+    again = http.read("aged", query="values=text")[-1]
+    assert (again["key"], again["value"]) == ("k1", "0:1")
+    assert parse_us(again["timestamp"]) > parse_us(old) + 3_600_000_000
+
+
 @pytest.mark.rule("D7")
 def test_replay_of_some(http: Http) -> None:
     filled(http, "some")
@@ -271,3 +293,35 @@ def test_what_retention_took_is_not_given_up(http: Http) -> None:
     assert (refused.status, refused.error_code) == (416, "offset_out_of_range")
     assert http.get("/v1/topics/gone.dlq").status == 404 or http.end("gone.dlq") == 0
     assert member.bury(4)["offset"] == 0
+
+
+def test_a_record_that_is_nacked_comes_again_and_is_given_up_at_the_last_attempt(http: Http) -> None:
+    filled(http, "nacked")
+    member = Member(http, "nacked", "nacked")
+
+    def poll(commit: int | None = None, wait_ms: int = 0) -> list[int]:
+        asked = {"generation": member.generation, "wait_ms": wait_ms}
+        if commit is not None:
+            asked["commit"] = [{"topic": "nacked", "partition": 0, "offset": commit}]
+        told = http.json("POST", "/v1/groups/nacked/members/a/poll", asked)
+        assert told.status == 200, told
+        return [record["offset"] for record in told.json["records"]]
+
+    assert poll() == [0, 1, 2, 3, 4, 5]
+    told = member.nack(2, error="no", max_attempts=2, backoff_ms=60_000, backoff_ms_max=300).json
+    assert told == {"attempts": 1, "rest_ms": 300, "dead_letter": None}
+    assert poll(commit=2, wait_ms=10_000) == [2, 3, 4, 5]
+    told = member.nack(2, error="ValueError: no", max_attempts=2).json
+    letter = {"topic": "nacked.dlq", "partition": 0, "offset": 0, "attempts": 2, "duplicate": False}
+    assert told == {"attempts": 2, "rest_ms": None, "dead_letter": letter}
+    assert committed(http, "nacked") == {0: 3} and poll() == [3, 4, 5]
+    done = member.nack(2)
+    assert (done.status, done.error_code) == (422, "invalid_request") and "is done" in done.json["detail"]
+    assert member.nack(5, partition=7).status == 404
+    member.generation -= 1
+    assert (member.nack(4).status, member.nack(4).error_code) == (409, "fenced_member")
+    assert member.nack(4, max_attempts=0).error_code == "invalid_request"
+    member.generation += 1
+    member.attempt(3)
+    open_below = member.nack(4, max_attempts=1)
+    assert (open_below.status, open_below.error_code) == (409, "records_open")

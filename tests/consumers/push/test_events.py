@@ -109,13 +109,18 @@ def test_every_cursor_on_the_way_goes_on_where_it_stood(http: Http, topic: str) 
         ("partitions=1", "135", 1),
         ("partitions=0,1&key=b&contains=3", "3", 1),
         ("contains=", "012345", 2),
+        ("header=kind", "014", 2),
+        ("header=kind&header_value=b%3Ac&partitions=1", "1", 1),
     ],
 )
 def test_filters(http: Http, topic: str, query: str, wanted: str, ends: int) -> None:
     records = [{"value": f"{n}", "key": "ab"[n % 2], "partition": n % 2} for n in range(6)]
+    kinds = [{"key": "kind", "value": "a"}, {"key": "kind", "value": "b:c"}]
+    for record, headers in ((0, kinds[:1]), (1, kinds), (4, kinds[:1]), (5, [{"key": "other", "value": "a"}])):
+        records[record]["headers"] = headers
     http.publish(topic, *records, {"value": None, "key": "tombstone", "partition": 0})
-    http.publish(topic, {"value": "end 0123456789", "key": "a", "partition": 0})
-    http.publish(topic, {"value": "end 0123456789", "key": "b", "partition": 1})
+    http.publish(topic, {"value": "end 0123456789", "key": "a", "partition": 0, "headers": kinds})
+    http.publish(topic, {"value": "end 0123456789", "key": "b", "partition": 1, "headers": kinds})
     with tailing(http.url, tail(topic, f"offset=earliest&{query}")) as stream:
         found: list[str] = []
         while found.count("end 0123456789") < ends:
@@ -142,6 +147,7 @@ def test_values_isolation_and_times(http: Http, topic: str) -> None:
         ("partitions=", "invalid_parameter", 400),
         ("partitions=2", "unknown_partition", 404),
         ("unknown=1", "invalid_parameter", 400),
+        ("header_value=a", "invalid_parameter", 400),
         ("values=xml", "invalid_parameter", 400),
         ("timestamp=soon", "invalid_request", 422),
         ("topic_id=another", "unknown_topic", 404),
@@ -376,3 +382,26 @@ def test_a_topic_that_grows_is_read_whole(http: Http, topic: str) -> None:
     http.publish(topic, {"value": "new", "partition": 3})
     with tailing(http.url, tail(topic, f"cursor={cursor}")) as stream:
         assert values(stream.records(1)) == ["new"]
+
+
+def test_one_tail_too_many_is_told_when_to_come_again() -> None:
+    with running_server(redis_url=NO_REDIS, tails_max=1) as server:
+        http = Http(server.url)
+        http.create("watched")
+        with tailing(server.url, tail("watched")) as stream:
+            assert stream.next()
+            handshake = {
+                "Connection": "Upgrade",
+                "Upgrade": "websocket",
+                "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+                "Sec-WebSocket-Protocol": names.SUBPROTOCOL,
+            }
+            for place in (tail("watched"), "/v1/topics/watched/ws"):
+                refused = http.get(place, **(handshake if place.endswith("ws") else {}))
+                assert (refused.status, refused.error_code, refused.headers["Retry-After"]) == (503, "overloaded", "10")
+                assert "SILT_TAILS_MAX" in refused.json["detail"]
+        deadline = time.monotonic() + 20
+        while http.call("HEAD", tail("watched")).status != 200:
+            assert time.monotonic() < deadline, "its place is free once it has left"
+            time.sleep(0.02)

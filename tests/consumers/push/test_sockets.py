@@ -21,7 +21,7 @@ from siltlog.testing import running_server
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    with running_server(flush_ms=50, request_timeout_ms=1_000) as server:
+    with running_server(flush_ms=50, request_timeout_ms=1_000, session_timeout_ms_max=3_000_000) as server:
         yield server
 
 
@@ -462,6 +462,13 @@ def test_a_static_member_leaves_nothing_when_it_closes(calls: Http, topic: str, 
             assert len(again.hear("assigned")["partitions"]) == 2
             code, said = ws.closed()
             assert (code, [message["type"] for message in said]) == (1008, ["lost", "problem"])
+
+
+def test_a_session_timeout_that_the_server_does_not_give_is_refused(calls: Http, topic: str, group: str) -> None:
+    with talking(calls.url, group_path(group, topic, "&session_timeout_ms=3000001")) as ws:
+        code, said = ws.closed()
+    assert (code, said[-1]["error_code"]) == (1008, "invalid_request")
+    assert "this server takes 100 to 3000000 (SILT_SESSION_TIMEOUT_MS_MIN" in said[-1]["detail"]
 
 
 def test_a_lost_connection_has_its_session_timeout(calls: Http, topic: str, group: str) -> None:

@@ -24,12 +24,12 @@ class PausingRowGroups(RowGroups):
     log: FakeLog
     reads_ahead: bool
 
-    def ahead(self, topic: str, file: DataFile, offset: int) -> bool:
-        return self.reads_ahead and super().ahead(topic, file, offset)
+    def ahead(self, topic: str, file: DataFile, offset: int, producers: bool = False) -> bool:
+        return self.reads_ahead and super().ahead(topic, file, offset, producers)
 
-    async def at(self, topic: str, file: DataFile, offset: int) -> RowGroup:
+    async def at(self, topic: str, file: DataFile, offset: int, producers: bool = False) -> RowGroup:
         await self.log.pause()
-        group = await super().at(topic, file, offset)
+        group = await super().at(topic, file, offset, producers)
         await self.log.pause()
         return group
 

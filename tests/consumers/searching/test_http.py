@@ -77,6 +77,7 @@ RECORDS = [
         "value": json.dumps({"user": {"id": n % 3}, "item": ["tea", "cup"][n % 2]}),
         "key": f"k{n % 4}",
         "partition": n % 2,
+        "headers": [{"key": "trace", "value": f"t{n % 3}"}] if n < 6 else [],
     }
     for n in range(12)
 ]
@@ -89,6 +90,9 @@ RECORDS = [
         ({}, range(12)),
         ({"key": "k1"}, [1, 5, 9]),
         ({"contains": "cup"}, [1, 3, 5, 7, 9, 11]),
+        ({"header": "trace"}, [0, 1, 2, 3, 4, 5]),
+        ({"header": "trace", "header_value": "t1", "path": "/user/id", "equals": 1, "contains": "tea"}, [4]),
+        ({"header": "other"}, []),
         ({"path": "/user/id", "equals": 2}, [2, 5, 8, 11]),
         ({"path": "/user", "equals": {"id": 2}, "contains": "tea"}, [2, 8]),
         ({"path": "/user/id", "equals": None}, []),
@@ -149,6 +153,7 @@ def test_values_that_are_no_text(http: Http, topic: str) -> None:
     ("body", "status", "code", "says"),
     [
         ({"path": "/a"}, 422, "invalid_request", "path is given without equals"),
+        ({"header_value": "a"}, 422, "invalid_request", "header_value is given without header"),
         ({"equals": 1}, 422, "invalid_request", "equals is given without path"),
         ({"path": "a", "equals": 1}, 422, "invalid_request", "JSON Pointer"),
         ({"from": {"offset": "soon"}}, 422, "invalid_request", "from.offset"),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +12,7 @@ import pytest
 from fake_log import CREATED_US, FakeLog
 
 from siltlog.consumers.push.feed import RecordFilter
+from siltlog.consumers.push.tail import Cursor
 from siltlog.consumers.reading.lookup import Lookup
 from siltlog.consumers.reading.row_groups import CheckedFiles, RowGroups
 from siltlog.consumers.searching import search as searching
@@ -31,6 +33,13 @@ class Rig:
         self.topic = self.log.create("flights", partitions)
         self.view = self.topic.partitions[0]
         self.between: Callable[[], None] = lambda: None
+
+    def fill_files(self, count: int) -> None:
+        """Files of four records each, and an empty head."""
+        for _ in range(count):
+            self.view.append([b"x"] * 4)
+            self.view.flush()
+            self.view.evict()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Something may happen between the choice of a file and its reading."""
@@ -73,15 +82,21 @@ def finish(search: Search) -> list[Place_]:
 
 
 def wanted(
-    key: bytes | None = None, contains: bytes | None = None, path: str | None = None, equals: object = None
+    key: bytes | None = None,
+    contains: bytes | None = None,
+    path: str | None = None,
+    equals: object = None,
+    producer_id: str | None = None,
 ) -> Wanted:
-    return Wanted(RecordFilter(key, contains), None if path is None else Member(path, equals))
+    records = RecordFilter(key, contains, producer_id=producer_id)
+    return Wanted(records, None if path is None else Member(path, equals))
 
 
 CASES: list[tuple[Wanted, Callable[[bytes | None, bytes | None], bool]]] = [
     (wanted(), lambda key, value: True),
     (wanted(key=b"a"), lambda key, value: key == b"a"),
     (wanted(contains=b"tea"), lambda key, value: value is not None and b"tea" in value),
+    (wanted(producer_id="sends a"), lambda key, value: key == b"a"),
     (wanted(path="/id", equals=1), lambda key, value: value is not None and json.loads(value)["id"] == 1),
     (
         wanted(key=b"b", contains=b"cup", path="/id", equals=0),
@@ -108,7 +123,8 @@ def test_finds_what_is_there_while_the_log_moves(tmp_path: Path, seed: int, case
             else b'{"id": %d, "item": "%b"}' % (dice.randint(0, 1), dice.choice([b"tea", b"cup"]))
             for _ in range(count)
         ]
-        view.append(values, keys=keys)
+        # Each key has a producer of its own.
+        view.append(values, keys=keys, producer_ids=[key and f"sends {key.decode()}" for key in keys])
         pairs = zip(keys, values, strict=True)
         there.update({(view.partition, first + at): pair for at, pair in enumerate(pairs)})
 
@@ -184,12 +200,35 @@ def test_files_outside_of_the_range_are_not_read(tmp_path: Path) -> None:
 
 def test_what_retention_takes_meanwhile_is_hidden(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
-    for _ in range(2):
-        rig.view.append([b"x"] * 4)
-        rig.view.flush()
-        rig.view.evict()
+    rig.fill_files(2)
     search = rig.search(wanted())
     rig.view.retain(6)
+    assert finish(search) == [(0, 6), (0, 7)]
+    assert search.looked_at == search.of == 8
+
+
+def test_what_compaction_and_retention_left_nothing_of_is_passed_over(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.fill_files(3)
+    rig.view.rewrite(rig.topic.snapshot.files_of(0)[1:], without=range(4, 12))
+    assert finish(search := rig.search(wanted())) == [(0, offset) for offset in range(4)]
+    assert search.looked_at == 12
+    search = rig.search(wanted())
+    rig.view.retain(12)
+    assert finish(search) == []
+    assert search.looked_at == search.of == 12
+
+
+def test_a_log_start_that_moves_while_the_head_is_asked_is_where_it_goes_on(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.fill_files(2)
+    search = rig.search(wanted())
+
+    async def retain() -> None:
+        if not rig.topic.snapshot.starts[0]:
+            rig.view.retain(6, vacuum=True)
+
+    rig.log.pause = retain
     assert finish(search) == [(0, 6), (0, 7)]
     assert search.looked_at == search.of == 8
 
@@ -237,6 +276,13 @@ def test_a_cursor_goes_on_to_the_same_end(tmp_path: Path, after: int) -> None:
     assert sorted(found) == [(partition, offset) for partition in (0, 1) for offset in range(1, 11)]
 
 
+CURSORS = [
+    Cursor(topic, dict.fromkeys(partitions, 0)).text()
+    for topic, partitions in ((str(uuid.UUID(int=1)), [0]), (str(uuid.UUID(int=2)), [0]), (str(uuid.UUID(int=1)), [1]))
+]
+"""Those that differ are not of one range."""
+
+
 @pytest.mark.parametrize(
     ("start", "end", "partitions", "says"),
     [
@@ -247,6 +293,8 @@ def test_a_cursor_goes_on_to_the_same_end(tmp_path: Path, after: int) -> None:
         (Beginning(cursor="AQ"), None, None, "from.cursor is damaged"),
         (Beginning(cursor="AQ.AQ"), None, None, "from.cursor is damaged"),
         (Beginning(cursor="AQ"), Place(offset=1), None, "leave out to and partitions"),
+        (Beginning(cursor=f"{CURSORS[0]}.{CURSORS[1]}"), None, None, "from.cursor is damaged"),
+        (Beginning(cursor=f"{CURSORS[0]}.{CURSORS[2]}"), None, None, "from.cursor is damaged"),
         (None, None, [0, 0], "twice"),
         (None, None, [7], "partitions 0 to 0, not 7"),
         (None, None, list(range(257)), "257 partitions are more"),

@@ -1,8 +1,8 @@
 """Consumer.run against a real server: retries, dead letters, workers, and processes that are killed."""
 
+import asyncio
+import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import started
 
+from siltlog.consumers.library.async_consumer import AsyncConsumer
 from siltlog.consumers.library.consumer import Consumer
 from siltlog.consumers.library.record import ConsumerRecord
 from siltlog.infra import errors
@@ -264,40 +266,35 @@ def test_only_a_group_has_retries(url: str, topic: str) -> None:
         consumer.run(print, workers=0)
 
 
-WORKER = """
-import asyncio, os, signal, sys
-from siltlog import AsyncConsumer, Consumer
+def work(url: str, topic: str, seen: Path, kind: str, how: dict[str, Any], fails_first: str, comes_back: str) -> None:
+    """Handles what comes until a record ends the process; or, the first time, only fails."""
+    own: dict[str, Any] = {"group": topic, "topics": [topic]}
+    if comes_back == "soon":
+        own |= {"instance_id": "one", "stop_at": "latest"}
+    else:
+        own |= {"session_timeout_ms": 2_000, "idle_timeout_ms": 5_000}
 
-url, topic, seen, kind, workers, max_attempts, fails_first, comes_back = sys.argv[1:]
-own = {"url": url, "group": topic, "topics": [topic]}
-if comes_back == "soon":
-    own |= {"instance_id": "one", "stop_at": "latest"}
-else:
-    own |= {"session_timeout_ms": 2_000, "idle_timeout_ms": 5_000}
-how = {"workers": int(workers), "max_attempts": int(max_attempts), "backoff_ms": 1}
+    def handle(record: ConsumerRecord) -> None:
+        with seen.open("a") as out:
+            out.write(f"{record.partition} {number(record)}\n")
+        if number(record) == 251:
+            if fails_first == "yes" and seen.read_text().count(" 251\n") == 1:
+                raise ValueError("this time it only fails")
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def handle(record):
-    with open(seen, "a") as out:
-        out.write(f"{record.partition} {record.value.decode()}\\n")
-    if record.value == b"251":
-        if fails_first == "yes" and open(seen).read().count(" 251\\n") == 1:
-            raise ValueError("this time it only fails")
-        os.kill(os.getpid(), signal.SIGKILL)
+    async def handle_soon(record: ConsumerRecord) -> None:
+        await asyncio.sleep(0)
+        handle(record)
 
-async def handle_soon(record):
-    await asyncio.sleep(0)
-    handle(record)
+    async def run() -> None:
+        async with AsyncConsumer(url, **own) as consumer:
+            await consumer.run(handle_soon, **how)
 
-async def run():
-    async with AsyncConsumer(own.pop("url"), **own) as consumer:
-        await consumer.run(handle_soon, **how)
-
-if kind == "async":
-    asyncio.run(run())
-else:
-    with Consumer(own.pop("url"), **own) as consumer:
-        consumer.run(handle, **how)
-"""
+    if kind == "async":
+        asyncio.run(run())
+    else:
+        with Consumer(url, **own) as consumer:
+            consumer.run(handle, **how)
 
 
 @pytest.mark.rule("D1", "D2")
@@ -318,16 +315,13 @@ def test_a_poison_record_that_kills_its_consumer_is_given_up_alone(
     """`comes_back`: by an instance_id, or when the session of the one that was killed is over."""
     publish(url, topic, 500)
     seen = tmp_path / "seen"
-    shape = [kind, str(workers), str(max_attempts), fails_first, comes_back]
-    ends = []
-    for _ in range(8):
-        worker = subprocess.run(
-            [sys.executable, "-c", WORKER, url, topic, str(seen), *shape], timeout=60, check=False, capture_output=True
-        )
-        ends.append(worker.returncode)
-        if worker.returncode != -signal.SIGKILL:
-            assert worker.returncode == 0, worker.stderr.decode()
-            break
+    how = {"workers": workers, "max_attempts": max_attempts, "backoff_ms": 1}
+    ends: list[int | None] = []
+    while len(ends) < 8 and ends[-1:] in ([], [-signal.SIGKILL]):
+        worker = started.process(work, url, topic, seen, kind, how, fails_first, comes_back)
+        worker.start()
+        worker.join(60)
+        ends.append(worker.exitcode)
     handled = Counter(int(line.split()[1]) for line in seen.read_text().splitlines())
     kills = max_attempts - (fails_first == "yes")
     assert ends == [-signal.SIGKILL] * kills + [0]

@@ -25,7 +25,8 @@ from siltlog.consumers.reading.files import FileLister
 from siltlog.consumers.reading.waiting import Waits
 from siltlog.infra import names
 from siltlog.infra.client.address import S3Address
-from siltlog.infra.client.core import Endpoints, Request, Response
+from siltlog.infra.client.core import Request, Response
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.record import TopicPartition
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import SystemClock
