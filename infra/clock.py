@@ -57,6 +57,11 @@ def format_us(micros: int) -> str:
     return f"{day.year:04d}-{day:%m-%dT%H:%M:%S}.{rest:06d}Z"
 
 
+def format_ms(millis: int | None) -> str | None:
+    """The same of milliseconds; None of None, for what is not known."""
+    return None if millis is None else format_us(millis * 1000)
+
+
 def parse_us(text: str) -> int:
     """Microseconds of an RFC 3339 time with an offset, or of integer milliseconds.
 

@@ -33,6 +33,11 @@ RECORD_SCHEMA = pa.schema(
 )
 """A record as every reader gets it."""
 
+PRODUCED_SCHEMA = pa.schema(
+    [*RECORD_SCHEMA, *(TABLE_SCHEMA.field(name) for name in ("producer_id", "producer_epoch", "sequence"))]
+)
+"""A record with its producer, for readers that ask for it; all three are null where it was published without one."""
+
 FETCH_SCHEMA = pa.schema([pa.field("topic", pa.string()), *RECORD_SCHEMA])
 """The Arrow reply of POST /v1/fetch."""
 

@@ -12,7 +12,7 @@ DOLLARS_PER_WRITE = 0.005 / 1_000
 DOLLARS_PER_READ = 0.0004 / 1_000
 """GET, HEAD and all others; DELETE is free."""
 DOLLARS_PER_GB_MONTH = 0.023
-"""Of 2**30 bytes; the first 50 TB."""
+"""The price of 2**30 bytes, for the first 50 TB."""
 BYTES_PER_GB = 2**30
 SECONDS_PER_MONTH = 30 * 24 * 3_600
 
@@ -44,7 +44,7 @@ COMMIT = Requests(writes=5.4, reads=9.3)
 """The rest of a flush: the entry of the table's log and four LIST of it, GET of the newest entries; and its share of
 a checkpoint."""
 COMMIT_UNSEEN = Requests(writes=4.2, reads=7.2)
-"""Of a commit what the library that writes Delta asks by itself, which `silt_store_seconds` does not have."""
+"""The part of a commit that the library which writes Delta asks by itself; `silt_store_seconds` does not have it."""
 IDLE_NODE = Requests(reads=1.2)
 """A second of a server: whether another has claimed, and that the root is still the same."""
 IDLE_TOPIC = Requests(reads=0.2)
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
     """What a server asked of its object store since it was started."""
 
     requests: Requests
-    """Those that it counted, and those of the log of tables, which are reckoned by the flushes."""
+    """Requests that it counted, and requests of the logs of tables, which are reckoned by the flushes."""
     flushes: float
     started_seconds: float
     """Since 1970."""

@@ -154,6 +154,8 @@ KINDS: dict[str, ErrorKind] = {
     "cap_reached": ErrorKind(403, "As many as there may be", "no", Forbidden),
     "tls_required": ErrorKind(403, "Only over TLS", "no", Refused),
     "origin_not_allowed": ErrorKind(403, "This origin may not call this server", "no", Refused),
+    "csrf": ErrorKind(403, "Not from the page itself", "no", Refused),
+    "page_only_shows": ErrorKind(403, "The page only shows", "no", Refused),
     "unknown_topic": ErrorKind(404, "No such topic", "no", UnknownTopic),
     "unknown_partition": ErrorKind(404, "No such partition", "no", Refused),
     "unknown_group": ErrorKind(404, "No such group", "no", Refused),

@@ -8,6 +8,11 @@ INTEGER_MAX = 2**53 - 1
 """The largest integer that every JSON parser reads exactly (RFC 8259, section 6)."""
 PARTITION_MAX = 2**31 - 1
 EPOCH_MAX = 2**31 - 1
+MEMBER_TIMEOUT_MS_MIN = 100
+MEMBER_TIMEOUT_MS_MAX = 3_600_000
+"""Between these are the session and the rebalance time-out of a group's member, whatever a server's settings say."""
+TURN_ITEMS = 256
+"""So many small things of one request are done on an event loop before all others have their turn."""
 FILE_BYTES_TARGET = 128 * 1024 * 1024
 """How large compaction makes files."""
 COMPACTED_FILE_BYTES_MIN = FILE_BYTES_TARGET // 2

@@ -10,10 +10,14 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 REDIS_SCHEMES = ("redis", "rediss", "unix")
+OWN_PATHS = ("v1", "ui", "docs", "openapi.json", "metrics", "healthz", "readyz", "peers")
+"""What the server's own paths begin with."""
+_PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]{1,100}){1,10}", re.ASCII)
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}", re.ASCII)
 _REGION = re.compile(r"(?!-)(?![0-9]+$)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
 _HOST = re.compile(r"((?!-)[A-Za-z0-9-]{1,63}(?<!-)\.)*(?!-)[A-Za-z0-9-]{1,63}(?<!-)\.?", re.ASCII)
 """A host as the AWS SDK takes it: without '_'."""
+_PORT_MAX = 65_535
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s@]+", re.ASCII)
 
 
@@ -69,6 +73,16 @@ def http_url(url: str) -> str:
     return url
 
 
+def url_prefix(text: str) -> str:
+    """A path that a proxy has before all that it hands on, such as /data/log; empty for none."""
+    if text and (not _PREFIX.fullmatch(text) or text.split("/")[1] in OWN_PATHS or {".", ".."} & set(text.split("/"))):
+        raise ValueError(
+            f"{text!r} is not a path that a proxy may put before requests: write it as /data/log, with letters, digits "
+            f"and '.', '_', '~', '-', and not as one of the server's own ({', '.join(OWN_PATHS)})"
+        )
+    return text
+
+
 def region_name(text: str) -> str:
     if not _REGION.fullmatch(text):
         raise ValueError("it is not a region: use letters, digits and '-', such as eu-central-1")
@@ -107,6 +121,17 @@ def networks(text: str) -> list[Network]:
         except ValueError as error:
             raise ValueError(f"{one!r} is not a network: {error}; write it as 10.0.0.0/8 or 10.1.2.3") from None
     return found
+
+
+def listening_at(text: str) -> tuple[str, int]:
+    """The host and the port of `host:port`; an address of IPv6 stands in brackets."""
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not _is_host(bare) or (":" in bare and bare == host) or not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII):
+        raise ValueError(f"{text[:200]!r} is not a place to listen at: write it as 127.0.0.1:7071 or [::1]:7071")
+    if int(port) > _PORT_MAX:
+        raise ValueError(f"{port} is not a port: there are 0 (any that is free) to {_PORT_MAX}")
+    return bare, int(port)
 
 
 def listed(text: str) -> list[str]:

@@ -67,6 +67,15 @@ EVENTS: tuple[LogEvent, ...] = (
         "raise the limit of open files of the process: LimitNOFILE=, ulimit -n",
     ),
     LogEvent("metrics_port", "metrics have a port of their own, without authentication"),
+    LogEvent("grpc", "gRPC is served"),
+    LogEvent(
+        "grpc_not_reached",
+        "a connection could not be passed on to gRPC",
+        "look at the limit of open files, and at the room in the folder for temporary files",
+    ),
+    LogEvent("grpc_failed", "a call of gRPC failed"),
+    LogEvent("kafka", "Kafka's protocol is served"),
+    LogEvent("kafka_failed", "a request of Kafka failed", _DEFECT),
     LogEvent("no_local_socket", "there is no socket in the data directory"),
     LogEvent("wal_failed", "the write-ahead log failed; stopping", _DISK),
     LogEvent("wal_note", "write-ahead log"),
@@ -114,6 +123,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("access_unsealed", "an access document does not count", "give every node the same SILT_SECRET_FILE"),
     LogEvent("access_seen_unkept", "which access document was seen cannot be kept", _DISK),
     LogEvent("revocations_unkept", "revoked keys cannot be kept in the data directory", _DISK),
+    LogEvent("sessions_unkept", "ended sessions cannot be kept in the data directory", _DISK),
     LogEvent("provider_answers", "the identity provider answers again"),
     LogEvent("provider_away", "the identity provider does not answer", "look whether SILT_OIDC_ISSUER can be reached"),
     LogEvent(

@@ -4,6 +4,7 @@ A name here is part of the stored format or of the contract with users. Changing
 """
 
 import re
+from urllib.parse import quote, unquote
 
 # Names that users choose.
 NAME_CHARS_MAX = 196
@@ -33,6 +34,18 @@ def readable_topic_problem(name: str) -> str | None:
     return None if name not in (".", "..") and TOPIC_PATTERN.fullmatch(name) else name_problem(name)
 
 
+def kafka_group(group_id: str) -> str:
+    """Names the group of a client of Kafka, whose id may be any text: what no name has here is percent-encoded."""
+    if group_id in (".", ".."):
+        return group_id.replace(".", "%2E")
+    return quote(group_id, safe="").replace("~", "%7E")
+
+
+def kafka_group_id(group: str) -> str:
+    """The id by which clients of Kafka know a group."""
+    return unquote(group)
+
+
 IDEMPOTENCY_PREFIX = "key:"
 """Begins the producer id of a request with an Idempotency-Key; no name of a user has a colon."""
 
@@ -40,6 +53,15 @@ IDEMPOTENCY_PREFIX = "key:"
 def idempotent_producer(key_hash: str, body_hash: str, partitions: int) -> str:
     """The producer that such a request is; it says of which key and body, and by how many partitions it was split."""
     return f"{IDEMPOTENCY_PREFIX}{key_hash}:{body_hash}:{partitions}"
+
+
+KAFKA_PREFIX = "kafka:"
+"""Begins the producer id of an idempotent producer of Kafka, whose own number follows."""
+
+
+def kafka_producer(producer_id: int) -> str:
+    """The producer that an idempotent producer of Kafka is."""
+    return f"{KAFKA_PREFIX}{producer_id}"
 
 
 def dead_letter_producer(group: str, topic_id: str, partition: int, line: int) -> str:
@@ -97,7 +119,7 @@ JOBS_TOPIC = "_jobs"
 
 
 AUDIT_TOPIC = "_audit"
-"""Who changed what, and whom it was refused."""
+"""The audit log: who changed what, and to whom it was refused."""
 
 
 METRICS_TOPIC = "_metrics"
@@ -141,12 +163,14 @@ ACCESS_SEEN_FILE = "access-seen"
 """The newest version of the access document that was seen from this data directory."""
 ACCESS_HELD_FILE = "access-held"
 """The keys that were revoked here and are still in the access document, because it could not be written."""
+SESSIONS_ENDED_FILE = "sessions-ended"
+"""The sessions of the page that were ended here and are not in the access document yet."""
 AUDIT_SEEN_FILE = "audit-seen"
 """The last record of the audit log that was written from this data directory."""
 AUDIT_OWED_FILE = "audit-owed"
 """What the audit log is to have and could not be given yet."""
 NODE_FILE = "node"
-"""Which node of a cluster this data directory is of."""
+"""The name of the node of a cluster whose data directory this is."""
 SOCKET_FILE = "silt.sock"
 LAKE_FOLDER = "lake"
 VALKEY_FOLDER = "valkey"
@@ -203,9 +227,9 @@ REWRITE_PREFIX = "rewrite-"
 STATE_FOLDER = "_state"
 DELTA_LOG_FOLDER = "_delta_log"
 SET_ASIDE_FOLDER = "_set_aside"
-"""Beside a topic's log: log files that a power cut left half-written."""
+"""The folder, beside a topic's log, of log files that a power cut left half-written."""
 CLEANED_FOLDER = "_cleaned"
-"""Beside a topic's log: up to where it was cleaned."""
+"""The folder, beside a topic's log, that says up to where it was cleaned."""
 
 
 def probe_object(race: str) -> str:
@@ -300,7 +324,7 @@ def backup_manifest(backup_id: str) -> str:
 
 
 def backup_begun(backup_id: str) -> str:
-    """There from the beginning: while a backup is under way no other's files are removed."""
+    """Names the object that is there from the beginning: while a backup is under way no other's files are removed."""
     return f"{BACKUPS_FOLDER}/{backup_id}/begun"
 
 
@@ -410,6 +434,7 @@ HEADER_SEQUENCE = "Silt-Sequence"
 HEADER_SEQUENCE_MODE = "Silt-Sequence-Mode"
 HEADER_IDEMPOTENCY_KEY = "Idempotency-Key"
 HEADER_PARTITION_COUNT = "Silt-Partition-Count"
+HEADER_PARTITIONER = "Silt-Partitioner"
 HEADER_TIMESTAMPS = "Silt-Timestamps"
 TIMESTAMPS_STORED = "stored"
 """Records that were stored before move: of their times only the topic's own limits hold, not the defaults."""
@@ -424,7 +449,13 @@ HEADER_ROUTE = "Silt-Route"
 ROUTE_DIRECT = "direct"
 """The client goes to a topic's owner by itself: it is told who that is, instead of being answered by way of another."""
 HEADER_HOP = "Silt-Hop"
-"""On requests that one node makes of another: proves that, and says for whom."""
+"""Proves that one node makes the request of another, and says for whom."""
+HEADER_CSRF = "Silt-Csrf"
+"""Sent by the page with what changes something: no form, and no page of another origin, can send it."""
+LOGIN_COOKIE = "silt_login"
+"""A login by an identity provider that has begun."""
+SESSION_COOKIE = "silt_session"
+"""Over TLS a prefix that browsers hold to comes before it; without, the server's port behind it."""
 HEADER_TRACEPARENT = "traceparent"
 HEADER_TRACESTATE = "tracestate"
 """The span that a request or a record belongs to (W3C Trace Context, https://www.w3.org/TR/trace-context/)."""
@@ -466,8 +497,9 @@ def group_key(group: str, part: str) -> str:
 
 
 GROUP_PARTS = (
-    "state",  # hash: generation, revision, stale, run_id, hold, created, emptied, urgent, log, and of each log
-    # restored/{cluster id}, keeper/{cluster id}, view/{cluster id}
+    "state",  # hash: generation, revision, stale, run_id, hold, lost, regained, created, emptied, urgent, log, and of
+    # each log restored/{cluster id}, keeper/{cluster id}, view/{cluster id}; of a classic group type, phase, joined,
+    # deadline, extends, protocol_type, protocol, leader
     "members",  # hash: member -> subscription, timeouts, reset policy, instance id (msgpack)
     "sessions",  # sorted set: member -> end of its session, Redis ms
     "held",  # hash: member -> the partitions it holds and since when (msgpack)
@@ -480,6 +512,9 @@ GROUP_PARTS = (
     "instances",  # hash: instance id -> the member that has it
     "attempts",  # hash: partition -> what is known of handling records that the group has not passed (msgpack)
     "unsaved",  # hash: partition whose offset `_offsets` is yet to have -> 1 when nobody may be told before, 0
+    "protocols",  # hash: member of a classic group -> what it sent with each protocol (msgpack)
+    "assignments",  # hash: member of a classic group -> what its leader gave it, and the partitions in that (msgpack)
+    "arrived",  # set: members of a classic group that have joined, or synced, in this phase
 )
 """The keys of a group, in the order in which scripts take them. A partition is `{topic}/{topic id}/{partition}`."""
 

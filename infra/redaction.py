@@ -23,7 +23,8 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     # Its id stays: it is in lists of keys too, and says whose it was.
     (re.compile(r"(silt_[0-9A-Za-z]{12}_)[0-9A-Za-z]{16,}", re.ASCII), rf"\1{HIDDEN}"),
-    (re.compile(r"\beyJ[\w-]{6,}\.[\w-]{2,}(?:\.[\w-]*)*", re.ASCII), HIDDEN),
+    # In a sealed one (JWE) nothing is between the first two dots.
+    (re.compile(r"\beyJ[\w-]{6,}\.\.?[\w-]{2,}(?:\.[\w-]*)*", re.ASCII), HIDDEN),
     (
         re.compile(r"\b(bearer|basic)(\s+|%20|\.)(?=[\w.~+/=-]*[\w=])[\w.~+/=-]{8,}", re.IGNORECASE | re.ASCII),
         rf"\1\2{HIDDEN}",

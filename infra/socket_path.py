@@ -11,6 +11,23 @@ from siltlog.infra.errors import ConfigError
 SOCKET_PATH_BYTES_MAX = 103
 """macOS and the BSDs have room for 104 bytes, Linux for 108, and one of them ends the path."""
 
+NAME_BYTES_MAX = 24
+"""The longest name of a socket in a folder that is made for them, with the slash before it."""
+
+
+@contextmanager
+def short_folder(prefix: str) -> Iterator[Path]:
+    """Yields a fresh folder, which nobody else may enter, whose sockets have paths that are short enough.
+
+    Raises ConfigError where there is none.
+    """
+    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp")):  # noqa: S108 (a fresh folder of mode 700 in it)
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as folder:
+            if len(os.fsencode(folder)) + NAME_BYTES_MAX <= SOCKET_PATH_BYTES_MAX:
+                yield Path(folder)
+                return
+    raise ConfigError(f"the path {tempfile.gettempdir()} is too long for a socket: set TMPDIR to a shorter one")
+
 
 @contextmanager
 def short_path(path: Path) -> Iterator[Path]:

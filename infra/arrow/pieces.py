@@ -1,10 +1,12 @@
 """Gives the output of Arrow's writer as a list of buffers: the bodies of large columns are not copied."""
 
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
 Piece: TypeAlias = "bytes | pa.Buffer"
+P = TypeVar("P", bound="bytes | memoryview | pa.Buffer")
 
 
 class Pieces:
@@ -34,18 +36,19 @@ class Pieces:
     def close(self) -> None:
         """The pieces outlive the writer."""
 
-    def joined(self, small_bytes_max: int) -> list[Piece]:
-        """The pieces in order; neighbours of at most `small_bytes_max` each become one."""
-        out: list[Piece] = []
-        small: list[Piece] = []
-        for piece in self.pieces:
-            if len(piece) <= small_bytes_max:
-                small.append(piece)
-                continue
-            if small:
-                out.append(b"".join(small))
-                small = []
-            out.append(piece)
+
+def joined(pieces: Iterable[P], small_bytes_max: int) -> list[P | bytes]:
+    """The pieces in order; neighbours of at most `small_bytes_max` each become one."""
+    out: list[P | bytes] = []
+    small: list[P] = []
+    for piece in pieces:
+        if len(piece) <= small_bytes_max:
+            small.append(piece)
+            continue
         if small:
             out.append(b"".join(small))
-        return out
+            small = []
+        out.append(piece)
+    if small:
+        out.append(b"".join(small))
+    return out

@@ -63,7 +63,7 @@ def variable(name: str) -> str:
 
 
 def _variable(name: str) -> str:
-    """Its value, or nothing; ConfigError where another variable seems to be meant for it."""
+    """Gives a variable's value, or nothing; raises ConfigError where another variable seems to be meant for it."""
     environment = os.environ  # noqa: TID251
     value = environment.get(name, "")
     misspelt = None if value else misspelt_for(name, environment, names.ENV_OF_CLIENTS)

@@ -7,10 +7,18 @@ from typing import Literal, Self, TypeVar, Unpack
 from siltlog.infra.client import calls
 from siltlog.infra.client.async_transport import AsyncCaller, AsyncTransport
 from siltlog.infra.client.calls import Call, Document
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.core import READ_TIMEOUT_MS
 from siltlog.infra.client.credentials.async_authorized import async_open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
-from siltlog.infra.client.keywords import ConnectionKeywords, check_known, credentials_of, spelled_out
+from siltlog.infra.client.endpoints import Endpoints
+from siltlog.infra.client.keywords import (
+    ConnectionKeywords,
+    check_known,
+    check_timeout,
+    connect_timeout_of,
+    credentials_of,
+    spelled_out,
+)
 from siltlog.infra.client.record import TimeLike, TopicPartition
 from siltlog.infra.clock import Clock, SystemClock
 
@@ -20,7 +28,8 @@ T = TypeVar("T")
 class AsyncAdmin:
     """Replies are the documents of the HTTP API. Shared by the tasks of one event loop.
 
-    A call is tried again for `retry_timeout_ms` while the server cannot be reached or says that it will pass.
+    A call is tried again for `retry_timeout_ms` while the server cannot be reached or says that it will pass. An answer
+    may take `request_timeout_ms`, but for calls that are known to take longer.
     """
 
     @spelled_out(ConnectionKeywords, Credentials)
@@ -29,25 +38,36 @@ class AsyncAdmin:
         url: str | Sequence[str],
         *,
         retry_timeout_ms: int = 10_000,
+        request_timeout_ms: int = READ_TIMEOUT_MS,
         clock: Clock | None = None,
         transport: AsyncTransport | None = None,
         **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """Raises ConfigError when an argument is not valid. Connects at the first call."""
         check_known("AsyncAdmin", connection, ConnectionKeywords)
+        check_timeout("request_timeout_ms", request_timeout_ms)
         endpoints = Endpoints(url)
         clock = clock or SystemClock()
-        self._transport = async_open_transport(endpoints, clock, credentials_of(connection), transport)
-        self._caller = AsyncCaller(endpoints, self._transport, clock, retry_timeout_ms=retry_timeout_ms)
+        self._transport = async_open_transport(
+            endpoints, clock, credentials_of(connection), transport, connect_timeout_of(connection)
+        )
+        self._caller = AsyncCaller(
+            endpoints,
+            self._transport,
+            clock,
+            retry_timeout_ms=retry_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+        )
 
     async def create_topic(
         self,
         name: str,
-        partitions: int = 1,
+        partitions: int | None = None,
         config: Mapping[str, int | str] | None = None,
         exist_ok: bool = False,
     ) -> Document:
-        """The new topic. Raises TopicExists; with `exist_ok` only where the existing one has other partitions."""
+        """The new topic, with as many `partitions` as the server gives where that is None. Raises TopicExists; with
+        `exist_ok` only where the existing one has other partitions than were asked for."""
         return await self._run(calls.create_topic(name, partitions, config, exist_ok))
 
     async def topics(

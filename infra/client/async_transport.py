@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -10,19 +10,17 @@ from siltlog.infra.client.calls import Call
 from siltlog.infra.client.connection import USER_AGENT, Address
 from siltlog.infra.client.core import (
     CONNECT_TIMEOUT_MS,
+    LEFT,
+    READ_TIMEOUT_MS,
     TLS_FAILED,
-    UNIX,
     Buffer,
     ConnectionFailed,
-    Endpoints,
-    Reply,
     Request,
     Response,
-    Retries,
-    Send,
-    only,
 )
 from siltlog.infra.client.credentials.tls import ALERT, TLS_SERVER, TlsFiles, tls_failure, why_silent
+from siltlog.infra.client.endpoints import UNIX, Endpoints, Send
+from siltlog.infra.client.retries import Reply, Retries, only
 from siltlog.infra.client.transport import Caller, HttpTransport, Transport
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError, SiltlogError
@@ -36,7 +34,7 @@ T = TypeVar("T")
 ONE_PIECE_BYTES_MAX = 1024 * 1024
 """Bodies up to this go to the socket as one; larger ones piece by piece, so that the event loop goes on between."""
 _ALERT_SHOWN = repr(ALERT)[2:-1]
-"""As aiohttp shows it in an error."""
+"""How aiohttp shows ALERT in an error."""
 
 
 class AsyncTransport(Protocol):
@@ -49,7 +47,7 @@ class AsyncTransport(Protocol):
 class AsyncHttpTransport:
     """Belongs to the event loop it first sends in."""
 
-    def __init__(self, tls: TlsFiles | None = None) -> None:
+    def __init__(self, tls: TlsFiles | None = None, connect_timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
         """Raises ConfigError where aiohttp is not installed."""
         try:
             import aiohttp
@@ -57,24 +55,44 @@ class AsyncHttpTransport:
             raise ConfigError("the asynchronous client needs aiohttp: pip install 'siltlog[async]'") from None
         self._aiohttp = aiohttp
         self._tls = tls or TlsFiles()
+        self._connect_timeout_ms = connect_timeout_ms
         self._session: aiohttp.ClientSession | None = None
         self._sockets: dict[str, aiohttp.ClientSession] = {}
-        """By the URL of each socket."""
+        """Sessions by the URL of each socket."""
         self._short_paths = ExitStack()
         self._addresses: dict[str, Address] = {}
         self._heard: set[str] = set()
         """The servers that have said anything."""
 
     async def send(self, url: str, request: Request) -> Response:
+        if request.cut is None:
+            return await self._send(url, request)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as scope:
+
+                def leave() -> None:
+                    with suppress(RuntimeError):  # the answer came meanwhile
+                        scope.reschedule(loop.time())
+
+                def cut() -> None:
+                    loop.call_soon_threadsafe(leave)
+
+                with request.cut.ending(cut):
+                    return await self._send(url, request)
+        except TimeoutError:
+            raise ConnectionFailed(LEFT, sent=True) from None
+
+    async def _send(self, url: str, request: Request) -> Response:
         aiohttp = self._aiohttp
         headers = {"User-Agent": USER_AGENT, **request.headers}
         data = _data(request.body, headers)
-        seconds = request.read_timeout_ms / 1000
+        seconds = request.answer_timeout_ms / 1000
         # A large reply over a slow line comes for as long as it comes; a large body has to be taken in time.
         timeout = aiohttp.ClientTimeout(
             total=None if data is None or isinstance(data, bytes) else seconds,
             sock_read=seconds,
-            sock_connect=CONNECT_TIMEOUT_MS / 1000,
+            sock_connect=self._connect_timeout_ms / 1000,
         )
         host = self._address(url)
         try:
@@ -90,7 +108,9 @@ class AsyncHttpTransport:
                 self._heard.add(url)
                 body = await reply.read()
                 return Response(reply.status, {name.lower(): value for name, value in reply.headers.items()}, body)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except aiohttp.ConnectionTimeoutError:
+            raise ConnectionFailed(f"it was not there within {self._connect_timeout_ms} ms", sent=False) from None
+        except aiohttp.ClientConnectorError as error:
             raise _failure(error, host.host, sent=False) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             closed = isinstance(error, aiohttp.ServerDisconnectedError)
@@ -105,7 +125,7 @@ class AsyncHttpTransport:
 
     def on_threads(self) -> Transport:
         """A transport to the same servers for threads."""
-        return HttpTransport(self._tls)
+        return HttpTransport(self._tls, self._connect_timeout_ms)
 
     def _address(self, url: str) -> Address:
         address = self._addresses.get(url)
@@ -175,8 +195,16 @@ class AsyncCaller(Retries):
         retry_timeout_ms: int,
         jitter: Callable[[], float] | None = None,
         told: Callable[[SiltlogError], None] | None = None,
+        request_timeout_ms: int = READ_TIMEOUT_MS,
     ) -> None:
-        super().__init__(endpoints, clock, retry_timeout_ms=retry_timeout_ms, jitter=jitter, told=told)
+        super().__init__(
+            endpoints,
+            clock,
+            retry_timeout_ms=retry_timeout_ms,
+            jitter=jitter,
+            told=told,
+            request_timeout_ms=request_timeout_ms,
+        )
         self._transport = transport
         self.interrupted = asyncio.Event()
         """Once set, no retry is waited for: the call in flight raises its last error."""
@@ -203,7 +231,13 @@ class AsyncCaller(Retries):
 
     def on_threads(self, transport: Transport) -> Caller:
         """A caller of the same servers for what runs on threads."""
-        return Caller(self._endpoints, transport, self._clock, retry_timeout_ms=self._retry_timeout_ms)
+        return Caller(
+            self._endpoints,
+            transport,
+            self._clock,
+            retry_timeout_ms=self._retry_timeout_ms,
+            request_timeout_ms=self._request_timeout_ms,
+        )
 
     def thread_transport(self) -> Transport:
         """What `on_threads` takes; who asks closes it."""

@@ -47,8 +47,12 @@ WISH_TIMEOUT_MS = 40_000
 """Nodes tell each other through the object store what they are to do."""
 
 
-def create_topic(name: str, partitions: int, config: Mapping[str, int | str] | None, exist_ok: bool) -> Call[Document]:
-    document = {"partitions": partitions, "config": dict(config or {})}
+def create_topic(
+    name: str, partitions: int | None, config: Mapping[str, int | str] | None, exist_ok: bool
+) -> Call[Document]:
+    document: Document = {"config": dict(config or {})}
+    if partitions is not None:
+        document["partitions"] = partitions
     if exist_ok:
         return document_of("PUT", topic_path(name), document)
     return document_of("POST", "/v1/topics", {"name": name, **document})

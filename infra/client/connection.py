@@ -8,22 +8,16 @@ import select
 import socket
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httptools
 
-from siltlog.infra.client.core import (
-    CONNECT_TIMEOUT_MS,
-    TLS_FAILED,
-    UNIX,
-    Buffer,
-    ConnectionFailed,
-    Request,
-    Response,
-)
+from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, LEFT, TLS_FAILED, Buffer, ConnectionFailed, Request, Response
 from siltlog.infra.client.credentials.tls import ALERT, TLS_SERVER, tls_failure, why_silent
+from siltlog.infra.client.endpoints import UNIX
 from siltlog.infra.socket_path import short_path
 
 USER_AGENT = "siltlog-python"
@@ -122,22 +116,26 @@ class _Reading:
 
 
 class Connection:
-    """Not for two threads at once."""
+    """One connection to one server; it is not for two threads at once."""
 
-    def __init__(self, address: Address, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, address: Address, context: ssl.SSLContext | None, connect_timeout_ms: int = CONNECT_TIMEOUT_MS
+    ) -> None:
         """Connects. Raises ConnectionFailed, of which nothing was sent."""
         self._head_end = f"HTTP/1.1\r\nHost: {address.authority}\r\nUser-Agent: {USER_AGENT}\r\n"
         self._host = address.host
         self._scheme = "unix" if address.is_socket else "https" if address.is_tls else "http"
         self._has_heard = False
         try:
-            self._socket = _connected(address)
+            self._socket = _connected(address, connect_timeout_ms / 1000)
             try:
                 if context is not None:
                     self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
             except BaseException:
                 self._socket.close()
                 raise
+        except TimeoutError:
+            raise ConnectionFailed(f"it was not there within {connect_timeout_ms} ms", sent=False) from None
         except OSError as error:
             raise self._failure(error, sent=False) from None
         self._quiet = select.poll()
@@ -160,13 +158,30 @@ class Connection:
 
     def exchange(self, path: str, request: Request) -> Response:
         """Sends a request and reads its reply. Raises ConnectionFailed. Where it `is_reusable` another may follow."""
+        if request.cut is None:
+            return self._exchange(path, request)
+        with request.cut.ending(self._shut_down):
+            try:
+                return self._exchange(path, request)
+            except ConnectionFailed:
+                if request.cut.is_made:
+                    raise ConnectionFailed(LEFT, sent=True) from None
+                raise
+
+    def _shut_down(self) -> None:
+        """Has the thread that reads find the end of the connection."""
+        with suppress(OSError):
+            # Not that of an SSLSocket, which takes the session from the thread that reads.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _exchange(self, path: str, request: Request) -> Response:
         self.is_reusable = False
-        self._socket.settimeout(request.read_timeout_ms / 1000)
+        self._socket.settimeout(request.answer_timeout_ms / 1000)
         try:
             refused = self._send(self._head(path, request), request.body)
             return self._receive(request.method, refused)
         except TimeoutError:
-            reason = f"no answer within {request.read_timeout_ms} ms"
+            reason = f"no answer within {request.answer_timeout_ms} ms"
             raise ConnectionFailed(reason, sent=True) from None
         except (OSError, httptools.HttpParserError) as error:
             raise self._failure(error, sent=True) from None
@@ -261,14 +276,14 @@ class Connection:
         return body
 
 
-def _connected(address: Address) -> socket.socket:
+def _connected(address: Address, seconds: float) -> socket.socket:
     if not address.is_socket:
-        made = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT_MS / 1000)
+        made = socket.create_connection((address.host, address.port), seconds)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     made = socket.socket(socket.AF_UNIX)
     try:
-        made.settimeout(CONNECT_TIMEOUT_MS / 1000)
+        made.settimeout(seconds)
         with short_path(Path(address.host)) as path:
             made.connect(str(path))
     except BaseException:

@@ -8,9 +8,10 @@ import msgspec
 import pyarrow as pa
 
 from siltlog.infra import names
-from siltlog.infra.arrow.pieces import Pieces
+from siltlog.infra.arrow.partitioner import PlacedBy
+from siltlog.infra.arrow.pieces import Pieces, joined
 from siltlog.infra.client.answers import Claimed, Published
-from siltlog.infra.client.arrow_body import PIECE_BYTES_MIN, Compression
+from siltlog.infra.client.bodies.arrow_body import PIECE_BYTES_MIN, Compression, placed_headers
 from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import Buffer, Request, json_request
 from siltlog.infra.client.transport import Caller
@@ -53,10 +54,10 @@ class IncreasingProducer:
         """Whether another has claimed since."""
         return _claimed.decode(self._caller.call(json_request("GET", self._path)).body).producer_epoch > self._epoch
 
-    def send(self, records: pa.Table, partition_count: int | None = None) -> list[Published.Part]:
+    def send(self, records: pa.Table, placed_by: PlacedBy | None = None) -> list[Published.Part]:
         """One request; the records have a partition and a sequence each. Raises the SiltlogError of the last attempt.
 
-        With a `partition_count` it is refused once the topic has another (`partition_count_changed`).
+        With `placed_by` it is refused where the topic places keys otherwise by now (`partition_count_changed`).
         """
         headers = {
             "Content-Type": names.MEDIA_ARROW,
@@ -66,8 +67,8 @@ class IncreasingProducer:
             names.HEADER_SEQUENCE_MODE: "increasing",
             **self._stored,
         }
-        if partition_count is not None:
-            headers[names.HEADER_PARTITION_COUNT] = str(partition_count)
+        if placed_by is not None:
+            headers |= placed_headers(placed_by)
         path = f"/v1/topics/{self._topic}/records?timeout_ms={TIMEOUT_MS}{self._acks}"
         body = stream_of(records, self._compression)
         reply = self._caller.call(Request("POST", path, headers, body, TIMEOUT_MS + GRACE_MS, repeatable=True))
@@ -88,4 +89,4 @@ def stream_of(records: pa.Table, compression: Compression) -> list[Buffer]:
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     with pa.PythonFile(sink, mode="w") as file, pa.ipc.new_stream(file, records.schema, options=options) as writer:
         writer.write_table(records)
-    return sink.joined(PIECE_BYTES_MIN - 1)
+    return joined(sink.pieces, PIECE_BYTES_MIN - 1)

@@ -6,7 +6,9 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, TypedDict, TypeVar
 
+from siltlog.infra.client.core import CONNECT_TIMEOUT_MS
 from siltlog.infra.client.credentials.credentials import Credentials, Pair, PathLike, Token
+from siltlog.infra.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,19 +20,36 @@ class ConnectionKeywords(TypedDict, total=False):
         `SILT_TOKEN`, else in the file `SILT_TOKEN_FILE`, else of the context for this server that `silt login` made.
     ca: a file with the certificates of the authorities that a server's may be of, instead of the system's.
     cert: this client's certificate: a file that has its key too, or a pair of files, certificate and key.
+    connect_timeout_ms: how long a connection to a server may take until it is there, TLS and all. What it takes to
+        answer is another time.
     """
 
     token: Token | None
     ca: PathLike | None
     cert: PathLike | Pair | None
+    connect_timeout_ms: int
 
 
 _OF_CONNECTIONS = frozenset(ConnectionKeywords.__annotations__)
+_OF_CREDENTIALS = frozenset(field.name for field in fields(Credentials))
 
 
 def credentials_of(given: Mapping[str, Any]) -> Credentials:
     """The credentials among the keywords of a client."""
-    return Credentials(**{name: value for name, value in given.items() if name in _OF_CONNECTIONS})
+    return Credentials(**{name: value for name, value in given.items() if name in _OF_CREDENTIALS})
+
+
+def connect_timeout_of(given: Mapping[str, Any]) -> int:
+    """The time-out for connecting, among the keywords of a client. Raises ConfigError where it is none."""
+    timeout_ms: int = given.get("connect_timeout_ms", CONNECT_TIMEOUT_MS)
+    check_timeout("connect_timeout_ms", timeout_ms)
+    return timeout_ms
+
+
+def check_timeout(name: str, given: object) -> None:
+    """Raises ConfigError for what is no time-out in milliseconds."""
+    if not isinstance(given, int | float) or isinstance(given, bool) or given < 1:
+        raise ConfigError(f"{name} must be a number of at least 1, not {given!r}")
 
 
 def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +62,8 @@ def spelled_out(keywords: type, options: type, **defaults: object) -> Callable[[
 
     Defaults are those of the dataclass `options`, but for those that are given here.
     """
-    known = {field.name: field.default for field in (*fields(Credentials), *fields(options))} | defaults
+    known = {field.name: field.default for field in (*fields(Credentials), *fields(options))}
+    known |= {"connect_timeout_ms": CONNECT_TIMEOUT_MS, **defaults}
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=known[name], annotation=kind)
         for name, kind in sorted(inspect.get_annotations(keywords).items(), key=lambda one: one[0] in _OF_CONNECTIONS)

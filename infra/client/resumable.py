@@ -15,8 +15,9 @@ import pyarrow as pa
 import xxhash
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import PARTITIONERS, PlacedBy
 from siltlog.infra.client.answers import Published
-from siltlog.infra.client.arrow_body import PUBLISHED, Compression, out_of_range, place
+from siltlog.infra.client.bodies.arrow_body import PUBLISHED, Compression, out_of_range, place, placed_by
 from siltlog.infra.client.calls import path_part
 from siltlog.infra.client.core import Request, json_request
 from siltlog.infra.client.increasing import IncreasingProducer, fitting, stream_of
@@ -51,7 +52,7 @@ class Options:
     compression: Compression
     request_bytes: int
     records_max: int
-    """In one request."""
+    """How many records one request has at most."""
     stored: bool = False
     """Whether the records come from a log, and keep their times however old these are."""
 
@@ -100,7 +101,7 @@ class Publication:
         self._options = options
         self._path = f"/v1/topics/{path_part(topic)}"
         self._made = True
-        self._partitions = self._partition_count()
+        self._placed_by = self._topic_placed_by()
         self._producer_id = producer_id or str(uuid4())
         self._keyless = xxhash.xxh3_64_intdigest(self._producer_id.encode())
         self._producer = IncreasingProducer(
@@ -129,7 +130,7 @@ class Publication:
         if self._record <= resumed.record:
             self.already += chunk.num_rows
             return
-        count = resumed.partitions if first <= resumed.record else self._partitions
+        count = resumed.partitions if first <= resumed.record else self._placed_by.partitions
         wrong = out_of_range(chunk, count)
         missing = chunk["partition"][wrong[0]].as_py() if wrong else None
         if wrong:
@@ -144,18 +145,18 @@ class Publication:
             detail = f"{self.topic} has no partition {missing}; it has {count}, numbered from 0"
             raise Stopped(problem("unknown_partition", detail), wrong[0])
 
-    def _partition_count(self) -> int:
+    def _topic_placed_by(self) -> PlacedBy:
         try:
-            return int(self._caller.call(json_request("GET", self._path)).json()["partitions"])
+            return placed_by(self._caller.call(json_request("GET", self._path)).json())
         except UnknownTopic:
-            count = self._count_when_made()
-            if count is None:
+            found = self._placed_by_when_made()
+            if found is None:
                 raise
             self._made = False
-            return count
+            return found
 
-    def _count_when_made(self) -> int | None:
-        """The partition count of a topic that publishing will make; None where the server makes none.
+    def _placed_by_when_made(self) -> PlacedBy | None:
+        """How a topic that publishing will make places keys; None where the server makes none.
 
         It is told when a record comes with a count that no topic has, which publishes nothing.
         """
@@ -165,7 +166,7 @@ class Publication:
             self._caller.call(Request("POST", f"{self._path}/records", headers, stream_of(record, "none")))
         except SiltlogError as error:
             if error.error_code == "partition_count_changed":
-                return int(error.members["partitions"])
+                return placed_by(error.members)
         return None
 
     def _claim(self) -> None:
@@ -177,7 +178,7 @@ class Publication:
 
     def _placed(self, chunk: pa.Table, first: int, count: int, keyless: int) -> pa.Table:
         """Gives the records of a chunk that have not arrived yet, with partition and sequence."""
-        placement = place(chunk, count, keyless % count)
+        placement = place(chunk, count, keyless % count, PARTITIONERS[self._placed_by.partitioner])
         partition = placement.partition
         if partition is None:
             partition = np.full(chunk.num_rows, placement.single, np.int32)
@@ -197,12 +198,15 @@ class Publication:
     def _send(self, records: pa.Table, first: int, count: int) -> int:
         """Returns how many of the records it sent. `first` is the number of the chunk's first one."""
         try:
-            parts = self._producer.send(records, count if count == self._partitions else None)
+            parts = self._producer.send(records, self._placed_by if count == self._placed_by.partitions else None)
         except SiltlogError as error:
             index = error.members.get("index")
             if error.error_code == "partition_count_changed":
                 # What was begun is ended with the old count: a part of it may have arrived.
-                self._partitions = self._partition_count()
+                before, self._placed_by = self._placed_by, self._topic_placed_by()
+                if self._placed_by.partitioner != before.partitioner:
+                    # Another topic of the same name: nothing of this one's source is in it.
+                    raise
                 return self._send(records, first, count)
             if error.error_code == "request_too_large" and records.num_rows > 1:
                 return self._send(records.slice(0, records.num_rows // 2), first, count)

@@ -7,17 +7,10 @@ from typing import Protocol, TypeVar
 
 from siltlog.infra.client.calls import Call
 from siltlog.infra.client.connection import Address, Connection
-from siltlog.infra.client.core import (
-    ConnectionFailed,
-    Endpoints,
-    Reply,
-    Request,
-    Response,
-    Retries,
-    Send,
-    only,
-)
+from siltlog.infra.client.core import CONNECT_TIMEOUT_MS, READ_TIMEOUT_MS, ConnectionFailed, Request, Response
 from siltlog.infra.client.credentials.tls import TlsFiles
+from siltlog.infra.client.endpoints import Endpoints, Send
+from siltlog.infra.client.retries import Reply, Retries, only
 from siltlog.infra.clock import Clock
 from siltlog.infra.errors import SiltlogError
 
@@ -35,14 +28,15 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    def __init__(self, tls: TlsFiles | None = None) -> None:
+    def __init__(self, tls: TlsFiles | None = None, connect_timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
         self._tls = tls or TlsFiles()
+        self._connect_timeout_ms = connect_timeout_ms
         self._servers: Mapping[str, _Server] = {}
 
     def send(self, url: str, request: Request) -> Response:
         server = self._servers.get(url)
         if server is None:
-            server = _Server(url, self._tls)
+            server = _Server(url, self._tls, self._connect_timeout_ms)
             self._servers = {**self._servers, url: server}
         connection = server.take()
         try:
@@ -59,9 +53,10 @@ class HttpTransport:
 class _Server:
     """The connections to one server that nobody uses now, the last used first."""
 
-    def __init__(self, url: str, tls: TlsFiles) -> None:
+    def __init__(self, url: str, tls: TlsFiles, connect_timeout_ms: int) -> None:
         self.address = Address.of(url)
         self._tls = tls
+        self._connect_timeout_ms = connect_timeout_ms
         self._idle: deque[Connection] = deque()
         self._closed = False
 
@@ -74,7 +69,8 @@ class _Server:
             if not connection.is_stale:
                 return connection
             connection.close()
-        return Connection(self.address, self._tls.context() if self.address.is_tls else None)
+        context = self._tls.context() if self.address.is_tls else None
+        return Connection(self.address, context, self._connect_timeout_ms)
 
     def give_back(self, connection: Connection) -> None:
         if connection.is_reusable and not self._closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
@@ -100,8 +96,16 @@ class Caller(Retries):
         retry_timeout_ms: int,
         jitter: Callable[[], float] | None = None,
         told: Callable[[SiltlogError], None] | None = None,
+        request_timeout_ms: int = READ_TIMEOUT_MS,
     ) -> None:
-        super().__init__(endpoints, clock, retry_timeout_ms=retry_timeout_ms, jitter=jitter, told=told)
+        super().__init__(
+            endpoints,
+            clock,
+            retry_timeout_ms=retry_timeout_ms,
+            jitter=jitter,
+            told=told,
+            request_timeout_ms=request_timeout_ms,
+        )
         self._transport = transport
         self.interrupted = threading.Event()
         """Once set, no retry is waited for: the call in flight raises its last error."""

@@ -64,6 +64,7 @@ def assemble(
     identification: Identification | None = None,
     guard: Guard | None = None,
     hops: Hops | None = None,
+    path_prefix: str = "",
 ) -> Edge:
     """`fast_path(door)` makes what is offered each request before `app` is; without `identification` everybody may do
     everything."""
@@ -106,6 +107,7 @@ def assemble(
         in_flight=in_flight,
         clock=clock,
         logger=logger,
+        path_prefix=path_prefix,
     )
 
     def requests() -> int:

@@ -1,7 +1,8 @@
 """The content codings: bodies of requests inflated to a limit, however much they stand for; files encoded once.
 
 A few kilobytes may stand for gigabytes, so nothing is made beyond the limit, and what a decoder itself may take is
-bounded too: a zstd frame's window by RFC 9659, the gzip members or zstd frames of one body by `MEMBERS_MAX`.
+bounded too: a zstd frame's window by RFC 9659, the gzip members or zstd frames of one body by `MEMBERS_MAX`. The coding
+`deflate` is one zlib stream (RFC 9110, section 8.4.1.2), and nothing else.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-CODINGS = ("gzip", "zstd")
+CODINGS = ("gzip", "zstd", "deflate")
 PIECE_BYTES = 64 * 1024
 MEMBERS_MAX = 10_000
 ZSTD_WINDOW_LOG_MAX = 23
@@ -36,7 +37,7 @@ _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZST
 
 
 class _Decoder(Protocol):
-    """Decodes one gzip member or zstd frame; has what `zlib` and `compression.zstd` have in common."""
+    """Decodes one gzip member, zstd frame or zlib stream; has what `zlib` and `compression.zstd` have in common."""
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
@@ -50,6 +51,7 @@ class _Decoder(Protocol):
 _DECODERS: dict[str, Callable[[], _Decoder]] = {
     "gzip": lambda: cast(_Decoder, zlib.decompressobj(_GZIP_WBITS)),
     "zstd": lambda: zstd.ZstdDecompressor(options=_ZSTD_OPTIONS),
+    "deflate": lambda: cast(_Decoder, zlib.decompressobj()),
 }
 
 
@@ -89,7 +91,7 @@ class Inflater:
 
 
 def inflated(body: bytes, coding: str, bytes_max: int) -> bytes:
-    """Inflates all gzip members or zstd frames of `body`, to at most `bytes_max` bytes.
+    """Inflates all gzip members or zstd frames of `body`, or its one zlib stream, to at most `bytes_max` bytes.
 
     Raises Refused: `request_too_large` as soon as it is known to be, `malformed_body` that names the byte.
     """
@@ -97,6 +99,12 @@ def inflated(body: bytes, coding: str, bytes_max: int) -> bytes:
     size = at = members = 0
     while at < len(body) or not members:
         members += 1
+        if coding == "deflate" and members > 1:
+            raise problem(
+                "malformed_body",
+                f"the deflate body goes on behind its end, at byte {at}; send one zlib stream",
+                byte=at,
+            )
         if members > MEMBERS_MAX:
             raise problem(
                 "malformed_body",
@@ -142,11 +150,18 @@ def _broken(body: bytes, coding: str, start: int, at: int, bytes_max: int, error
     except (zlib.error, zstd.ZstdError):
         pass
     what = str(error).rpartition(": ")[2]
+    if coding == "deflate" and start == 0 and not _is_zlib(body):
+        what += "; deflate is the zlib format (RFC 1950), and raw deflate without its header is not taken"
     return problem("malformed_body", f"the body is not valid {coding} at byte {byte}: {what}", byte=byte)
 
 
+def _is_zlib(body: bytes) -> bool:
+    """Tells whether `body` begins as a zlib stream does (RFC 1950, section 2.2)."""
+    return len(body) > 1 and body[0] & 15 == zlib.DEFLATED and int.from_bytes(body[:2]) % 31 == 0
+
+
 def encoded(content: bytes, coding: str) -> bytes:
-    """Encodes `content` by one of CODINGS, slowly and small: for what is encoded once and sent often."""
+    """Encodes `content` by gzip or zstd, slowly and small: for what is encoded once and sent often."""
     if coding == "zstd":
         return zstd.compress(content, _ZSTD_LEVEL)
     return gzip.compress(content, mtime=0)

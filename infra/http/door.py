@@ -23,7 +23,8 @@ from siltlog.infra.http.peer import KNOWN, PEER, Peer
 from siltlog.infra.http.requests import BODIES, NO_OPERATION, OPERATION, BodyReader, problem_reply, retry_later
 from siltlog.infra.http.streams import STREAM
 from siltlog.infra.metrics.metrics import Metrics
-from siltlog.infra.security.grant import EVERYTHING, GRANT, Access, Caller, Grant, Identity
+from siltlog.infra.security.callers.sessions import OWN_PATHS, Sessions
+from siltlog.infra.security.grant import EVERYTHING, GRANT, Access, Caller, Grant, Identity, Visit
 from siltlog.infra.security.guard import ADDRESS, METERED, Guard, Meter
 from siltlog.infra.security.proxies import Proxies
 from siltlog.infra.telemetry import Logger
@@ -42,6 +43,11 @@ HOP = "hop"
 """Where a request's state says that another node made it."""
 HOP_SESSION = "silt.hop"
 """The key of the state of a request's scope that has what the node at the other end of its connection has said."""
+CALLER = "caller"
+"""Where a request's state has who sends it, as far as that is not decided."""
+_CSRF = names.HEADER_CSRF.lower().encode()
+_API = "/v1/"
+"""Begins what is never kept on its way, so that a cookie may be issued with it."""
 _TAIL = "/tail"
 HOSTS_KNOWN_MAX = 1_000
 _ALWAYS = ("/healthz", "/readyz", "/metrics")
@@ -64,6 +70,10 @@ class Identification(Protocol):
 
     @property
     def access(self) -> Access: ...
+
+    @property
+    def sessions(self) -> Sessions | None:
+        """None where no cookie counts."""
 
     def identify(self, caller: Caller) -> Identity | Awaitable[Identity]:
         """Raises SiltlogError, also once awaited: `unauthenticated` for who is nobody."""
@@ -156,7 +166,7 @@ class Door:
         peer: Peer = scope["state"][PEER]
         known: Callable[[], None] = scope["state"][KNOWN]
         session = None if self.hops is None else scope["state"].get(HOP_SESSION)
-        caller = self._caller(peer, scope["query_string"], headers)
+        caller = self._caller(peer, scope, headers)
         extra = [(_REQUEST_ID, request_id.encode())]
         admission: Admission | None = None
         status = bytes_out = 0
@@ -181,7 +191,7 @@ class Door:
                 _count(state, message)
 
         held = self._in_flight.hold()
-        state |= {"request_id": request_id, BODIES: self._bodies, HELD: held, ADDRESS: caller.address}
+        state |= {"request_id": request_id, BODIES: self._bodies, HELD: held, ADDRESS: caller.address, CALLER: caller}
         scope["state"] = state
         asking = Asking(scope)
         # Starlette then raises for an unknown method rather than reply in its own words.
@@ -208,6 +218,8 @@ class Door:
             else:
                 grant = EVERYTHING if self.identification is None else await self._granted(caller, known)
                 scope["state"][GRANT] = grant
+                if caller.visit is not None:
+                    extra += self._renewed(caller, grant)
             preflight = (
                 admission.fields and scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
             )
@@ -242,10 +254,21 @@ class Door:
                     )
             asking.end()
 
-    def _caller(self, peer: Peer, query: bytes, headers: dict[bytes, bytes]) -> Caller:
+    def _caller(self, peer: Peer, scope: Scope, headers: dict[bytes, bytes]) -> Caller:
         address, scheme = peer.address, peer.scheme
         if peer.is_proxy:
             address, scheme = self._proxies.forwarded(address, scheme, headers)
+        visit = None
+        path = scope["path"]
+        if self.identification is not None and (b"cookie" in headers or path in OWN_PATHS):
+            visit = Visit(
+                scope["method"],
+                path,
+                headers.get(b"cookie", b""),
+                headers.get(b"sec-fetch-site"),
+                bool(headers.get(_CSRF)),
+                self._proxies.prefix(peer.address, headers),
+            )
         return Caller(
             headers.get(b"host", b""),
             scheme,
@@ -254,9 +277,20 @@ class Door:
             peer.local,
             peer.certificate,
             headers.get(b"authorization"),
-            query,
+            scope["query_string"],
             headers.get(b"sec-websocket-protocol"),
+            visit,
         )
+
+    def _renewed(self, caller: Caller, grant: Grant) -> list[tuple[bytes, bytes]]:
+        """The field that issues a session's cookie anew, where it is time."""
+        session = None if grant.identity is None else grant.identity.session
+        sessions = None if self.identification is None else self.identification.sessions
+        visit = caller.visit
+        if session is None or sessions is None or visit is None or not visit.path.startswith(_API):
+            return []
+        field = sessions.renewed(session, caller)
+        return [] if field is None else [(b"set-cookie", field)]
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         for name in (_REQUEST_ID, _GIVEN_ID):
@@ -294,7 +328,7 @@ class Door:
         if caller.origin is None:
             return _PLAIN
         origin = caller.origin.decode("latin-1")
-        if origin not in self._origins and origin != f"{caller.scheme}://{host.decode('latin-1')}".lower():
+        if origin not in self._origins and not caller.has_own_origin:
             raise problem(
                 "origin_not_allowed", f"pages of {origin[:200]!r} may not call this server; see SILT_CORS_ORIGINS"
             )

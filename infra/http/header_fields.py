@@ -24,6 +24,7 @@ _NAMED = (
     names.HEADER_SEQUENCE_MODE,
     names.HEADER_IDEMPOTENCY_KEY,
     names.HEADER_PARTITION_COUNT,
+    names.HEADER_PARTITIONER,
     names.HEADER_TIMESTAMPS,
 )
 SINGLE = {name.lower().encode(): name for name in _NAMED}
@@ -39,8 +40,10 @@ LISTS = frozenset(
     )
 )
 """Several of one name mean what one with all their values does (RFC 9110, section 5.3)."""
+_COOKIE = b"cookie"
+"""Who spoke HTTP/2 with a browser may hand on several: they are one with semicolons (RFC 9113, section 8.2.3)."""
 _ONCE = (b"authorization", b"host")
-"""Of these even the same value twice is refused: a second Host is (RFC 9112, section 3.2), and so is a credential."""
+"""Even the same value twice is refused of these: a second Host is (RFC 9112, section 3.2), and so is a credential."""
 
 
 def check_head(version: str, target: bytes, fields: Fields) -> None:
@@ -74,7 +77,9 @@ def told_apart(fields: Iterable[tuple[bytes, bytes]]) -> tuple[Fields, SiltlogEr
     others: Fields = []
     twice: list[bytes] = []
     for name, value in fields:
-        if name not in SINGLE and name not in LISTS:
+        if name == _COOKIE:
+            kept[name] = kept[name] + b"; " + value if name in kept else value
+        elif name not in SINGLE and name not in LISTS:
             others.append((name, value))
         elif name not in kept:
             kept[name] = value

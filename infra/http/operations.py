@@ -364,14 +364,8 @@ async def recorded_making(request: Request, kind: Kind, name: str) -> AsyncItera
     if makes is None:
         yield
         return
-    change = makes()
-    await change.begin(f"{kind}/{name}")
-    try:
+    async with makes().around(f"{kind}/{name}", _MADE):
         yield
-    except Exception as error:
-        await change.fail(error)
-        raise
-    await change.end(_MADE)
 
 
 def _stated(part: type) -> Iterator[tuple[str, Operation]]:

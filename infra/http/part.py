@@ -33,3 +33,26 @@ class Part:
     close: Callable[[bool], Awaitable[bool]] = _closed
     """Lets go of everything, and says whether no thread of it hangs. Unless it is to be patient, some thread hangs
     already, and no other is waited for."""
+
+
+def together(*parts: Part) -> Part:
+    """Several parts as one, which takes each step of theirs in their order."""
+
+    def gauges(metrics: Metrics) -> None:
+        for part in parts:
+            part.gauges(metrics)
+
+    def start() -> None:
+        for part in parts:
+            part.start()
+
+    def drain() -> None:
+        for part in parts:
+            part.drain()
+
+    async def close(patient: bool) -> bool:
+        ended = [await part.close(patient) for part in parts]
+        return all(ended)
+
+    handlers = tuple(handler for part in parts for handler in part.handlers)
+    return Part(handlers=handlers, gauges=gauges, start=start, drain=drain, close=close)

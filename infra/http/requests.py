@@ -35,6 +35,8 @@ WAIT_MS = "wait_ms"
 """Where it says how long the request itself asks to wait."""
 BODIES = "bodies"
 """Where a request's state has the reader of its body."""
+APPENDED = "silt.appended"
+"""The extension of a request's scope that has what is called once its records have their place in the log."""
 _JSON = msgspec.json.Encoder()
 _NO_STORE = {"Cache-Control": "no-store"}
 EVENTS_HEADERS = {**_NO_STORE, "X-Accel-Buffering": "no"}

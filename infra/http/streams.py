@@ -11,12 +11,14 @@ from typing import Literal
 
 from starlette.types import Message, Receive
 
-from siltlog.infra.errors import SiltlogError
+from siltlog.infra.errors import SiltlogError, problem
 from siltlog.infra.http.draining import Draining
 from siltlog.infra.security.grant import EVERYTHING, Grant
 from siltlog.infra.security.guard import Meter
 
 BEAT_SECONDS = 15.0
+TAILS_MAX = 10_000
+TAILS_RETRY_MS = 10_000
 CROWDED_RETRY_SECONDS = 1.0
 """When there is no memory for what comes next, a stream asks again."""
 BEAT_GRAIN_SECONDS = 0.25
@@ -27,7 +29,10 @@ LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.01, 3_600.0
 
 Kind = Literal["events", "topic_socket", "group_socket", "search", "live", "sql"]
 KINDS: tuple[Kind, ...] = ("events", "topic_socket", "group_socket", "search", "live")
-"""Those that are counted; what a query gives has the size of any answer."""
+"""Kinds that are counted; what a query gives has the size of any answer."""
+TAILS: tuple[Kind, ...] = ("events", "topic_socket")
+"""Kinds of which there are so many at most: viewers of records, who may come without end. A group's members are not."""
+LASTING: tuple[Kind, ...] = ("events", "topic_socket", "group_socket", "live")
 
 STREAM = "stream"
 """Where a request's state has its stream, for the connection to say that its client takes nothing."""
@@ -144,7 +149,7 @@ def body_part(text: bytes, *, more: bool = True) -> Message:
 class Streams:
     """Used on one event loop."""
 
-    def __init__(self, draining: Draining, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(self, draining: Draining, beat_seconds: float = BEAT_SECONDS, *, tails_max: int = TAILS_MAX) -> None:
         self.records: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.too_slow: dict[str, int] = dict.fromkeys(KINDS, 0)
         self._draining = draining
@@ -152,9 +157,29 @@ class Streams:
         self._open: dict[Stream, None] = {}
         """The open streams in the order of their next beats: one that beats goes to the end."""
         self._timer: asyncio.TimerHandle | None = None
+        self._tails_max = tails_max
+        self._tails = 0
+
+    def reconfigure(self, tails_max: int) -> None:
+        """Those that are open stay, also where they are more."""
+        self._tails_max = tails_max
+
+    def check_room(self, kind: Kind) -> None:
+        """Raises Unavailable `overloaded` where one more of the kind would be too many."""
+        if kind in TAILS and self._tails >= self._tails_max:
+            raise problem(
+                "overloaded",
+                f"{self._tails_max} tails and WebSockets follow topics of this server, and no more may "
+                "(SILT_TAILS_MAX); come again, or read /v1/topics/{topic}/partitions/{partition}/records with wait_ms",
+                retry_after_ms=TAILS_RETRY_MS,
+            )
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def lasting(self) -> int:
+        """Counts the open ones that end when their clients want it, or the server stops, and not by themselves."""
+        return sum(stream.kind in LASTING for stream in self._open)
 
     @property
     def draining(self) -> bool:
@@ -162,16 +187,20 @@ class Streams:
 
     @contextmanager
     def opened(self, kind: Kind) -> Iterator[Stream]:
+        """Raises as `check_room`."""
+        self.check_room(kind)
         stream = Stream(self, kind)
         loop = asyncio.get_running_loop()
         stream.due = loop.time() + self._beat_seconds
         stream.ended = self.draining
         self._open[stream] = None
+        self._tails += kind in TAILS
         if self._timer is None:
             self._timer = loop.call_at(stream.due, self._beat)
         try:
             yield stream
         finally:
+            self._tails -= kind in TAILS
             self._open.pop(stream)
 
     def drain(self) -> None:

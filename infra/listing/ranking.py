@@ -16,7 +16,7 @@ ORDERS: tuple[Order, ...] = ("asc", "desc")
 TOPIC_SORTS = (NAME, "records", "bytes", "files", "rate", "lag")
 GROUP_SORTS = (NAME, "lag", "members")
 TURN = 256
-"""Of so many names it is asked whether they are seen before others get their turn."""
+"""So many names are looked at before others get their turn."""
 
 
 class _Cursor(msgspec.Struct, array_like=True, frozen=True):

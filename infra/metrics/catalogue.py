@@ -108,6 +108,23 @@ REPLIES = Metric(
 PROBLEMS = Metric("silt_http_problems_total", "Requests answered with a problem", ("error_code",))
 CONNECTIONS = Metric("silt_connections", "Open connections")
 IN_FLIGHT_BYTES = Metric("silt_in_flight_bytes", "Memory of requests under way")
+KAFKA_REQUESTS = Metric(
+    "silt_kafka_requests_total", "Requests of Kafka's protocol, by Kafka's name of the API", ("api",)
+)
+KAFKA_ERRORS = Metric(
+    "silt_kafka_errors_total",
+    "Answers of Kafka's protocol with an error, by Kafka's name of it; of the API `none`, connections that were ended "
+    "for what came by them",
+    ("api", "error"),
+)
+KAFKA_MISPLACED_BATCHES = Metric(
+    "silt_kafka_misplaced_batches_total",
+    "Batches of Kafka's producers whose first key belongs to another partition by the topic's partitioner",
+    ("topic",),
+)
+KAFKA_SESSION_PARTITIONS = Metric(
+    "silt_kafka_session_partitions", "Partitions in fetch sessions of Kafka's consumers, of all connections"
+)
 TLS_NOT_AFTER = Metric(
     "silt_tls_not_after_timestamp_seconds", "When the certificate in use ends, in seconds since 1970"
 )
@@ -147,6 +164,7 @@ STREAMS_TOO_SLOW = Metric(
 )
 LIVE_VIEWERS = Metric("silt_live_viewers", "Pages that watch the server by `/v1/events`")
 LIVE_SNAPSHOTS = Metric("silt_live_snapshots_total", "Snapshots made for those pages; none while there are none")
+LIVE_MISSED = Metric("silt_live_missed_total", "Snapshots that were replaced before a page that reads slowly took them")
 LIVE_ENCODED = Metric("silt_live_encoded_total", "Events encoded of them: each once for all with the same rights")
 
 # Jobs.

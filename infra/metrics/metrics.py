@@ -35,7 +35,7 @@ class Metrics:
         self._read: dict[str, Gauges | Counts] = {}
         """What is shown beside histograms, by name."""
         self._read_anywhere: dict[str, Gauges] = {}
-        """Those of it that may be read on any thread, and should be."""
+        """The part of `_read` that may be read on any thread, and should be."""
         self._histograms: dict[str, Histogram] = {}
         self.wal_committed = self.histogram(catalogue.WAL_COMMIT_SECONDS)
         self.acknowledged = self.histogram(catalogue.ACK_SECONDS)
@@ -49,6 +49,7 @@ class Metrics:
             buckets=catalogue.STORE_SECONDS.buckets,
             registry=self.registry,
         )
+        self._histograms[catalogue.STORE_SECONDS.name] = self._store_seconds
         self._store_errors = Counter(
             catalogue.STORE_ERRORS.name,
             catalogue.STORE_ERRORS.help,
@@ -57,6 +58,7 @@ class Metrics:
         )
         for request in get_args(Request):
             self._store_errors.labels(request)
+        self._read[catalogue.STORE_ERRORS.name] = self._failed_requests
         self.replies: dict[tuple[str, int], int] = {}
         """HTTP replies by operation and status."""
         self.refused: dict[str, int] = {}
@@ -84,6 +86,12 @@ class Metrics:
         self._store_seconds.labels(request).observe(seconds)
         if failed:
             self._store_errors.labels(request).inc()
+
+    def _failed_requests(self) -> Iterable[tuple[Sequence[str], float]]:
+        for family in self._store_errors.collect():
+            for sample in family.samples:
+                if sample.name.endswith("_total"):
+                    yield (sample.labels["request"],), sample.value
 
     def count_reply(self, operation: str, status: int) -> None:
         key = (operation, status)
@@ -133,12 +141,17 @@ class Metrics:
         return 0.0 if read is None else float(sum(amount for _, amount in read()))
 
     def buckets(self, metric: Metric) -> list[int]:
-        """How many observations a histogram without labels has up to the bound of each bucket, and in all."""
+        """How many observations a histogram has, whatever their labels, up to the bound of each bucket, and in all."""
         found = self._histograms.get(metric.name)
         if found is None:
             return []
         [family] = found.collect()
-        return [int(sample.value) for sample in family.samples if sample.name.endswith("_bucket")]
+        counts: dict[str, int] = {}
+        for sample in family.samples:
+            if sample.name.endswith("_bucket"):
+                bound = sample.labels["le"]
+                counts[bound] = counts.get(bound, 0) + int(sample.value)
+        return list(counts.values())
 
     async def text(self) -> bytes:
         """Everything. What has many series is written on a thread: it would hold up whoever publishes."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from siltlog.infra import names
-from siltlog.infra.settings.settings import OFF, SCHEDULE_PREFIX, ServerSettings
+from siltlog.infra.settings.kinds import OFF
+from siltlog.infra.settings.settings import SCHEDULE_PREFIX, ServerSettings
 
 SCHEDULE = "schedule"
 WIDTH = 100

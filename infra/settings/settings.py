@@ -1,58 +1,49 @@
-"""The server's settings: what there are, what each may be, and what goes with what. Frozen."""
+"""The server's settings: what there are, and what follows from them. Frozen."""
 
-import json
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from siltlog.infra import names
-from siltlog.infra.locations import (
-    http_url,
-    named_hosts,
-    networks,
-    page_origins,
-    password_of,
-    redis_url,
-    region_name,
-    root_parts,
-)
-from siltlog.infra.security.exposure import insecure_words
+from siltlog.infra.limits import MEMBER_TIMEOUT_MS_MAX, MEMBER_TIMEOUT_MS_MIN
+from siltlog.infra.locations import password_of
 from siltlog.infra.settings.cron import Cron
-from siltlog.infra.settings.topic_config import REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
-from siltlog.infra.settings.units import duration_ms, size_bytes
+from siltlog.infra.settings.fit import SEGMENT_BYTES_MIN, SEGMENTS_MIN, check_fit
+from siltlog.infra.settings.kinds import (
+    AbsolutePath,
+    Bytes,
+    CronTime,
+    File,
+    Hosts,
+    HttpUrl,
+    Issuer,
+    ListenAddress,
+    Location,
+    Millis,
+    Name,
+    Networks,
+    Origins,
+    PathPrefix,
+    RedisUrl,
+    Region,
+    Rules,
+    Scopes,
+    Words,
+    Zone,
+)
+from siltlog.infra.settings.topic_config import PARTITIONS_MAX, REMOVED_FILES_MS_MAX, REMOVED_FILES_MS_MIN
 
 if TYPE_CHECKING:
     from siltlog.infra.redis.access import RedisAccess
 
 MIB = 1024 * 1024
-SEGMENT_BYTES_MAX = 64 * MIB
-SEGMENT_BYTES_MIN = MIB
-SEGMENTS_MIN = 4
+SEGMENT_BYTES_DEFAULT = 64 * MIB
+SEGMENT_BYTES_MAX = 1024 * MIB
 REQUESTS_IN_FLIGHT_MIN = 4
 SCHEDULE_PREFIX = "schedule_"
-REDIS_ACCESS = ("redis_user", "redis_password", "redis_ca", "redis_cert", "redis_key")
-OIDC = ("oidc_audience", "oidc_principal_claim", "oidc_groups_claim", "oidc_client_id", "oidc_ca")
-OF_CLUSTERS = ("zone", "lease_ms", "heartbeat_ms", "tls_peer_ca")
-HEARTBEATS_A_LEASE_MIN = 3
-OFF = "off"
-"""Instead of a cron expression: an empty variable of the environment counts as unset."""
-
-
-def _with_unit(parse: Callable[[str], int]) -> BeforeValidator:
-    """Takes an amount with a unit too; what has no letter is left to pydantic."""
-
-    def number(value: Any) -> Any:
-        return parse(value) if isinstance(value, str) and any(map(str.isalpha, value)) else value
-
-    return BeforeValidator(number)
-
-
-Millis = Annotated[int, _with_unit(duration_ms)]
-Bytes = Annotated[int, _with_unit(size_bytes)]
 
 
 class ServerSettings(BaseSettings):
@@ -68,11 +59,11 @@ class ServerSettings(BaseSettings):
     """The address it listens on."""
     port: int = Field(7070, ge=0, le=65_535)
     """The port it listens on; 0 takes a free one."""
-    data_dir: Path = Path("silt-data")
+    data_dir: AbsolutePath = Path("silt-data")
     """The folder of its write-ahead log, and of everything else it keeps on this machine."""
-    root: str = ""
+    root: Location = ""
     """Where the tables are: file:///path or s3://bucket/prefix. Unset: the folder `lake` of the data directory."""
-    redis_url: str = ""
+    redis_url: RedisUrl = ""
     """The Redis or Valkey, or any node of a Redis Cluster, that keeps consumer groups. Unset: one of its own. With TLS:
     rediss://host:port. A password belongs in redis_password_file."""
     redis_user: str = ""
@@ -87,23 +78,24 @@ class ServerSettings(BaseSettings):
     """A PEM file of the certificate to show Redis, with those between it and its authority."""
     redis_key: str = ""
     """A PEM file of the private key of redis_cert, where that file does not have it too."""
-    node_id: str = "node-0"
+    node_id: Name = "node-0"
     """The name of this node. In a cluster, unless it is set: a random one, which the data directory keeps."""
-    advertise_url: str = ""
+    advertise_url: HttpUrl = ""
     """The URL by which clients reach it, where that is not the address it listens on; in a cluster, by which the other
     nodes do, too."""
     cluster: Literal["off", "on"] = "off"
     """Whether other nodes share the root with this one."""
-    zone: str = ""
+    zone: Zone = ""
     """The zone that this node of a cluster is in: shown beside it."""
     lease_ms: Millis = Field(5_000, ge=1_000, le=600_000)
     """How long a node of a cluster may be silent before others have what it had."""
     heartbeat_ms: Millis = Field(1_500, ge=100)
     """How often a node of a cluster says that it lives: three times a lease, or more often."""
-    acks: Literal["none", "wal", "object", "table"] = "wal"
-    """The meaning of an acknowledgement unless a topic says otherwise: on disk, in the object store, or in the table.
-    object holds for topics that are made from then on; in a cluster they are made with it unless this is set."""
-    journal_root: str = ""
+    acks: Literal["none", "written", "wal", "object", "table"] = "wal"
+    """The meaning of an acknowledgement unless a topic says otherwise: with the operating system, from which a crash of
+    the server takes nothing; on disk, in the object store, or in the table. object holds for topics that are made from
+    then on; in a cluster they are made with it unless this is set."""
+    journal_root: Location = ""
     """Where what topics with acks=object were sent goes first, if not to the root: another bucket, or folder. All nodes
     of a cluster have the same."""
     object_interval_ms: Millis = Field(-1, ge=-1)
@@ -123,6 +115,9 @@ class ServerSettings(BaseSettings):
     """How long a file that was compacted or expired stays for those who read an older version of a topic's table."""
     wal_bytes_max: Bytes = Field(4096 * MIB, ge=SEGMENTS_MIN * SEGMENT_BYTES_MIN)
     """Disk the write-ahead log may use; publishing gets 503 above it."""
+    wal_segment_bytes: Bytes = Field(0, ge=0, le=SEGMENT_BYTES_MAX)
+    """The size of one file of the write-ahead log, from 1 MiB to a quarter of wal_bytes_max; a request may be half as
+    large. 0: 64 MiB, or that quarter where it is less."""
     head_bytes_max: Bytes = Field(256 * MIB, ge=MIB)
     """Memory for the newest records."""
     request_bytes_max: Bytes = Field(32 * MIB, ge=1024)
@@ -137,53 +132,77 @@ class ServerSettings(BaseSettings):
     """How long the body of a request may take to arrive."""
     offsets_snapshot_ms: Millis = Field(5_000, ge=50)
     """How often what groups committed is kept beside Redis too: what a lost Redis may cost in repeated records."""
+    group_initial_rebalance_delay_ms: Millis = Field(500, ge=0, le=MEMBER_TIMEOUT_MS_MAX)
+    """How long the first rebalance of a classic group of Kafka's clients waits for more members."""
     offsets_retention_ms: Millis = Field(7 * 86_400_000, ge=-1)
     """How long a group that nobody uses keeps its offsets; -1: for ever."""
+    session_timeout_ms_min: Millis = Field(MEMBER_TIMEOUT_MS_MIN, ge=MEMBER_TIMEOUT_MS_MIN, le=MEMBER_TIMEOUT_MS_MAX)
+    """The least session_timeout_ms that a member of a group may ask for."""
+    session_timeout_ms_max: Millis = Field(MEMBER_TIMEOUT_MS_MAX, ge=MEMBER_TIMEOUT_MS_MIN, le=MEMBER_TIMEOUT_MS_MAX)
+    """The most session_timeout_ms that a member of a group may ask for; one that asks for none has no more either."""
+    rebalance_timeout_ms_min: Millis = Field(MEMBER_TIMEOUT_MS_MIN, ge=MEMBER_TIMEOUT_MS_MIN, le=MEMBER_TIMEOUT_MS_MAX)
+    """The least rebalance_timeout_ms that a member of a group may ask for."""
+    rebalance_timeout_ms_max: Millis = Field(MEMBER_TIMEOUT_MS_MAX, ge=MEMBER_TIMEOUT_MS_MIN, le=MEMBER_TIMEOUT_MS_MAX)
+    """The most rebalance_timeout_ms that a member of a group may ask for; one that asks for none has no more either."""
     drain_ms: Millis = Field(20_000, ge=0)
     """How long a stop waits for what was begun."""
+    default_partitions: int = Field(1, ge=1, le=PARTITIONS_MAX)
+    """Partitions of a topic that is made by hand without saying how many."""
     auto_create_partitions: int = Field(0, ge=0, le=10_000)
     """Partitions of a topic that is created by publishing to it; 0: topics are created by hand."""
     schedule: Literal["on", "off"] = "on"
     """Whether the server runs the jobs itself, at the times of the schedule; `silt schedule` does in any case."""
-    schedule_compact: str = "*/10 * * * *"
+    schedule_compact: CronTime = "*/10 * * * *"
     """When `silt compact` runs: a cron expression, in UTC; off: never. `compact` in [schedule] of the file."""
-    schedule_retain: str = "5-55/10 * * * *"
+    schedule_retain: CronTime = "5-55/10 * * * *"
     """When `silt retain` runs."""
-    schedule_vacuum: str = "40 */6 * * *"
+    schedule_vacuum: CronTime = "40 */6 * * *"
     """When `silt vacuum` runs."""
-    schedule_audit: str = "20 4 * * 0"
+    schedule_audit: CronTime = "20 4 * * 0"
     """When `silt audit` runs."""
-    cors_origins: str = ""
+    schedule_catalog: CronTime = "25 * * * *"
+    """When `silt catalog register` runs, where a catalog is named: catalog_glue or catalog_unity."""
+    catalog_glue: str = ""
+    """The database of AWS Glue that is told of the topics' tables; it is made where it is not there."""
+    catalog_region: Region = ""
+    """The region of that Glue. Unset: s3_region, or as AWS is told."""
+    catalog_unity: HttpUrl = ""
+    """The URL of the Unity Catalog that is told of the topics' tables."""
+    catalog_schema: str = ""
+    """The schema of that Unity Catalog, which must be there: CATALOG.SCHEMA."""
+    catalog_token_file: File = ""
+    """A file whose first line is the token for that Unity Catalog, and that nobody else may read."""
+    cors_origins: Origins = ""
     """Origins of web pages that may call it, separated by commas."""
-    hosts: str = ""
+    hosts: Hosts = ""
     """Names it may be called by, besides loopback and the address it listens on, separated by commas."""
     auth: Literal["off", "on"] = "off"
     """Whether callers must say who they are, and may do only what they were granted."""
-    secret_file: str = ""
+    secret_file: File = ""
     """The file of the cluster's secret, of 32 bytes or more: it seals the access document, and keys are hashed with it.
     Unset: the file `secret` of the data directory, made at the first start."""
     access_stale_ms: Millis = Field(3_600_000, ge=10_000)
     """How long the object store may be away before nobody but the machine's own user is let in: a key that was revoked
     elsewhere would count for ever."""
-    tls_cert: str = ""
+    tls_cert: File = ""
     """The file of its certificate and those between it and an authority, in PEM: it then speaks https."""
-    tls_key: str = ""
+    tls_key: File = ""
     """The file of the certificate's key, in PEM, without a password."""
     tls_min: Literal["1.2", "1.3"] = "1.3"
     """The oldest version of TLS that is spoken."""
-    tls_client_ca: str = ""
+    tls_client_ca: File = ""
     """The file of the authorities, in PEM, whose certificates clients may show."""
     tls_client: Literal["off", "optional", "required"] = "off"
     """Whether clients are asked for a certificate, and whether they must have one."""
-    tls_crl: str = ""
+    tls_crl: File = ""
     """The file of the lists, in PEM, by which those authorities revoke certificates: one list of each."""
-    tls_peer_ca: str = ""
+    tls_peer_ca: File = ""
     """The file of the authorities, in PEM, that sign the certificates of the other nodes of a cluster, and no others
     then. Unset: those that this system trusts, and what tls_cert has besides its certificate."""
-    certificates: str = ""
+    certificates: Rules = ""
     """Whom client certificates stand for: rules in JSON, or tables [[certificates]] of the file, each with `from` (uri
     or dns), `match` and `principal`. Unset: nobody."""
-    oidc_issuer: str = ""
+    oidc_issuer: Issuer = ""
     """The OpenID provider whose access tokens count: its URL, exactly as tokens name it in `iss`."""
     oidc_audience: str = Field("siltlog", min_length=1)
     """Whom a token must be for: the name in its `aud` that stands for this server."""
@@ -192,25 +211,45 @@ class ServerSettings(BaseSettings):
     oidc_groups_claim: str = Field("groups", min_length=1)
     """The claim that lists the groups of who has it: each stands for what is granted to group:NAME."""
     oidc_client_id: str = ""
-    """The provider's name for the login of a page: a token for that is none for this server."""
-    oidc_ca: str = ""
+    """The provider's name for the login of the page, which then offers it: a token for that is none for this server."""
+    oidc_client_secret: SecretStr = SecretStr("")
+    """The secret that the page's login has at the provider, where it has one."""
+    oidc_client_secret_file: str = ""
+    """A file whose first line is oidc_client_secret, and that nobody else may read."""
+    oidc_scopes: Scopes = "openid"
+    """What the login of the page asks the provider for, separated by spaces: openid, and what groups need there."""
+    oidc_ca: File = ""
     """A PEM file of the authorities that sign the provider's certificate. Unset: those that this system trusts."""
-    trusted_proxies: str = ""
+    trusted_proxies: Networks = ""
     """Addresses and networks of proxies at which TLS ends and whose X-Forwarded-For and -Proto count, separated by
     commas."""
+    path_prefix: PathPrefix = ""
+    """The path that a proxy leaves before each request, such as /data/log; requests without it are answered too. Unset:
+    none, as with a proxy that takes it off."""
     metrics_port: int = Field(0, ge=0, le=65_535)
     """A port of its own for /metrics, /healthz and /readyz, without TLS or authentication; 0: with the rest alone."""
     metrics_host: str = "127.0.0.1"
     """The address of that port. One that other machines reach is taken as it is, whatever SILT_INSECURE says: who can
     get there is then told the names of topics and groups, and how much is in them, but no record."""
+    grpc_listen: ListenAddress = ""
+    """The address and port, such as 127.0.0.1:7071, at which it speaks gRPC too (docs/grpc.md), by the rules that hold
+    for HTTP: TLS where that has it, and the same callers. Needs siltlog[grpc]. Unset: it speaks none."""
+    kafka_listen: ListenAddress = ""
+    """The address and port, such as 127.0.0.1:9092, at which it speaks Kafka's protocol too (docs/kafka.md): with TLS
+    where HTTP has it, and API keys by SASL PLAIN where authentication is on. Unset: it does not."""
+    kafka_advertise: ListenAddress = ""
+    """The address and port at which clients of Kafka reach it. Unset: the one that each has called first; in a cluster,
+    where it listens, or the host of SILT_ADVERTISE_URL where that is every address."""
     metrics_history: Literal["off", "ring", "topic"] = "topic"
     """What `GET /v1/metrics/history` tells of: nothing; what is in memory, 20 MB at most, since the start; or that and
     what the topic _metrics has of 30 days, to which it is written each minute."""
-    ui: Literal["on", "off"] = "on"
-    """Whether there is a page at `/ui/`."""
+    ui: Literal["on", "read", "off"] = "on"
+    """The page at `/ui/`: there, there and only showing (what changes something is refused by its login), or none."""
+    tails_max: int = Field(10_000, ge=0)
+    """How many may follow topics by a tail or a WebSocket at once; members of groups are not counted."""
     ui_viewers_max: int = Field(50, ge=0)
     """How many may watch the server by `GET /v1/events` at once."""
-    insecure: str = ""
+    insecure: Words = ""
     """What a server that other machines reach may do without: no-tls, no-auth, or both, separated by a comma."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important log line that is written."""
@@ -222,11 +261,11 @@ class ServerSettings(BaseSettings):
     """Whether it tells a collector of OpenTelemetry what it does for a request (docs/tracing.md), as the variables
     OTEL_* say: to http://localhost:4318, one request in a hundred, unless they say otherwise. Needs siltlog[otel]."""
     access_log: Literal["off", "errors", "slow", "all"] = "errors"
-    """Which requests have a line in the log: none; those that were refused or failed; what took over a second, without
-    the time it was told to wait, as well; or each."""
-    s3_endpoint: str = ""
+    """The requests that have a line in the log: none; those refused or failed; what took over a second as well, without
+    the time it was told to wait; or each."""
+    s3_endpoint: HttpUrl = ""
     """The S3 server, where it is not Amazon's."""
-    s3_region: str = ""
+    s3_region: Region = ""
     """The region of the bucket."""
     s3_sse: Literal["bucket", "s3", "kms"] = "bucket"
     """How S3 encrypts what is written: as the bucket says, with S3's own keys, or with a key of KMS."""
@@ -234,189 +273,10 @@ class ServerSettings(BaseSettings):
     """The key of KMS, by its ARN, for s3_sse = kms. Unset: the account's own key for S3."""
     _segment_bytes: int = PrivateAttr(0)
 
-    @field_validator("data_dir")
-    @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
-
-    @field_validator("schedule_compact", "schedule_retain", "schedule_vacuum", "schedule_audit")
-    @classmethod
-    def _cron(cls, value: str) -> str:
-        if value in ("", OFF):
-            return ""
-        Cron(value)
-        return value
-
-    @field_validator("node_id")
-    @classmethod
-    def _named(cls, value: str) -> str:
-        problem = names.name_problem(value)
-        if problem is not None:
-            raise ValueError(problem)
-        return value
-
-    @field_validator("zone")
-    @classmethod
-    def _zone(cls, value: str) -> str:
-        problem = names.name_problem(value) if value else None
-        if problem is not None:
-            raise ValueError(problem)
-        return value
-
     @model_validator(mode="after")
-    def _cluster_fits(self) -> "ServerSettings":
-        if self.heartbeat_ms * HEARTBEATS_A_LEASE_MIN > self.lease_ms:
-            raise ValueError(
-                f"SILT_HEARTBEAT_MS is {self.heartbeat_ms} and SILT_LEASE_MS {self.lease_ms}: a lease has "
-                f"{HEARTBEATS_A_LEASE_MIN} heartbeats at least, so that one that is late buries nobody"
-            )
-        if self.cluster == OFF:
-            given = [name for name in OF_CLUSTERS if getattr(self, name) != type(self).model_fields[name].default]
-            if given:
-                raise ValueError(
-                    f"{names.ENV_PREFIX}{given[0].upper()} is set, and SILT_CLUSTER is off: it is for nodes that share "
-                    "a root"
-                )
-            return self
-        lacking = {
-            "SILT_ROOT": (self.root, "nodes share a root, and the data directory is of one node alone"),
-            "SILT_ADVERTISE_URL": (self.advertise_url, "the other nodes must know where to call this one"),
-            "SILT_REDIS_URL": (self.redis_url, "all nodes keep their groups in the same Redis, and none in its own"),
-        }
-        for name, (value, why) in lacking.items():
-            if not value:
-                raise ValueError(f"SILT_CLUSTER is on, and {name} is not set: {why}")
-        if self.auth != OFF and not self.secret_file:
-            raise ValueError(
-                "SILT_CLUSTER and SILT_AUTH are on, and SILT_SECRET_FILE is not set: all nodes need the same secret"
-            )
-        if self.tls_cert and not self.advertise_url.startswith("https:"):
-            raise ValueError(
-                f"SILT_TLS_CERT is set, and SILT_ADVERTISE_URL is {self.advertise_url}: what speaks TLS is called by "
-                "https"
-            )
-        if self.node_id.startswith("."):
-            raise ValueError(f"SILT_NODE_ID is {self.node_id!r}: in a cluster the name of a node begins with no dot")
+    def _fits(self) -> "ServerSettings":
+        check_fit(self)
         return self
-
-    @field_validator("root", "journal_root")
-    @classmethod
-    def _location(cls, value: str) -> str:
-        value = value.rstrip("/")
-        if value:
-            root_parts(value)
-        return value
-
-    @field_validator("redis_url")
-    @classmethod
-    def _redis(cls, value: str) -> str:
-        if value:
-            redis_url(value)
-            with suppress(ModuleNotFoundError):  # who lacks the server's packages connects to no Redis either
-                from siltlog.infra.redis.access import RedisAccess
-
-                RedisAccess(value).checked()
-        return value
-
-    @model_validator(mode="after")
-    def _key_fits(self) -> "ServerSettings":
-        if self.s3_kms_key_id and self.s3_sse != "kms":
-            raise ValueError("SILT_S3_KMS_KEY_ID is set, and SILT_S3_SSE is not kms: it is for that")
-        return self
-
-    @model_validator(mode="after")
-    def _redis_fits(self) -> "ServerSettings":
-        given = [name for name in REDIS_ACCESS if str(getattr(self, name))]
-        if given and not self.redis_url:
-            raise ValueError(f"{names.ENV_PREFIX}{given[0].upper()} is set, and SILT_REDIS_URL is not: it is for that")
-        if given:
-            with suppress(ModuleNotFoundError):
-                self.redis_access.checked()
-        return self
-
-    @model_validator(mode="after")
-    def _metrics_fit(self) -> "ServerSettings":
-        if not self.metrics_port and self.metrics_host != type(self).model_fields["metrics_host"].default:
-            raise ValueError("SILT_METRICS_HOST is set, and SILT_METRICS_PORT is not: it is for that")
-        return self
-
-    @field_validator("s3_endpoint", "advertise_url")
-    @classmethod
-    def _url(cls, value: str) -> str:
-        if value:
-            http_url(value)
-        return value
-
-    @field_validator("s3_region")
-    @classmethod
-    def _region(cls, value: str) -> str:
-        if value:
-            region_name(value)
-        return value
-
-    @field_validator("certificates", mode="before")
-    @classmethod
-    def _rules(cls, value: Any) -> Any:
-        """Takes the tables of a file as well: as JSON, as anybody writes them elsewhere."""
-        text = json.dumps(value) if isinstance(value, list) else value
-        if isinstance(text, str) and text:
-            from siltlog.infra.security.callers.certificate_rules import read_rules
-
-            read_rules(text)
-        return text
-
-    @field_validator("oidc_issuer")
-    @classmethod
-    def _issuer(cls, value: str) -> str:
-        if value:
-            from siltlog.infra.security.callers.https import checked_url
-
-            if checked_url(value).query:
-                raise ValueError("an issuer has no query")
-        return value
-
-    @model_validator(mode="after")
-    def _oidc_fits(self) -> "ServerSettings":
-        given = [name for name in OIDC if getattr(self, name) != type(self).model_fields[name].default]
-        if given and not self.oidc_issuer:
-            raise ValueError(
-                f"{names.ENV_PREFIX}{given[0].upper()} is set, and SILT_OIDC_ISSUER is not: it is for that"
-            )
-        if self.oidc_audience == self.oidc_client_id:
-            raise ValueError(
-                "SILT_OIDC_AUDIENCE and SILT_OIDC_CLIENT_ID are the same: the token that tells a page who logged in "
-                "would open the log. Give this server a name of its own at the provider"
-            )
-        return self
-
-    @field_validator("oidc_ca", "secret_file", "tls_cert", "tls_key", "tls_client_ca", "tls_crl", "tls_peer_ca")
-    @classmethod
-    def _file(cls, value: str) -> str:
-        return str(Path(value).expanduser().absolute()) if value else ""
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _networks(cls, value: str) -> str:
-        networks(value)
-        return value
-
-    @field_validator("insecure")
-    @classmethod
-    def _words(cls, value: str) -> str:
-        insecure_words(value)
-        return value
-
-    @field_validator("hosts")
-    @classmethod
-    def _hosts(cls, value: str) -> str:
-        named_hosts(value)
-        return value
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _origins(cls, value: str) -> str:
-        page_origins(value)
-        return value
 
     @property
     def redis_access(self) -> "RedisAccess":
@@ -457,7 +317,8 @@ class ServerSettings(BaseSettings):
     @property
     def segment_bytes(self) -> int:
         """Size of one WAL file: a small budget still has several, so that one can be recycled while others fill."""
-        return self._segment_bytes or min(max(self.wal_bytes_max // SEGMENTS_MIN, SEGMENT_BYTES_MIN), SEGMENT_BYTES_MAX)
+        fitting = min(max(self.wal_bytes_max // SEGMENTS_MIN, SEGMENT_BYTES_MIN), SEGMENT_BYTES_DEFAULT)
+        return self._segment_bytes or self.wal_segment_bytes or fitting
 
     @property
     def request_bytes(self) -> int:
@@ -479,8 +340,10 @@ class ServerSettings(BaseSettings):
         return self.journal_root or self.root_uri
 
     def crons(self) -> dict[str, Cron]:
-        """The jobs of the schedule, without those that are off."""
+        """The jobs of the schedule, without those that are off: that of catalogs is where none is named."""
         given = {name: getattr(self, name) for name in type(self).model_fields if name.startswith(SCHEDULE_PREFIX)}
+        if not (self.catalog_glue or self.catalog_unity):
+            del given["schedule_catalog"]
         return {name.removeprefix(SCHEDULE_PREFIX): Cron(value) for name, value in given.items() if value}
 
     @classmethod

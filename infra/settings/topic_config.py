@@ -36,18 +36,32 @@ class Setting(NamedTuple):
     maximum: int = _INTEGER_MAX
 
 
-LEVELS = ("none", "wal", "object", "table")
+LEVELS = ("none", "written", "wal", "object", "table")
 """What an acknowledgement can stand for, the weakest first."""
+LOCAL_LEVELS = ("written", "wal")
+"""The levels that rest on the disk of one node."""
 SETTINGS: dict[str, Setting] = {
     "acks": Setting("wal", "choice", "What an acknowledgement stands for.", choices=LEVELS),
     "compression": Setting(
         "zstd", "choice", "How the table's files are compressed.", choices=("zstd", "lz4", "snappy", "gzip", "none")
+    ),
+    "fetch.compression": Setting(
+        "none",
+        "choice",
+        "How records are compressed for clients of Kafka that read them.",
+        choices=("none", "lz4", "zstd", "snappy", "gzip"),
     ),
     "cleanup.policy": Setting(
         "delete",
         "choice",
         "What expires: old records, all but the last of each key, or both.",
         choices=("delete", "compact", "compact,delete"),
+    ),
+    "partitioner": Setting(
+        "xxhash64",
+        "choice",
+        "How the partition of a key is found, by Siltlog's clients or by Kafka's; chosen when a topic is made.",
+        choices=("xxhash64", "murmur2"),
     ),
     "retention.ms": Setting(604_800_000, "int", "How old a record may become.", UNLIMITED),
     "retention.bytes": Setting(UNLIMITED, "int", "How large a partition may become.", UNLIMITED),
@@ -90,7 +104,7 @@ def answered_at(own: str, asked: str) -> str:
 
     Raises Refused `unsupported_acks` where the topic cannot keep what is asked for.
     """
-    if own == "object" and asked == "wal":
+    if own == "object" and asked in LOCAL_LEVELS:
         return "object"
     if asked != "object" or own == "object":
         return asked
@@ -126,11 +140,14 @@ class TopicConfig:
         return value
 
     def entry(self, name: str) -> ConfigValue:
-        if name in self.own:
-            return ConfigValue(self.own[name], "topic")
+        return self.layers(name)[0]
+
+    def layers(self, name: str) -> list[ConfigValue]:
+        """Lists every value that a setting has: the one that holds, then those that would without it."""
+        found = [ConfigValue(self.own[name], "topic")] if name in self.own else []
         if name in self._server:
-            return ConfigValue(self._server[name], "server")
-        return ConfigValue(SETTINGS[name].default, "default")
+            found.append(ConfigValue(self._server[name], "server"))
+        return [*found, ConfigValue(SETTINGS[name].default, "default")]
 
     def times_us(self, now_us: int, *, stored: bool = False) -> tuple[int, int]:
         """The earliest and the latest timestamp that a record may have; for `stored` ones the defaults do not hold."""
@@ -157,13 +174,21 @@ class TopicConfig:
         return TopicConfig(own, self._server)
 
     def patched(self, changes: Mapping[str, Any]) -> "TopicConfig":
-        """A merge patch (RFC 7396) of the topic's own settings: None puts one back. Raises ConfigError."""
+        """A merge patch (RFC 7396) of the topic's own settings: None puts one back. Raises ConfigError, also where
+        another partitioner would hold then."""
         own = {**self.own, **changes}
         for name, value in changes.items():
             if value is None:
                 _setting(name)
                 del own[name]
-        return self.with_own(own)
+        changed = self.with_own(own)
+        if changed["partitioner"] != self["partitioner"]:
+            raise problem(
+                "invalid_config",
+                f"the partitioner, {self['partitioner']}, is chosen when a topic is made: a key's newer records would "
+                "go to another partition than its older ones. Create another topic, and copy the records there",
+            )
+        return changed
 
     def properties(self, former: Collection[str] = ()) -> dict[str, str]:
         """The table properties that keep the topic's own settings.

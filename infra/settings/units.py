@@ -20,7 +20,7 @@ BYTES = {
     **{f"{prefix}{b}": 1000**power for power, prefix in enumerate(_PREFIXES, 1) for b in ("", "b")},
     **{f"{prefix}i{b}": 1024**power for power, prefix in enumerate(_PREFIXES, 1) for b in ("", "b")},
 }
-"""In small letters; as Kubernetes has them: 4GB is 4,000,000,000 and 4GiB 4,294,967,296."""
+"""Units in small letters, as Kubernetes has them: 4GB is 4,000,000,000 and 4GiB 4,294,967,296."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _PART = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?) ?([A-Za-z]+)")
 _DURATION = re.compile(rf"(?:{_PART.pattern} ?)+", re.ASCII)

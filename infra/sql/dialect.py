@@ -25,9 +25,12 @@ ONLY_TOPICS = "queries only read topics: files, other databases and extensions a
 _OFFSET = re.compile(r"(?i)at or near \"{1,2}offset\"")
 _NO_TABLE = re.compile(r"Table with name (.+?) does not exist")
 _NO_COLUMN = re.compile(r"Referenced column .+? not found")
-_NO_FUNCTION = re.compile(r"Function with name .+? does not exist")
+_NO_FUNCTION = re.compile(r"Function with name (.+?) does not exist")
 _ADVICE = re.compile(r"\n\nLINE |\s*Possible solutions:|\s*Database is launched in")
 """Begins what DuckDB adds: the place in the query, and settings that cannot be set."""
+_PLACE = re.compile(r"\nLINE (\d+): ([^\n]*)\n( *)\^")
+"""The line of the query, or the part of it between dots, and below it a mark."""
+_CUT = "..."
 _UNREADABLE = "reading the stream registered as"
 """Stands in what DuckDB says where Arrow could not read a file."""
 _OUT_OF_MEMORY = (duckdb.OutOfMemoryException, pa.ArrowMemoryError, MemoryError)
@@ -79,6 +82,32 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, duckdb.ParserException) or _NO_FUNCTION.search(told):
         return Fault("dialect", reason)
     return Fault("wrong", reason)
+
+
+def place_of(error: Exception, text: str) -> int | None:
+    """Finds the index in `text`, which DuckDB was given, of what an error is about; None where it does not say."""
+    found = _PLACE.search(str(error))
+    if found is None:
+        return _place_of_function(str(error), text)
+    lines, number = text.split("\n"), int(found[1])
+    at = len(found[3]) - len(f"LINE {number}: ")
+    if number > len(lines) or at < 0:
+        return None
+    line, begins = lines[number - 1], 0
+    if found[2].startswith(_CUT) and not line.startswith(found[2]):
+        part = found[2].removeprefix(_CUT).removesuffix(_CUT)
+        begins = line.find(part)
+        if begins < 0 or line.find(part, begins + 1) >= 0:
+            return None
+        at -= len(_CUT)
+    return sum(len(before) + 1 for before in lines[: number - 1]) + begins + at
+
+
+def _place_of_function(told: str, text: str) -> int | None:
+    """Finds the function that is not there, of which DuckDB says no more than its name."""
+    absent = _NO_FUNCTION.search(told)
+    found = absent and re.search(rf"(?i)(?<!\w){re.escape(absent[1])}\s*\(", text)
+    return found.start() if found else None
 
 
 def _reason(error: Exception) -> str:

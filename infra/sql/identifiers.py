@@ -15,12 +15,25 @@ _PART = re.compile(r'"((?:[^"]|"")*)"|([^\s."]+)')
 
 def with_quoted_names(sql: str) -> str:
     """Names as Spark SQL has them become names in double quotes; texts and comments stay as they are."""
+    return _NAMES.sub(_requoted, sql)
 
-    def requoted(found: re.Match[str]) -> str:
-        name = found[1].replace("``", "`") if found[1] else found[2]
-        return quoted(name) if name else found[0]
 
-    return _NAMES.sub(requoted, sql)
+def place_before_quoting(sql: str, at: int) -> int:
+    """Finds where in `sql` that stands which is at `at` in `with_quoted_names(sql)`."""
+    longer = 0
+    for found in _NAMES.finditer(sql):
+        begins, written = found.start() + longer, len(_requoted(found))
+        if at < begins:
+            break
+        if at < begins + written:
+            return found.start() + (at - begins if written == len(found[0]) else 0)
+        longer += written - len(found[0])
+    return at - longer
+
+
+def _requoted(found: re.Match[str]) -> str:
+    name = found[1].replace("``", "`") if found[1] else found[2]
+    return quoted(name) if name else found[0]
 
 
 def quoted(name: str) -> str:

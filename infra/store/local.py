@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -120,6 +121,27 @@ class LocalStore:
             while (put := folder.put(target.name, data)) is None:
                 self._held.pop(target.parent, None)
                 folder = self._held_folder(target.parent)
+        return self._settled(put, folder, target)
+
+    def stage(self, path: str, data: bytes) -> "LocalStagedObject":
+        """Writes and syncs an object that is to be put under `path` later, if nothing is there by then."""
+        target = self.path(path)
+        with translated(path):
+            while True:
+                folder = self._held_folder(target.parent)
+                try:
+                    return LocalStagedObject(self, path, folder, folder.write(data))
+                except FileNotFoundError:
+                    self._held.pop(target.parent, None)
+
+    def put_staged(self, staged: "LocalStagedObject") -> Put:
+        target = self.path(staged.path)
+        with translated(staged.path):
+            put = staged.folder.link(staged.pending, target.name)
+        return Put.UNKNOWN if put is None else self._settled(put, staged.folder, target)
+
+    def _settled(self, put: Put, folder: "_Folder", target: Path) -> Put:
+        """Makes the name of an object durable; UNKNOWN where that fails."""
         try:
             # Also what another put: whoever is told that it exists builds on it.
             if put is Put.EXISTS:
@@ -302,28 +324,62 @@ class _Folder:
 
     def put(self, name: str, data: bytes) -> Put | None:
         """Writes and syncs `data`, and links it where there is nothing; None once the folder was removed."""
-        pending = PENDING_PREFIX + uuid.uuid4().hex
         try:
-            self._write(pending, data)
+            pending = self.write(data)
+        except FileNotFoundError:
+            return None
+        return self.link(pending, name)
+
+    def link(self, pending: str, name: str) -> Put | None:
+        """Gives what was written a name, where nothing has it; None once the folder was removed."""
+        try:
             os.link(pending, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except FileNotFoundError:
             return None
         except FileExistsError:
             return Put.EXISTS
         finally:
-            with suppress(FileNotFoundError):
-                os.unlink(pending, dir_fd=self.descriptor)
+            self.remove(pending)
         return Put.WRITTEN
 
-    def _write(self, name: str, data: bytes) -> None:
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self.descriptor)
+    def write(self, data: bytes) -> str:
+        """Writes and syncs a file that is never listed; its name. Raises FileNotFoundError once the folder was
+        removed."""
+        pending = PENDING_PREFIX + uuid.uuid4().hex
+        file = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self.descriptor)
         try:
             left = memoryview(data)
             while left:
                 left = left[os.write(file, left) :]
             os.fsync(file)
+        except BaseException:
+            self.remove(pending)
+            raise
         finally:
             os.close(file)
+        return pending
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.descriptor)
+
+
+class LocalStagedObject(NamedTuple):
+    store: LocalStore
+    path: str
+    folder: _Folder
+    pending: str
+
+    @property
+    def observe(self) -> Observe:
+        return self.store.observe
+
+    @observed("put")
+    def put(self) -> Put:
+        return self.store.put_staged(self)
+
+    def discard(self) -> None:
+        self.folder.remove(self.pending)
 
 
 def _sync(path: Path) -> None:

@@ -61,6 +61,16 @@ class ByteStream(Protocol):
         """The next bytes, `size` at most, or all of them; none at the end."""
 
 
+class StagedObject(Protocol):
+    """An object that is written and durable, and that nobody sees."""
+
+    def put(self) -> Put:
+        """Puts it as `ObjectStore.put_if_absent` does; UNKNOWN also where it cannot be put any more. Once only."""
+
+    def discard(self) -> None:
+        """Removes it."""
+
+
 class ObjectStore(Protocol):
     """Objects under one root. Paths are relative to the root and separated by "/".
 

@@ -15,7 +15,7 @@ LATE_SECONDS = 5.0
 
 class _Asked(NamedTuple):
     at_seconds: float
-    """On the monotonic clock."""
+    """When it was asked, on the monotonic clock."""
     failure: str = ""
     """The error that it ended with, where that is known; another question may be under way."""
     ended: bool = False

@@ -55,7 +55,7 @@ COMPRESSIONS: dict[str, dict[str, Any]] = {
     "zstd": {"compression": "zstd", "compression_level": 1},
     "lz4": {"compression": "lz4"},
     "snappy": {"compression": "snappy"},
-    "gzip": {"compression": "gzip"},
+    "gzip": {"compression": "gzip", "compression_level": 6},
     "none": {"compression": "none"},
 }
 

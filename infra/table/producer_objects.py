@@ -7,7 +7,7 @@ from siltlog.infra.store.store import ObjectInfo, ObjectStore
 from siltlog.infra.table.snapshot import TableSnapshot
 
 OBJECTS_KEPT = 2
-"""So many of each partition's newest objects are kept."""
+"""How many of each partition's newest objects are kept."""
 
 
 def covered_offsets(store: ObjectStore, topic: str, topic_id: str, offsets: Mapping[int, int]) -> dict[int, int]:

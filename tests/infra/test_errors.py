@@ -21,7 +21,7 @@ from siltlog.infra.errors import (
 CONTRACT = {
     400: "malformed_body invalid_parameter credential_in_url",
     401: "unauthenticated",
-    403: "forbidden origin_not_allowed tls_required cap_reached",
+    403: "forbidden origin_not_allowed tls_required cap_reached csrf page_only_shows",
     404: "unknown_topic unknown_partition unknown_group unknown_member unknown_key unknown_run not_found",
     405: "method_not_allowed",
     406: "not_acceptable",

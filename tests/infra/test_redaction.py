@@ -24,6 +24,7 @@ PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIB\nq83vEjRWeJ\n-----END EC PRIVA
     [
         (f"the key {KEY.text()} is revoked", f"the key silt_{KEY.key_id}_*** is revoked"),
         (f"Authorization: Bearer {JWT}", "Authorization: Bearer ***"),
+        ("Cookie: silt_session=eyJhbGciOiJkaXIifQ..bTJxVWdnaw.j-TZ7TU.LzLieA; a=b", "Cookie: silt_session=***; a=b"),
         ("authorization: bearer dGhpc2lzYXRva2Vu==", "authorization: bearer ***"),
         ("protocols silt.v1, silt.bearer.dGhpc2lzYXRva2Vu", "protocols silt.v1, silt.bearer.***"),
         ("basic dXNlcjpwYXNz", "basic ***"),

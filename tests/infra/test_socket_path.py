@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from siltlog.infra.socket_path import SOCKET_PATH_BYTES_MAX, short_path
+from siltlog.infra.socket_path import NAME_BYTES_MAX, SOCKET_PATH_BYTES_MAX, short_folder, short_path
 
 
 def test_a_short_path_is_itself(tmp_path: Path) -> None:
@@ -27,3 +27,15 @@ def test_a_long_one_is_reached_all_the_same(tmp_path: Path, temporary: Path) -> 
         with short_path(folder / "silt.sock") as path:
             caller.connect(str(path))
     assert set(Path("/tmp").glob("silt-*")) == before and not list(temporary.iterdir())
+
+
+def test_a_folder_for_sockets_is_short_wherever_temporary_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for parent in (tmp_path, tmp_path / ("d" * SOCKET_PATH_BYTES_MAX)):
+        parent.mkdir(exist_ok=True)
+        monkeypatch.setattr("tempfile.tempdir", str(parent))
+        with short_folder("f-") as folder, socket.socket(socket.AF_UNIX) as listener:
+            assert folder.stat().st_mode & 0o777 == 0o700
+            listener.bind(str(folder / ("n" * (NAME_BYTES_MAX - 1))))
+        assert not folder.exists()

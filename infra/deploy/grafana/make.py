@@ -93,6 +93,20 @@ OVERVIEW = Dashboard(
             ],
         ),
         Panel(
+            "Requests of Kafka's clients",
+            "ops",
+            [
+                (f"sum by (api) (rate(silt_kafka_requests_total{_ON}[{_RATE}]))", "{{api}}"),
+                (f"sum by (api, error) (rate(silt_kafka_errors_total{_ON}[{_RATE}]))", "{{error}} {{api}}"),
+                (f"sum by (topic) (rate(silt_kafka_misplaced_batches_total{_ON}[{_RATE}]))", "misplaced {{topic}}"),
+            ],
+        ),
+        Panel(
+            "Partitions in fetch sessions of Kafka's consumers",
+            "short",
+            [(f"silt_kafka_session_partitions{_ON}", "{{instance}}")],
+        ),
+        Panel(
             "Processors",
             "short",
             [(f"rate(process_cpu_seconds_total{_ON}[{_RATE}])", "{{instance}}")],

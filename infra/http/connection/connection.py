@@ -45,6 +45,8 @@ class Served(NamedTuple):
     door: Door
     fast_path: FastPath
     peers: Peers
+    path_prefix: bytes = b""
+    """What a proxy leaves before the path of a request."""
 
 
 class Connection(HttpToolsProtocol):
@@ -86,7 +88,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(LingeringTransport(transport, self))  # type: ignore[arg-type]
-        crowd, door, _, peers = self._served
+        crowd, door, peers = self._served.crowd, self._served.door, self._served.peers
         refusal: SiltlogError | None = None
         try:
             self.peer = peers.of(transport)
@@ -170,6 +172,10 @@ class Connection(HttpToolsProtocol):
             )
 
     def on_headers_complete(self) -> None:
+        prefix = self._served.path_prefix
+        if prefix and self.url.startswith(prefix + b"/"):
+            # Before anything reads it: rights, limits and logs go by the path that is left.
+            self.url = self.url[len(prefix) :]
         if self.cycle is None or self.cycle.response_complete:
             self._taken = self._fast_path.taken(self)
             if self._taken is not None:
@@ -241,7 +247,9 @@ class Connection(HttpToolsProtocol):
     def _decline_upgrade(self, rest: bytes) -> None:
         """Reads the request again, without its offer: the parser has stopped before its body."""
         version = self.parser.get_http_version().encode()
-        head = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        # The prefix is taken off once more.
+        url = self._served.path_prefix + self.url if self.url.startswith(b"/") else self.url
+        head = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), url, version)
         lines = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade")
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)

@@ -40,9 +40,11 @@ class Connections:
         in_flight: InFlight,
         clock: Clock,
         logger: Logger,
+        path_prefix: str = "",
     ) -> None:
-        """`fast_path` is offered each request before the application behind `door` is."""
-        self._served = Served(crowd, door, fast_path, peers)
+        """`fast_path` is offered each request before the application behind `door` is; a proxy may leave `path_prefix`
+        before the path of each."""
+        self._served = Served(crowd, door, fast_path, peers, path_prefix.encode("ascii"))
         self._crowd = crowd
         self.reconfigure(stall_seconds)
         self._pressed = False
@@ -53,6 +55,11 @@ class Connections:
     def reconfigure(self, stall_seconds: float) -> None:
         """Holds from the next look on."""
         self._stall_seconds = stall_seconds
+
+    @property
+    def stall_seconds(self) -> float:
+        """How long a client may take nothing of what it is sent."""
+        return self._stall_seconds
 
     def protocol(self, **kwargs: Any) -> Connection:
         """Makes the protocol of one connection; uvicorn calls it for each."""

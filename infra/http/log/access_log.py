@@ -10,7 +10,7 @@ AccessLogMode = Literal["off", "errors", "slow", "all"]
 SLOW_SECONDS = 1.0
 """What takes longer, without the time that it was told to wait, is slow."""
 LINES_A_SECOND_MAX = 20
-"""Of requests that went wrong or were slow so many have a line; of the others of that second it says how many."""
+"""So many requests that went wrong or were slow have a line; of the others of that second it says how many."""
 WINDOW_SECONDS = 1.0
 PATH_CHARS_MAX = 200
 LOCAL_ADDRESS = "local"

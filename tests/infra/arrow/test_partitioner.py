@@ -1,11 +1,11 @@
-"""The partition of a key: the numbers that Spark gives, for one key as for a column of them."""
+"""The partition of a key: the numbers that Spark gives, and Kafka's clients, for one key as for a column of them."""
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from siltlog.infra.arrow.partitioner import key_hash, partition_of, partitions_of
+from siltlog.infra.arrow.partitioner import MURMUR2, PARTITIONERS, XXHASH64, key_hash, partition_of
 
 SPARK = {
     b"": -7444071767201028348,
@@ -34,18 +34,32 @@ def test_the_modulo_is_mathematical(partitions: int) -> None:
         assert (number - partition) % partitions == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "partition"), [(b"", 35), (b"a", 49), (b"foobar", 13), (b"a-little-bit-long-string", 56)]
+)
+def test_the_partition_is_that_of_javas_client(key: bytes, partition: int) -> None:
+    """Of 97, by `BuiltInPartitioner.partitionForKey` of kafka-clients 4.3."""
+    assert MURMUR2.partition_of(key, 97) == partition
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
 @given(st.lists(st.none() | st.binary(max_size=40), min_size=1), st.integers(1, 10_000), st.booleans())
-def test_a_column_of_keys(keys: list[bytes | None], partitions: int, encoded: bool) -> None:
+def test_a_column_of_keys(name: str, keys: list[bytes | None], partitions: int, encoded: bool) -> None:
+    by = PARTITIONERS[name]
     column = pa.array(keys, pa.binary())
-    found = partitions_of(column.dictionary_encode() if encoded else column, partitions, partitions - 1)
-    assert found.tolist() == [partitions - 1 if key is None else partition_of(key, partitions) for key in keys]
+    found = by.partitions_of(column.dictionary_encode() if encoded else column, partitions, partitions - 1)
+    assert found.tolist() == [partitions - 1 if key is None else by.partition_of(key, partitions) for key in keys]
 
 
 def test_text_keys_are_their_utf8() -> None:
     keys = pa.array(["a", "Zürich", None])
-    assert partitions_of(keys, 97, 5).tolist() == [partition_of(b"a", 97), partition_of("Zürich".encode(), 97), 5]
+    assert XXHASH64.partitions_of(keys, 97, 5).tolist() == [
+        partition_of(b"a", 97),
+        partition_of("Zürich".encode(), 97),
+        5,
+    ]
 
 
 def test_slices_of_a_dictionary() -> None:
     keys = pa.array([b"a", b"b", None, b"a"]).dictionary_encode().slice(1)
-    assert partitions_of(keys, 97, 5).tolist() == [partition_of(b"b", 97), 5, partition_of(b"a", 97)]
+    assert XXHASH64.partitions_of(keys, 97, 5).tolist() == [partition_of(b"b", 97), 5, partition_of(b"a", 97)]

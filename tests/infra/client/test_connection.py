@@ -2,8 +2,10 @@ import asyncio
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from hypothesis import strategies as st
 from siltlog.infra.client.admin import Admin
 from siltlog.infra.client.async_transport import AsyncHttpTransport
 from siltlog.infra.client.connection import HEAD_BYTES_MAX, Address, Connection
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, Request, Response
+from siltlog.infra.client.core import ConnectionFailed, Cut, Request, Response
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import HttpTransport
 
+POLL_SECONDS = 0.001
 GET = Request("GET", "/x", read_timeout_ms=5_000)
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = (
@@ -337,3 +341,68 @@ def test_only_a_first_word_that_does_not_come_is_explained() -> None:
         assert transport.send(server.url, GET).status == 200
         with pytest.raises(ConnectionFailed, match=r"before the reply was whole$"):
             transport.send(server.url, GET)
+
+
+def _cut_while_it_waits(cut: Cut, server: Server) -> threading.Thread:
+    """Makes the cut once the request has come, on a thread of its own."""
+
+    def make() -> None:
+        while not server.requests:
+            time.sleep(POLL_SECONDS)
+        cut.make()
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    return thread
+
+
+@pytest.mark.rule("CR15")
+def test_an_exchange_is_cut_while_it_waits() -> None:
+    cut, request = Cut(), Request("GET", "/x", read_timeout_ms=60_000)
+    with serving([[], []]) as (transport, server):
+        thread = _cut_while_it_waits(cut, server)
+        with pytest.raises(ConnectionFailed, match="gave another request no answer") as failed:
+            transport.send(server.url, replace(request, cut=cut))
+        assert failed.value.sent
+        thread.join()
+
+
+@pytest.mark.rule("CR15")
+def test_an_asynchronous_exchange_is_cut_while_it_waits() -> None:
+    cut, request = Cut(), Request("GET", "/x", read_timeout_ms=60_000)
+
+    async def exchange(server: Server) -> None:
+        transport = AsyncHttpTransport()
+        with pytest.raises(ConnectionFailed, match="gave another request no answer") as failed:
+            await transport.send(server.url, replace(request, cut=cut))
+        assert failed.value.sent
+        await transport.close()
+
+    with serving([[], []]) as (_, server):
+        thread = _cut_while_it_waits(cut, server)
+        asyncio.run(exchange(server))
+        thread.join()
+
+
+@pytest.mark.rule("CR15")
+def test_an_exchange_over_tls_is_cut_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    cut, server = Cut(), Server([[], []], context=context)
+    transport, thread = HttpTransport(), _cut_while_it_waits(cut, server)
+    with pytest.raises(ConnectionFailed, match="gave another request no answer"):
+        transport.send(server.url, Request("GET", "/x", read_timeout_ms=60_000, cut=cut))
+    thread.join()
+    transport.close()
+    server.end()
+
+
+def test_an_answer_that_came_before_a_cut_counts() -> None:
+    cut = Cut()
+    with serving([[PLAIN], [PLAIN]]) as (transport, server):
+        assert transport.send(server.url, replace(GET, cut=cut)).body == b"hello"
+        cut.make()
+        assert transport.send(server.url, GET).body == b"hello", "the connection is used by another now"

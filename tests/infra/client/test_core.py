@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from siltlog.infra.client import core
 from siltlog.infra.client.async_transport import AsyncCaller
+from siltlog.infra.client.endpoints import Endpoints, Send
+from siltlog.infra.client.retries import Followed, Pause, Reply, Retries, exchange, failure_of
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.errors import (
@@ -66,7 +68,7 @@ def test_backoff_grows_is_bounded_and_never_less_than_asked(attempt: int, jitter
 
 
 def test_endpoints_move_on_once_for_each_failure() -> None:
-    endpoints = core.Endpoints("http://a:1/, http://b:2")
+    endpoints = Endpoints("http://a:1/, http://b:2")
     assert endpoints.current == "http://a:1"
     endpoints.failed("http://a:1")
     endpoints.failed("http://a:1")
@@ -78,20 +80,20 @@ def test_endpoints_move_on_once_for_each_failure() -> None:
 @pytest.mark.parametrize("url", ["", "localhost:7070", "ftp://x", "http://", "http://x:99999", "http://x?y=1", []])
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
-        core.Endpoints(url)
+        Endpoints(url)
 
 
 @pytest.mark.parametrize("url", ["unix:", "unix:silt.sock", "unix:/run/", "unix://host", "unix:/a\0b"])
 def test_what_is_no_path_of_a_socket_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="path of a socket"):
-        core.Endpoints(url)
+        Endpoints(url)
 
 
 @pytest.mark.parametrize("url", ["https://ops:canary@silt.example", "https://canary@h:x", "ftp://ops:canary@silt"])
 @pytest.mark.rule("X8")
 def test_a_url_carries_no_password(url: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        core.Endpoints(url)
+        Endpoints(url)
     assert "canary" not in str(refused.value)
 
 
@@ -110,18 +112,18 @@ def test_who_is_not_let_in_is_told_apart(status: int, kind: type[SiltlogError]) 
 
 def run(request: core.Request, results: list[core.Response | core.ConnectionFailed]) -> tuple[object, list[float]]:
     """The result or error of an exchange whose attempts end in `results`, one second each, and its pauses."""
-    steps = core.exchange(request, core.Endpoints("http://a:1"), now=0.0, retry_timeout_ms=10_000, jitter=lambda: 0.5)
+    steps = exchange(request, Endpoints("http://a:1"), now=0.0, retry_timeout_ms=10_000, jitter=lambda: 0.5)
     now, pauses = 0.0, []
     try:
         step = next(steps)
         while True:
-            if isinstance(step, core.Pause):
+            if isinstance(step, Pause):
                 pauses.append(step.seconds)
                 now += step.seconds
                 step = next(steps)
             else:
                 now += 1
-                step = steps.send(core.Reply(results.pop(0), now))
+                step = steps.send(Reply(results.pop(0), now))
     except StopIteration as done:
         return done.value, pauses
     except SiltlogError as error:
@@ -185,15 +187,15 @@ def two_requests() -> Generator[core.Request, core.Response, tuple[str, int]]:
 
 def test_a_call_is_told_its_error_and_goes_on() -> None:
     clock = SystemClock()
-    steps = core.Retries(core.Endpoints("http://a:1"), clock, retry_timeout_ms=60_000).steps(two_requests())
+    steps = Retries(Endpoints("http://a:1"), clock, retry_timeout_ms=60_000).steps(two_requests())
     first = next(steps)
-    assert isinstance(first, core.Send) and first.request.path == "/a"
-    pause = steps.send(core.Reply(core.ConnectionFailed("refused", sent=False), clock.monotonic()))
-    assert isinstance(pause, core.Pause)
+    assert isinstance(first, Send) and first.request.path == "/a"
+    pause = steps.send(Reply(core.ConnectionFailed("refused", sent=False), clock.monotonic()))
+    assert isinstance(pause, Pause)
     second = steps.throw(pause.error)
-    assert isinstance(second, core.Send) and second.request.path == "/b"
+    assert isinstance(second, Send) and second.request.path == "/b"
     with pytest.raises(StopIteration) as done:
-        steps.send(core.Reply(reply(200, {}), clock.monotonic()))
+        steps.send(Reply(reply(200, {}), clock.monotonic()))
     assert done.value.value == ("unreachable", 200)
 
 
@@ -201,14 +203,14 @@ def test_a_call_is_told_its_error_and_goes_on() -> None:
 def test_a_caller_that_is_interrupted_waits_for_no_retry(interrupted: bool) -> None:
     request = core.json_request("GET", "/x")
     blocking, waiting = Refusing(), AsyncRefusing()
-    caller = Caller(core.Endpoints("http://a:1"), blocking, SystemClock(), retry_timeout_ms=300)
+    caller = Caller(Endpoints("http://a:1"), blocking, SystemClock(), retry_timeout_ms=300)
     if interrupted:
         caller.interrupted.set()
     with pytest.raises(Unavailable):
         caller.call(request)
 
     async def ask() -> None:
-        caller = AsyncCaller(core.Endpoints("http://a:1"), waiting, SystemClock(), retry_timeout_ms=300)
+        caller = AsyncCaller(Endpoints("http://a:1"), waiting, SystemClock(), retry_timeout_ms=300)
         if interrupted:
             caller.interrupted.set()
         await caller.call(request)
@@ -231,20 +233,20 @@ def not_owner(view: int, url: object) -> core.Response:
     return of_view(view, 421, said)
 
 
-def going(endpoints: core.Endpoints, *results: core.Response | core.ConnectionFailed) -> list[str]:
+def going(endpoints: Endpoints, *results: core.Response | core.ConnectionFailed) -> list[str]:
     """Where a publish went, and `+` where it asked for the owner, until it got the last of these results."""
-    steps = core.exchange(PUBLISH, endpoints, now=0, retry_timeout_ms=60_000, jitter=lambda: 0)
+    steps = exchange(PUBLISH, endpoints, now=0, retry_timeout_ms=60_000, jitter=lambda: 0)
     went, left = [], list(results)
     step = next(steps)
     while True:
-        if isinstance(step, core.Pause):
+        if isinstance(step, Pause):
             went.append("pause")
             step = next(steps)
             continue
         direct = step.request.headers.get("Silt-Route") == "direct"
         went.append(step.url[-1] + "+" * direct)
         try:
-            step = steps.send(core.Reply(left.pop(0), 0))
+            step = steps.send(Reply(left.pop(0), 0))
         except StopIteration:
             assert not left
             return went
@@ -252,7 +254,7 @@ def going(endpoints: core.Endpoints, *results: core.Response | core.ConnectionFa
 
 @pytest.mark.rule("CR12")
 def test_a_client_goes_to_the_owner_of_a_topic_and_follows_it() -> None:
-    endpoints = core.Endpoints([A, B])
+    endpoints = Endpoints([A, B])
     assert going(endpoints, reply(200)) == ["1"]
     assert going(endpoints, of_view(3)) == ["1"]
     # From here on it knows that they are a cluster.
@@ -261,12 +263,12 @@ def test_a_client_goes_to_the_owner_of_a_topic_and_follows_it() -> None:
     assert going(endpoints, not_owner(4, B), of_view(4)) == ["3+", "2+"]
     assert endpoints.send(core.Request("GET", "/v1/topics/u")).url == A
     assert endpoints.send(core.Request("GET", "/v1/topics/t")).url == B
-    assert endpoints.send(core.Request("POST", "/v1/fetch")) == core.Send(A, core.Request("POST", "/v1/fetch"))
+    assert endpoints.send(core.Request("POST", "/v1/fetch")) == Send(A, core.Request("POST", "/v1/fetch"))
 
 
 @pytest.mark.rule("CR12")
 def test_where_the_owner_is_gone_any_other_node_is_asked() -> None:
-    endpoints = core.Endpoints(A)
+    endpoints = Endpoints(A)
     gone = core.ConnectionFailed("refused", sent=False)
     going(endpoints, of_view(3))
     going(endpoints, not_owner(3, B), of_view(3))
@@ -280,7 +282,7 @@ def test_where_the_owner_is_gone_any_other_node_is_asked() -> None:
 @pytest.mark.rule("CR15")
 def test_an_owner_that_says_nothing_is_left_sooner_than_others() -> None:
     request = core.Request("POST", "/v1/topics/t/records", read_timeout_ms=20_000, owner_timeout_ms=5_000)
-    endpoints = core.Endpoints([A, B])
+    endpoints = Endpoints([A, B])
     assert endpoints.send(request).request.read_timeout_ms == 20_000
     going(endpoints, of_view(3))
     assert endpoints.send(request).request.read_timeout_ms == 5_000
@@ -302,7 +304,7 @@ def test_an_owner_that_says_nothing_is_left_sooner_than_others() -> None:
 def test_who_gave_no_answer_is_asked_again_after_those_who_say_later() -> None:
     silent = core.ConnectionFailed("no answer", sent=True)
     later = reply(503, {"error_code": "topic_unavailable", "retryable": "yes"})
-    endpoints = core.Endpoints([A, B, C])
+    endpoints = Endpoints([A, B, C])
     going(endpoints, of_view(3))
     asked = going(endpoints, silent, later, later, later, silent, silent, silent, later, of_view(3))
     assert [step for step in asked if step != "pause"] == ["1+", "2", "3", "2", "3", "2", "3", "1", "2"]
@@ -314,32 +316,34 @@ def test_a_node_that_says_nothing_is_left_for_another_which_is_waited_for() -> N
     request = core.json_request("POST", "/v1/fetch", read_timeout_ms=10_500, repeatable=True, node_timeout_ms=5_500)
     silent = core.ConnectionFailed("no answer", sent=True)
 
-    def asked(endpoints: core.Endpoints, retry_timeout_ms: int = 60_000) -> list[tuple[str, int]]:
-        steps = core.exchange(request, endpoints, now=0, retry_timeout_ms=retry_timeout_ms, jitter=lambda: 0)
+    def asked(endpoints: Endpoints, retry_timeout_ms: int = 60_000) -> list[tuple[str, int]]:
+        steps = exchange(request, endpoints, now=0, retry_timeout_ms=retry_timeout_ms, jitter=lambda: 0)
         went = []
         step = next(steps)
         while True:
-            assert isinstance(step, core.Send)
+            assert isinstance(step, Send)
             went.append((step.url, step.request.read_timeout_ms))
             try:
-                step = steps.send(core.Reply(silent if len(went) == 1 else of_view(3), len(went) * 5.5))
-                step = next(steps) if isinstance(step, core.Pause) else step
+                step = steps.send(Reply(silent if len(went) == 1 else of_view(3), len(went) * 5.5))
+                step = next(steps) if isinstance(step, Pause) else step
             except StopIteration:
                 return went
 
-    nodes = core.Endpoints([A, B])
+    nodes = Endpoints([A, B])
     nodes.answered(A, of_view(3))
     assert asked(nodes) == [(A, 5_500), (B, 10_500)]
-    # Where there is nobody else, or no time for one, or no cluster.
-    alone = core.Endpoints(A)
+    assert asked(nodes, 0) == [(B, 5_500), (A, 10_500)], "also what is tried once"
+    # Where there is nobody else, or no cluster.
+    alone = Endpoints(A)
     alone.answered(A, of_view(3))
     assert asked(alone) == [(A, 10_500), (A, 10_500)]
-    assert asked(core.Endpoints([A, B])) == [(A, 10_500), (B, 10_500)]
-    assert asked(nodes, 7_000)[0] == (B, 10_500)
+    assert asked(Endpoints([A, B])) == [(A, 10_500), (B, 10_500)]
+    with pytest.raises(OutcomeUnknown):
+        asked(alone, 0)
 
 
 def test_nodes_that_send_a_client_in_a_circle_are_asked_in_turn() -> None:
-    endpoints = core.Endpoints(A)
+    endpoints = Endpoints(A)
     going(endpoints, of_view(3))
     told = [not_owner(3, B), not_owner(3, A), not_owner(3, B), not_owner(3, A), of_view(3)]
     assert going(endpoints, *told) == ["1+", "2+", "1+", "2+", "pause", "1+"]
@@ -365,15 +369,50 @@ def test_nodes_that_send_a_client_in_a_circle_are_asked_in_turn() -> None:
     ],
 )
 def test_a_node_is_followed_where_its_connection_is_as_safe(teller: str, told: object, followed: bool) -> None:
-    endpoints = core.Endpoints(teller)
+    endpoints = Endpoints(teller)
     endpoints.answered(teller, of_view(3))
-    error = core.failure_of(not_owner(3, told), teller, PUBLISH, endpoints)
-    assert isinstance(error, core.Followed) == followed
+    error = failure_of(not_owner(3, told), teller, PUBLISH, endpoints)
+    assert isinstance(error, Followed) == followed
     assert endpoints.send(PUBLISH).url == (told if followed else teller)
     assert endpoints.knows("https://b") == (followed and told == "https://b")
 
 
 def test_what_an_older_view_says_is_not_followed() -> None:
-    endpoints = core.Endpoints(A)
+    endpoints = Endpoints(A)
     endpoints.answered(A, of_view(9))
-    assert not isinstance(core.failure_of(not_owner(8, B), A, PUBLISH, endpoints), core.Followed)
+    assert not isinstance(failure_of(not_owner(8, B), A, PUBLISH, endpoints), Followed)
+
+
+@pytest.mark.rule("CR15")
+def test_what_waits_at_a_node_leaves_it_with_a_request_that_has_no_answer() -> None:
+    endpoints = Endpoints([A, B])
+    heartbeat = core.json_request("PUT", "/v1/groups/g/members/m", {}, leaves=True)
+    assert endpoints.send(heartbeat).request.cut is None, "no cluster is known yet"
+    going(endpoints, of_view(3))
+    waiting, over = endpoints.send(heartbeat), endpoints.send(heartbeat)
+    assert endpoints.send(core.json_request("PUT", "/v1/x", {})).request.cut is None
+    assert waiting.request.cut is not None and over.request.cut is not None
+    endpoints.over(over)
+    ended: list[str] = []
+    with waiting.request.cut.ending(lambda: ended.append("waiting")):
+        endpoints.failed(A)  # it said that it cannot serve now
+        endpoints.failed(B, "/v1/fetch")
+        assert ended == []
+        endpoints.failed(A, "/v1/fetch")
+        assert ended == ["waiting"] and waiting.request.cut.is_made
+    assert not over.request.cut.is_made
+    with waiting.request.cut.ending(lambda: ended.append("at once")):
+        assert ended == ["waiting", "at once"]
+    waiting.request.cut.make()
+    assert ended == ["waiting", "at once"], "nothing is ended that is over"
+
+
+def test_an_exchange_that_ends_waits_no_more() -> None:
+    endpoints = Endpoints([A, B])
+    going(endpoints, of_view(3))
+    steps = exchange(core.Request("PUT", "/v1/x", leaves=True), endpoints, now=0, retry_timeout_ms=0, jitter=lambda: 0)
+    sent = next(steps)
+    assert isinstance(sent, Send) and sent.request.cut is not None
+    with pytest.raises(OutcomeUnknown):
+        steps.send(Reply(core.ConnectionFailed("no answer", sent=True), 0))
+    assert not sent.request.cut.is_made

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from forked import executing
 from http_rig import NO_REDIS, Http, answer, exchange
 
 from siltlog.infra import names
@@ -17,7 +18,6 @@ from siltlog.infra.metrics import catalogue
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
 
-pytestmark = pytest.mark.usefixtures("executed")
 MIB = 1024 * 1024
 REQUEST_BYTES = 4 * MIB
 CONNECTIONS_MAX = 24
@@ -27,16 +27,17 @@ PATIENCE_S = 30
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    with running_server(
-        redis_url=NO_REDIS,
-        flush_ms=200,
-        wal_bytes_max=256 * MIB,
-        head_bytes_max=16 * MIB,
-        request_bytes_max=REQUEST_BYTES,
-        request_timeout_ms=2_000,
-        connections_max=CONNECTIONS_MAX,
-        cors_origins="https://app.example",
-    ) as server:
+    settings = {
+        "redis_url": NO_REDIS,
+        "flush_ms": 200,
+        "wal_bytes_max": 256 * MIB,
+        "head_bytes_max": 16 * MIB,
+        "request_bytes_max": REQUEST_BYTES,
+        "request_timeout_ms": 2_000,
+        "connections_max": CONNECTIONS_MAX,
+        "cors_origins": "https://app.example",
+    }
+    with executing(), running_server(**settings) as server:
         Http(server.url).create("t")
         yield server
 

@@ -29,7 +29,9 @@ from siltlog.infra.settings.settings import ServerSettings
 from siltlog.testing import running_server
 
 PASSWORD = "hunter22-canary"
-PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+TOP = Path(__file__).parents[3]
+PAGE = TOP / "docs" / "security.md"
+SCRIPTS = TOP / "consumers" / "groups" / "lua"
 
 
 def acls() -> list[list[str]]:
@@ -95,6 +97,13 @@ def _set_up(port: int, commands: list[list[str]]) -> None:
         for command in commands:
             client.execute_command(*command)
         client.execute_command("ACL", "SETUSER", "default", "off")
+
+
+@pytest.mark.rule("A45")
+def test_the_documented_user_may_run_each_command_of_the_scripts() -> None:
+    scripts = "".join(path.read_text("utf-8") for path in SCRIPTS.glob("*.lua"))
+    run = {command.lower() for command in re.findall(r"redis\.p?call\('(\w+)'", scripts)}
+    assert run <= {word.removeprefix("+") for word in acls()[0] if word.startswith("+")}
 
 
 @pytest.mark.rule("A45")

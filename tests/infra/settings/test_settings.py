@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.redis.access import RedisAccess
 from siltlog.infra.security.callers.certificate_rules import read_rules
+from siltlog.infra.settings.fit import OF_CLUSTERS, OIDC, SEGMENT_BYTES_MIN, SEGMENTS_MIN
 from siltlog.infra.settings.loading import (
     LoadedSettings,
     environment_of_programs,
@@ -22,12 +23,8 @@ from siltlog.infra.settings.loading import (
     variable,
 )
 from siltlog.infra.settings.settings import (
-    OF_CLUSTERS,
-    OIDC,
     SECRETS,
-    SEGMENT_BYTES_MAX,
-    SEGMENT_BYTES_MIN,
-    SEGMENTS_MIN,
+    SEGMENT_BYTES_DEFAULT,
     ServerSettings,
 )
 
@@ -94,6 +91,7 @@ OTHER: dict[str, Any] = {
     "journal_root": "s3://another/prefix",
     "removed_files_retention_ms": 7 * 3_600_000,
     "wal_bytes_max": 64 * MIB,
+    "wal_segment_bytes": 2 * MIB,
     "head_bytes_max": 2 * MIB,
     "request_bytes_max": 2_048,
     "record_bytes_max": 7,
@@ -102,13 +100,25 @@ OTHER: dict[str, Any] = {
     "request_timeout_ms": 700,
     "offsets_snapshot_ms": 70,
     "offsets_retention_ms": -1,
+    "session_timeout_ms_min": 1_000,
+    "session_timeout_ms_max": 60_000,
+    "rebalance_timeout_ms_min": 2_000,
+    "rebalance_timeout_ms_max": 70_000,
+    "group_initial_rebalance_delay_ms": 700,
     "drain_ms": 0,
+    "default_partitions": 7,
     "auto_create_partitions": 7,
     "schedule": "off",
     "schedule_compact": "1 2 * * *",
     "schedule_retain": "1 2 3 * *",
     "schedule_vacuum": "1 2 3 4 *",
     "schedule_audit": "",
+    "schedule_catalog": "1 2 3 4 5",
+    "catalog_glue": "logs",
+    "catalog_region": "eu-central-1",
+    "catalog_unity": "https://unity.example",
+    "catalog_schema": "main.logs",
+    "catalog_token_file": "/etc/silt/unity.token",
     "cors_origins": "https://a.example,https://b.example",
     "hosts": "silt.example",
     "auth": "on",
@@ -127,11 +137,19 @@ OTHER: dict[str, Any] = {
     "oidc_principal_claim": "oid",
     "oidc_groups_claim": "roles",
     "oidc_client_id": "siltlog-page",
+    "oidc_client_secret": "hunter22",
+    "oidc_client_secret_file": "password",
+    "oidc_scopes": "openid groups",
     "oidc_ca": "/etc/silt/id.crt",
     "trusted_proxies": "10.0.0.0/8",
+    "path_prefix": "/data/log",
     "metrics_port": 9_464,
+    "grpc_listen": "127.0.0.1:7071",
+    "kafka_listen": "127.0.0.1:9092",
+    "kafka_advertise": "silt.example:9092",
     "metrics_history": "off",
     "ui": "off",
+    "tails_max": 9,
     "ui_viewers_max": 7,
     "metrics_host": "0.0.0.0",
     "insecure": "no-tls",
@@ -156,6 +174,10 @@ BESIDE = {
     **{name: {"cluster": "on", **CLUSTER} for name in OF_CLUSTERS},
     "metrics_host": {"metrics_port": "9464"},
     "s3_kms_key_id": {"s3_sse": "kms"},
+    "catalog_glue": {"root": "s3://bucket/prefix"},
+    "catalog_region": {"root": "s3://bucket/prefix", "catalog_glue": "logs"},
+    "catalog_schema": {"catalog_unity": "https://unity.example"},
+    "catalog_token_file": {"catalog_unity": "https://unity.example", "catalog_schema": "main.logs"},
     "redis_user": {"redis_url": "redis://h", "redis_password": "hunter22"},
     "redis_password": {"redis_url": "redis://h"},
     "redis_password_file": {"redis_url": "redis://h"},
@@ -163,6 +185,11 @@ BESIDE = {
     "redis_cert": {"redis_url": "rediss://h"},
     "redis_key": {"redis_url": "rediss://h", "redis_cert": "cert.pem"},
     **{name: {"oidc_issuer": "https://id.example"} for name in OIDC},
+    **{
+        name: {"oidc_issuer": "https://id.example", "oidc_client_id": "page"}
+        for name in ("oidc_client_secret", "oidc_client_secret_file", "oidc_scopes")
+    },
+    "kafka_advertise": {"kafka_listen": "127.0.0.1:9092"},
 }
 """What some mean something with alone."""
 
@@ -286,12 +313,22 @@ def test_a_file_that_is_wrong(content: bytes, words: str, tmp_path: Path) -> Non
         ("tls_client", "yes"),
         ("trusted_proxies", "10.0.0.1/8"),
         ("trusted_proxies", "proxy.example"),
+        ("path_prefix", "data/log"),
+        ("path_prefix", "/data/log/"),
+        ("path_prefix", "/data/../log"),
+        ("path_prefix", "/v1/log"),
         ("insecure", "yes"),
         ("insecure", "no-tls,no-authentication"),
         ("flush_ms", "7 fortnights"),
         ("wal_bytes_max", "4XB"),
         ("log_level", "loud"),
         ("auto_create_partitions", "10001"),
+        ("session_timeout_ms_min", "99"),
+        ("rebalance_timeout_ms_max", "3600001"),
+        ("group_initial_rebalance_delay_ms", "-1"),
+        ("default_partitions", "0"),
+        ("default_partitions", "10001"),
+        ("wal_segment_bytes", "2147483648"),
     ],
 )
 def test_a_value_that_is_wrong_is_told_with_its_source(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +355,7 @@ def test_a_value_that_is_wrong_is_told_with_its_source(name: str, value: str, mo
         ("hosts", "silt.example, my_silt, ::1"),
         ("cors_origins", "https://app.example, http://localhost:8000, null"),
         ("trusted_proxies", "10.0.0.0/8, 192.168.7.1, fd00::/8"),
+        ("path_prefix", "/data/log_2"),
         ("insecure", "no-auth, no-tls"),
     ],
 )
@@ -399,7 +437,7 @@ def test_a_password_is_not_told_however_the_address_is_wrong(
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_has_a_file_and_is_shown_nowhere(name: str) -> None:
     assert f"{name}_file" in ServerSettings.model_fields
-    settings = ServerSettings.model_validate({**BESIDE.get(name, {}), name: "hunter22"})
+    settings = ServerSettings.model_validate({"redis_url": "redis://h", **BESIDE.get(name, {}), name: "hunter22"})
     told = f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()} {settings.redis_access!r}"
     assert "hunter22" not in told
     assert (shown(name, getattr(settings, name)), shown(name, SecretStr(""))) == ("***", "")
@@ -455,6 +493,12 @@ def test_a_settings_file_with_a_secret_is_its_owners_alone(tmp_path: Path) -> No
     [
         ({"s3_kms_key_id": "0a1b"}, "SILT_S3_KMS_KEY_ID is set, and SILT_S3_SSE is not kms"),
         ({"redis_password": "hunter22"}, "SILT_REDIS_PASSWORD is set, and SILT_REDIS_URL is not"),
+        ({"oidc_issuer": "https://id.example", "oidc_scopes": "openid a"}, "for the login of the page"),
+        ({"oidc_issuer": "https://id.example", "oidc_client_secret": "hunter22"}, "set SILT_OIDC_CLIENT_ID"),
+        (
+            {"oidc_issuer": "https://id.example", "oidc_client_id": "p", "oidc_scopes": "groups"},
+            "openid among them",
+        ),
         ({"redis_url": "redis://:other@h", "redis_password": "hunter22"}, "has a password too"),
         ({"redis_url": "redis://me:other@h", "redis_user": "silt"}, "has a user too"),
         ({"redis_url": "redis://h", "redis_ca": "ca.pem"}, "are for TLS"),
@@ -522,10 +566,25 @@ def test_the_data_dir_is_absolute_and_holds_the_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wal_bytes_max", [SEGMENTS_MIN * SEGMENT_BYTES_MIN, 64 * MIB, 4096 * MIB])
 def test_a_request_fits_into_a_segment_and_several_segments_into_the_budget(wal_bytes_max: int) -> None:
     settings = ServerSettings(wal_bytes_max=wal_bytes_max, request_bytes_max=1 << 40)
-    assert SEGMENT_BYTES_MIN <= settings.segment_bytes <= SEGMENT_BYTES_MAX
+    assert SEGMENT_BYTES_MIN <= settings.segment_bytes <= SEGMENT_BYTES_DEFAULT
     assert SEGMENTS_MIN * settings.segment_bytes <= wal_bytes_max
     assert settings.request_bytes == settings.segment_bytes // 2
     assert ServerSettings(request_bytes_max=1024).request_bytes == 1024
+
+
+def test_a_segment_is_as_large_as_it_was_set_where_four_of_them_fit() -> None:
+    assert ServerSettings(wal_segment_bytes=3 * MIB, wal_bytes_max=12 * MIB).segment_bytes == 3 * MIB
+    large = ServerSettings(wal_segment_bytes=256 * MIB, request_bytes_max=100 * MIB)
+    assert (large.segment_bytes, large.request_bytes) == (256 * MIB, 100 * MIB)
+    for size, most in ((MIB - 1, 4096 * MIB), (1, 4096 * MIB), (3 * MIB + 1, 12 * MIB)):
+        with pytest.raises(ConfigError, match=rf"SILT_WAL_SEGMENT_BYTES is {size}: it is from 1048576 to {most // 4}"):
+            load({"wal_segment_bytes": str(size), "wal_bytes_max": str(most)})
+
+
+@pytest.mark.parametrize("name", ["session_timeout_ms", "rebalance_timeout_ms"])
+def test_bounds_of_time_outs_that_leave_none_are_told(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"SILT_{name.upper()}_MIN is 5000, and SILT_{name.upper()}_MAX 4000"):
+        load({f"{name}_min": "5s", f"{name}_max": "4s"})
 
 
 def test_variables_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -592,3 +651,25 @@ def test_what_a_cluster_needs_is_asked_for(change: dict[str, Any], words: str) -
     assert load(given).settings.cluster == "on"
     with pytest.raises(ConfigError, match=re.escape(words)):
         load(given | change)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"catalog_glue": "logs"}, "reads S3"),
+        ({"root": "s3://b/p", "catalog_glue": "logs", "catalog_unity": "https://unity.example"}, "tells one catalog"),
+        ({"catalog_region": "eu-central-1"}, "SILT_CATALOG_GLUE is not"),
+        ({"catalog_schema": "main.logs"}, "SILT_CATALOG_UNITY is not"),
+        ({"catalog_token_file": "token"}, "SILT_CATALOG_UNITY is not"),
+    ],
+)
+def test_settings_of_catalogs_that_do_not_fit(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load(given)
+
+
+def test_catalogs_are_told_where_one_is_named() -> None:
+    assert "catalog" not in ServerSettings().crons()
+    named = {"catalog_unity": "https://unity.example", "catalog_schema": "main.logs"}
+    assert ServerSettings.model_validate(named).crons()["catalog"].expression == "25 * * * *"
+    assert "catalog" not in ServerSettings.model_validate({**named, "schedule_catalog": "off"}).crons()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from siltlog.infra import names
@@ -13,7 +13,9 @@ from siltlog.infra.settings.topic_config import PARTITIONS_MAX, SETTINGS, TopicC
 DEFAULTS: dict[str, Value] = {
     "acks": "wal",
     "compression": "zstd",
+    "fetch.compression": "none",
     "cleanup.policy": "delete",
+    "partitioner": "xxhash64",
     "retention.ms": 604_800_000,
     "retention.bytes": -1,
     "retention.records": -1,
@@ -71,6 +73,7 @@ def test_the_tables_properties_keep_what_is_the_topics_own(own: dict[str, Value]
 def test_a_merge_patch(own: dict[str, Value], removed: dict[str, None], changed: dict[str, Value]) -> None:
     before = TopicConfig(own, {"acks": "table"})
     patch = removed | changed
+    assume((own | patch).get("partitioner") in (before["partitioner"], *[None] * (before["partitioner"] == "xxhash64")))
     after = before.patched(patch)
     expected = {name: value for name, value in (own | patch).items() if value is not None}
     assert (after.own, before.own) == (expected, own)
@@ -78,6 +81,15 @@ def test_a_merge_patch(own: dict[str, Value], removed: dict[str, None], changed:
     # What a table keeps after the change, where it keeps what neither names.
     kept = before.properties() | TopicConfig(changed).properties(own.keys() - expected.keys())
     assert TopicConfig.from_properties(kept).own == expected
+
+
+@pytest.mark.rule("KF23")
+@pytest.mark.parametrize(("own", "change"), [({}, "murmur2"), ({"partitioner": "murmur2"}, None)])
+def test_the_partitioner_stays(own: dict[str, Value], change: str | None) -> None:
+    before = TopicConfig(own)
+    with pytest.raises(ConfigError, match="is chosen when a topic is made"):
+        before.patched({"flush.ms": 5, "partitioner": change})
+    assert before.patched({"partitioner": before["partitioner"]})["partitioner"] == before["partitioner"]
 
 
 def test_what_cannot_be_put_back() -> None:
@@ -106,7 +118,7 @@ def test_a_property_that_is_not_valid_is_named() -> None:
         ({"retention.ms": -2}, "(-1 is unlimited)"),
         ({"removed.files.retention.ms": 3_600_000}, "must be a whole number from 21600000 to 86400000, not 3600000"),
         ({"removed.files.retention.ms": 90_000_000}, "to 86400000, not 90000000"),
-        ({"acks": "all"}, "acks must be one of none, wal, object, table"),
+        ({"acks": "all"}, "acks must be one of none, written, wal, object, table"),
         ({"acks": 1}, "acks must be one of"),
         ({"cleanup.policy": ["delete"]}, "one of delete, compact"),
     ],

@@ -1,6 +1,5 @@
 """A committer that slept while others committed past it and the log was cleaned: its commit does not count."""
 
-import multiprocessing
 import os
 import re
 import signal
@@ -10,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import started
+from processes import is_stopped
 from record_tables import CLOCK, append, claimed, created, new_id, written
 from s3_server import S3Server
 from s3_storm import Storm
@@ -31,7 +32,6 @@ from siltlog.infra.table.log_start import move_starts, start_move
 from siltlog.infra.table.opening import load, snapshot_at
 from siltlog.infra.table.table import TopicTable
 
-SPAWN = multiprocessing.get_context("spawn")
 Queue = "multiprocessing.queues.Queue[str]"
 Act = Callable[[ObjectStore, TopicTable], object]
 COMMITS = 6
@@ -118,10 +118,6 @@ def sleeping(root: str, act: Act, words: Queue) -> None:
     words.put(said(lambda: act(store, table)))
 
 
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
@@ -132,8 +128,8 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def asleep(root: Path, act: Act) -> Iterator[Callable[[], str]]:
     """A process that is about to link what `act` commits; call what is yielded to wake it and hear what it says."""
-    words = SPAWN.Queue()
-    process = SPAWN.Process(target=sleeping, args=(root.as_uri(), act, words), daemon=True)
+    words = started.queue()
+    process = started.process(sleeping, root.as_uri(), act, words)
     process.start()
     assert process.pid
     pid = process.pid
@@ -207,9 +203,9 @@ def under_way(server: S3Server, root: str, act: Act | None, version: int) -> Ite
     """Stands for a process, like `asleep`, whose request for that version has not come to S3 yet."""
     storm = Storm(server.endpoint)
     storm.kept_back = f"{version:020d}.json"
-    words = SPAWN.Queue()
+    words = started.queue()
     # Not a thread: some calls of deltalake keep the interpreter to themselves, and the storm is in it.
-    process = SPAWN.Process(target=committing, args=(root, storm.endpoint, act, words), daemon=True)
+    process = started.process(committing, root, storm.endpoint, act, words)
     process.start()
     try:
         assert storm.waiting.wait(60)

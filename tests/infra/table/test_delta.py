@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import started
 from record_tables import CLOCK, append, claimed, new_id
 
 from siltlog.infra.errors import CorruptData, OutcomeUnknown
@@ -167,11 +168,10 @@ def hold(root: str, ready: "multiprocessing.queues.Queue[str]") -> None:
 
 def test_what_a_killed_process_left_goes_and_what_another_uses_stays(disk: LocalStore) -> None:
     claimed(disk)
-    spawn = multiprocessing.get_context("spawn")
     processes, folders = [], []
     for _ in range(2):
-        ready = spawn.Queue()
-        process = spawn.Process(target=hold, args=(str(disk.path(".")), ready), daemon=True)
+        ready = started.queue()
+        process = started.process(hold, str(disk.path(".")), ready)
         process.start()
         processes.append(process)
         folders.append(Path(ready.get(timeout=60)))

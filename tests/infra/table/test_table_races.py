@@ -1,16 +1,16 @@
 """Processes and threads that change one table at once: no record is lost and none is there twice."""
 
-import multiprocessing
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
+import started
 from deltalake import DeltaTable
 from record_tables import CLOCK, append, claimed, created, new_id, written
 from s3_server import S3Server
@@ -28,7 +28,6 @@ from siltlog.infra.table.table import TopicTable
 PARTITIONS = 2
 APPENDS = 12
 RECORDS = sum(number % 3 + 1 for number in range(APPENDS))
-SPAWN = multiprocessing.get_context("spawn")
 Queue = "multiprocessing.queues.Queue[str]"
 
 
@@ -100,9 +99,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return server.root_uri(f"races/{tmp_path.name}"), server.endpoint
 
 
-def run(processes: list[SpawnProcess], done: Queue) -> Counter[str]:
+def run(processes: list[ForkServerProcess], done: Queue) -> Counter[str]:
     for process in processes:
-        process.daemon = True  # One that goes on for ever ends with the tests.
         process.start()
     for process in processes:
         process.join(120)
@@ -125,13 +123,13 @@ def offsets_of(store: ObjectStore, table: TopicTable, partition: int) -> list[in
 def test_appends_rewrites_and_changes_of_many_processes(place: tuple[str, str]) -> None:
     store = open_store(place[0], s3_endpoint=place[1])
     table = claimed(store, partitions=PARTITIONS)
-    done = SPAWN.Queue()
+    done = started.queue()
     words = run(
         [
-            *(SPAWN.Process(target=appending, args=(*place, p, done)) for p in range(PARTITIONS)),
-            *(SPAWN.Process(target=rewriting, args=(*place, done)) for _ in range(2)),
-            SPAWN.Process(target=reconfiguring, args=(*place, done)),
-            SPAWN.Process(target=retaining, args=(*place, 1, done)),
+            *(started.process(appending, *place, p, done) for p in range(PARTITIONS)),
+            *(started.process(rewriting, *place, done) for _ in range(2)),
+            started.process(reconfiguring, *place, done),
+            started.process(retaining, *place, 1, done),
         ],
         done,
     )
@@ -223,15 +221,17 @@ def test_an_append_beside_two_rewrites(tmp_path: Path) -> None:
 
 
 def test_a_change_that_never_comes_first_is_given_up(tmp_path: Path) -> None:
-    class QuickClock(SystemClock):
+    class ClockOfRaces(SystemClock):
+        """A second passes with each race, however long it takes."""
+
         def monotonic(self) -> float:
-            return 10 * super().monotonic()
+            return float(lost)
 
     store = open_store(tmp_path.as_uri())
     claimed(store)
     other = TopicTable.open(store, "t", CLOCK)
-    table = TopicTable.open(store, "t", QuickClock())
     lost = 0
+    table = TopicTable.open(store, "t", ClockOfRaces())
 
     def overtaken(snapshot: TableSnapshot) -> Make:
         def make(handle: DeltaTable) -> None:

@@ -88,7 +88,10 @@ class Target(NamedTuple):
         return records
 
 
-@pytest.fixture(scope="module", params=["bare", "nginx", "haproxy"])
+PROXIES = [pytest.param(name, marks=pytest.mark.client) for name in ("nginx", "haproxy")]
+
+
+@pytest.fixture(scope="module", params=["bare", *PROXIES])
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     name: str = request.param
     if name != "bare" and not has_proxy(name):
@@ -170,7 +173,7 @@ def test_a_target_may_name_the_host(http: Http) -> None:
         assert said(http, f"{line}\r\n{host}\r\n".encode()).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.parametrize("target", ["nginx", "haproxy"], indirect=True)
+@pytest.mark.parametrize("target", PROXIES, indirect=True)
 def test_the_proxy_says_who_calls_and_how(target: Target) -> None:
     assert target.front.publish(TOPIC, {"value": "x"}).status == 403
     assert target.front.publish("t", {"value": "x"}).status == 200

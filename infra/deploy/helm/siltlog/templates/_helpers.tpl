@@ -114,6 +114,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and (not .Values.tls.secretName) (not .Values.trustedProxies) (not (has "no-tls" .Values.insecure)) -}}
 {{- fail "tls.secretName: the server is reached over the network, and starts there with TLS only: name a Secret with tls.crt and tls.key, or the proxies at which TLS ends in trustedProxies, or put no-tls into insecure" -}}
 {{- end -}}
+{{- if and .Values.kafka.enabled (not .Values.tls.secretName) (not (has "no-tls" .Values.insecure)) -}}
+{{- fail "kafka.enabled: no proxy ends TLS for Kafka's protocol: name a Secret with tls.crt and tls.key in tls.secretName, or put no-tls into insecure" -}}
+{{- end -}}
 {{- if and (not .Values.auth.enabled) (not (has "no-auth" .Values.insecure)) -}}
 {{- fail "auth.enabled: without it everybody who reaches the server may do everything: put no-auth into insecure if that is meant" -}}
 {{- end -}}

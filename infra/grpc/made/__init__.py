@@ -1,0 +1,1 @@
+"""What `make proto` makes of proto/."""
