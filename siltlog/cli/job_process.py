@@ -15,7 +15,7 @@ from siltlog.pipelines.schedule.runs import LANES
 
 PR_SET_PDEATHSIG = 1
 SESSION_PART = 1 / 2
-"""With a niceness of 10 all of a long job together has a third of the share of a server: as with one of 5."""
+"""The part of its niceness that a long job's session gets: 5 leaves it a third of a server's share, as 10 would."""
 OOM_SCORE = 1000
 
 

@@ -10,7 +10,7 @@ from siltlog.cli.session import Session, needs
 from siltlog.infra import names
 from siltlog.infra.client import calls
 from siltlog.infra.client.address import run_trigger, scheduled_run
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, SystemClock, format_us
 from siltlog.infra.errors import SiltlogError

@@ -27,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Set up a server here: asks what it needs to know, tries it, and writes its files.",
     ),
     "serve": ("commands.node.serve:serve", "Run a server until it is told to stop."),
+    "stop": (
+        "commands.node.stop:stop",
+        "Stop the server of a data directory of this machine, and wait until it has ended.",
+    ),
     "demo": (
         "commands.node.demo:demo",
         "Send a year of real flights through the whole system, and kill the server in the middle.",
@@ -34,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "health": (
         "commands.node.health:health",
         "Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot.",
+    ),
+    "ping": (
+        "commands.node.ping:ping",
+        "Ask each server of --url whether it is there, and how long that takes: nothing is tried again.",
     ),
     "topic": ("commands.topics.topic:topic", "Create, list, describe, change and delete topics."),
     "node": ("commands.node.node:node", "The nodes that share a root: list them, drain one, take one out of the list."),
@@ -53,7 +61,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("commands.records.consume:consume", "Print the records of TOPIC, in order within each partition."),
     "search": (
         "commands.records.search:search",
-        "Find records of TOPIC by key, by text, or by a member of JSON values; the server looks through them.",
+        "Find records of TOPIC by key, text, header, producer or member of JSON values; the server looks through them.",
     ),
     "group": (
         "commands.groups.group:group",
@@ -67,7 +75,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.records.stranded:stranded",
         "Acknowledged records that never came into a table, because another server went on with their partition.",
     ),
-    "access": ("commands.access.access:access", "Who may do what: API keys, roles, and entries that allow or deny."),
+    "access": (
+        "commands.access.access:access",
+        "Manage who may do what: API keys, roles, and entries that allow or deny.",
+    ),
     "compact": (
         "commands.jobs.pipelines:compact",
         "Merge the small files of the tables into large ones, with Spark; no record changes, no reader notices.",

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from siltlog.infra import names
 from siltlog.infra.client.address import default_url, variable
-from siltlog.infra.client.core import UNIX
 from siltlog.infra.client.credentials.contexts import contexts_file, read_contexts
+from siltlog.infra.client.endpoints import UNIX
 from siltlog.infra.errors import ConfigError
 from siltlog.ingest.data_dir import holder_of
 

@@ -60,7 +60,7 @@ class Session:
 
     @property
     def credentials(self) -> "Credentials":
-        """Those of the command line; a client looks for others by itself."""
+        """The credentials of the command line; a client looks for others by itself."""
         from siltlog.infra.client.credentials.choice import pair_of
         from siltlog.infra.client.credentials.credentials import Credentials
 
@@ -68,8 +68,8 @@ class Session:
         return Credentials(self.given_token, self.given_ca, cert)
 
     def transport(self) -> "Transport":
-        from siltlog.infra.client.core import Endpoints
         from siltlog.infra.client.credentials.authorized import open_transport
+        from siltlog.infra.client.endpoints import Endpoints
         from siltlog.infra.clock import SystemClock
 
         return open_transport(Endpoints(self.url), SystemClock(), self.credentials)
@@ -93,7 +93,7 @@ class Session:
 
     def call(self, call: "Call[T]", retry_timeout_ms: int = RETRY_MS) -> T:
         """Makes one call of the API, on a connection of its own."""
-        from siltlog.infra.client.core import Endpoints
+        from siltlog.infra.client.endpoints import Endpoints
         from siltlog.infra.client.transport import Caller
         from siltlog.infra.clock import SystemClock
 

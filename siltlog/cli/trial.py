@@ -25,7 +25,7 @@ TAILED_RECORDS = 500
 TAILED_PER_SECOND = 250
 POLL_MS = 250
 SILENT_SECONDS_MAX = 30.0
-"""Without a record while some are to come: they are not there."""
+"""How long no record may come while some are to come, before they count as not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Trial:
     partitions: int
     records: int
     record_bytes: int
-    acks: Literal["wal", "object", "table"]
+    acks: Literal["written", "wal", "object", "table"]
     clock: Clock
 
     def run(self) -> Iterator[Measured]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 
-from siltlog.infra.client.json_rows import json_values
+from siltlog.infra.client.bodies.json_rows import json_values
 from siltlog.infra.errors import ConfigError
 
 FLIGHTS = 336_776

@@ -46,12 +46,12 @@ class Ledger:
 
     @property
     def first_times(self) -> "Ledger":
-        """Without what repeats a (partition, offset), in the same order."""
+        """The ledger without what repeats a (partition, offset), in the same order."""
         chosen = np.sort(np.unique(self.places, return_index=True)[1])
         return Ledger(self.partitions[chosen], self.offsets[chosen], self.hashes[chosen])
 
     def shifted(self, partitions: int) -> "Ledger":
-        """With other numbers of partitions, so that one ledger has several topics."""
+        """Gives the ledger with other numbers of partitions, so that one ledger has several topics."""
         return Ledger(self.partitions + partitions, self.offsets, self.hashes)
 
     @classmethod

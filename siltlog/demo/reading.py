@@ -105,7 +105,7 @@ class TableWatch:
         self._admin.close()
 
     def ages_ms(self, records: Sequence[Single]) -> list[float]:
-        """For each of `records` that the table was seen to hold: milliseconds from its ack until then."""
+        """Gives, for each of `records` that the table was seen to hold, the milliseconds from its ack until then."""
         ages = []
         for record in records:
             for offset, when in self._seen[record.partition]:

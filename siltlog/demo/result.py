@@ -119,7 +119,7 @@ class Result(Checked):
     seconds: float = 0.0
 
     def document(self) -> dict[str, Any]:
-        """For JSON; sums of hashes are text, as they do not fit the numbers of most readers."""
+        """Gives the result for JSON; sums of hashes are text, as they do not fit the numbers of most readers."""
         document = {**asdict(self), "data_dir": str(self.data_dir), "ok": self.ok, "hash_sum": str(self.hash_sum)}
         if self.table is not None:
             document["table"]["hash_sum"] = str(self.table.hash_sum)

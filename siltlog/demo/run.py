@@ -30,7 +30,7 @@ STEADY_S = 10.0
 KILL_SHARE = 0.3
 """The server is killed once this much is acknowledged: in the middle of the steady stream."""
 WAIT_S_MAX = 90.0
-"""For anything that takes a second when all is well."""
+"""How long is waited for anything that takes a second when all is well."""
 LOOK_S = 0.02
 KILL_LOOK_S = 0.0005
 """Records are on their way for milliseconds."""

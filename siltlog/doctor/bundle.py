@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from siltlog.doctor.finding import Finding
 from siltlog.infra import names
-from siltlog.infra.client.core import ConnectionFailed, Endpoints, json_request
+from siltlog.infra.client.core import ConnectionFailed, json_request
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.clock import Clock, format_us
 from siltlog.infra.errors import ConfigError, SiltlogError
 from siltlog.infra.redaction import Redaction
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from siltlog.infra.settings.settings import ServerSettings
 
 LOG_BYTES = 256 * 1024
-"""Of the end of a log."""
+"""How much of the end of a log is taken."""
 FILES_MAX = 5_000
 ASKED = {
     "readyz.json": "/readyz",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from siltlog.doctor.finding import Finding
 from siltlog.infra import names
 from siltlog.infra.client.connection import Address, Connection
-from siltlog.infra.client.core import Endpoints
 from siltlog.infra.client.credentials.authorized import tls_of
 from siltlog.infra.client.credentials.choice import TokenFile, chosen
 from siltlog.infra.client.credentials.contexts import contexts_file, read_contexts
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.clock import MICROS_PER_SECOND, Clock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.secret_file import open_to_others

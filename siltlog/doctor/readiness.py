@@ -14,7 +14,7 @@ class Readiness(NamedTuple):
     """Why it is not."""
     warnings: list[str]
     date: str
-    """Its time as it says it (RFC 9110 section 6.6.1), to the second; empty where it says none."""
+    """The server's time as it says it (RFC 9110 section 6.6.1), to the second; empty where it says none."""
 
 
 def readiness(transport: Transport, url: str) -> Readiness:

@@ -8,9 +8,10 @@ from siltlog.doctor.credentials import check_certificate, seconds_ahead
 from siltlog.doctor.finding import Finding
 from siltlog.doctor.readiness import readiness
 from siltlog.infra.client import calls
-from siltlog.infra.client.core import ConnectionFailed, Endpoints
+from siltlog.infra.client.core import ConnectionFailed
 from siltlog.infra.client.credentials.authorized import open_transport
 from siltlog.infra.client.credentials.credentials import Credentials
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller
 from siltlog.infra.clock import Clock, parse_us, stopwatch
 from siltlog.infra.costs import Requests, asked, month_of, stored_month
@@ -20,12 +21,12 @@ from siltlog.ingest.data_dir import holder_of
 if TYPE_CHECKING:
     from siltlog.infra.settings.settings import ServerSettings
 
-UPKEEP = ("compact", "retain", "vacuum", "audit", "backup")
+UPKEEP = ("compact", "retain", "vacuum", "audit", "backup", "catalog")
 NEEDED = ("compact", "retain")
 CLOCKS_SECONDS_MAX = 30.0
-"""So far apart are clocks by which tokens are still judged as they were meant."""
+"""How far apart clocks may be for tokens to be judged as they were meant."""
 BY_HAND_US = 24 * 3_600 * 1_000_000
-"""Without a schedule jobs that ran so recently are somebody's: cron's."""
+"""How recently jobs must have run, without a schedule, to be somebody's: cron's."""
 RUNS_LOOKED_AT = 10
 
 

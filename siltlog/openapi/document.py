@@ -36,7 +36,10 @@ Replies, enums and error codes may grow within `/v1`: clients ignore what they d
 are refused with 400, unknown members of a request with 422. Times come in as RFC 3339 with an offset or as
 integer milliseconds, and go out as RFC 3339 in UTC with microseconds. `HEAD` is there where `GET` is."""
 
-_SCHEME_TEXT = "An API key. Asked for where the server has `SILT_AUTH=on`; elsewhere everybody may do everything."
+_SCHEME_TEXT = (
+    "An API key. Asked for where the server has `SILT_AUTH=on`; elsewhere everybody may do everything. The page at "
+    "`/ui/` has the cookie of its login instead, which counts for nothing but that page."
+)
 EVERYWHERE = (
     "invalid_parameter",
     "credential_in_url",
@@ -48,8 +51,8 @@ EVERYWHERE = (
     "overloaded",
 )
 """Error codes that any operation may answer, whatever it does."""
-OF_CALLERS = ("unauthenticated", "forbidden", "access_unavailable", "identity_unavailable")
-"""Error codes of every operation that is not for anybody."""
+OF_CALLERS = ("unauthenticated", "forbidden", "csrf", "page_only_shows", "access_unavailable", "identity_unavailable")
+"""Error codes of every operation that is not for anybody; two of them only by the login of the page."""
 OF_CHANGES = ("audit_unavailable",)
 """Error codes of every operation that changes something that is recorded."""
 OF_PATHS = ("not_found",)
@@ -68,6 +71,7 @@ HEADERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     names.HEADER_TABLE_OFFSET: ("Everything below it is in the Delta table.", {"type": "integer"}),
     names.HEADER_HIGH_WATERMARK: ("Everything below it is visible.", {"type": "integer"}),
     "WWW-Authenticate": ("How to say who one is.", {"type": "string"}),
+    "Set-Cookie": ("The session of the page.", {"type": "string"}),
     "ETag": ("The version of what was answered, for If-Match.", {"type": "string"}),
     "Location": ("The path of what was created.", {"type": "string"}),
     "Retry-After": ("Whole seconds to wait before trying again.", {"type": "integer"}),

@@ -20,6 +20,8 @@ from siltlog.ingest.topics.http import TopicsHttp
 from siltlog.ingest.topics.records_http import RecordsHttp
 from siltlog.openapi.document import document, encoded
 from siltlog.server.access.http import AccessHttp
+from siltlog.server.access.login_http import LoginHttp
+from siltlog.server.access.provider_http import ProviderHttp
 from siltlog.server.audit_http import AuditHttp
 from siltlog.server.cluster.http import NodesHttp
 from siltlog.server.control.drain_http import DrainHttp
@@ -52,6 +54,8 @@ HANDLERS = (
     JobsHttp,
     JobRunsHttp,
     AccessHttp,
+    LoginHttp,
+    ProviderHttp,
     AuditHttp,
     NodeHttp,
     HistoryHttp,

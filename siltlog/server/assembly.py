@@ -18,8 +18,8 @@ from siltlog.infra.node import Node
 from siltlog.infra.peers.calls import PeerCall
 from siltlog.infra.store.watch import StoreWatch
 from siltlog.ingest.assembly import Ingest
-from siltlog.server.access.book import Security
 from siltlog.server.access.http import AccessHttp
+from siltlog.server.access.security import Security
 from siltlog.server.api import OPERATIONS
 from siltlog.server.cluster.http import NodesHttp
 from siltlog.server.cluster.joining import show
@@ -48,7 +48,6 @@ from siltlog.server.tables.flushing import flushing_of
 from siltlog.server.tables.http import TablesHttp
 from siltlog.server.tables.log_look import LogLooks
 from siltlog.server.watching.loop_lag import watch_loop
-from siltlog.ui.files import read_files
 from siltlog.ui.http import PageHttp
 
 
@@ -97,7 +96,7 @@ def assemble(
         node.logger,
         viewers_max=node.settings.ui_viewers_max,
     )
-    drains = DrainHttp(node, ingest.log, consumers.groups, membership)
+    drains = DrainHttp(node, ingest.log, consumers.groups, consumers.streams, membership)
     started_seconds = node.clock.now_us() / MICROS_PER_SECOND
     build = (version("siltlog"), platform.python_version())
 
@@ -142,9 +141,9 @@ def assemble(
             SettleHttp(ingest.flusher.settling, see_others),
             ProfileHttp(node),
             NodesHttp(node, url, membership),
-            AccessHttp(security, node.clock),
+            AccessHttp(security, node.settings.ui, node.clock),
             DocumentHttp(OPERATIONS),
-            PageHttp(read_files() if node.settings.ui == "on" else None),
+            PageHttp(node.settings.ui != "off"),
         ),
         gauges=gauges,
         start=start,

@@ -27,7 +27,7 @@ class AuditEnd(msgspec.Struct):
 
 class AuditHttp:
     def __init__(self, audit: AuditLog | None) -> None:
-        """Without `audit` authentication is off."""
+        """Answers that authentication is off without `audit`."""
         self._audit = audit
 
     @operation(

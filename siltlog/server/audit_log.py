@@ -195,9 +195,13 @@ class AuditLog:
         self._put(audited)
 
     def denied(self, denied: Audited, reason: str) -> None:
-        """Counts what was refused for who sent it, or a login; the log gets one record for many."""
+        """Counts what was refused for who sent it; the log gets one record for many."""
         self._metrics.denied[reason] = self._metrics.denied.get(reason, 0) + 1
         self._denials.count(denied)
+
+    def came(self, audited: Audited) -> None:
+        """Counts a login, or the end of one, in the same way."""
+        self._denials.count(audited)
 
     def _put(self, audited: Audited, *, may_be_refused: bool = False) -> _Waiting | None:
         if len(self._queue) >= QUEUE_RECORDS_MAX:

@@ -48,7 +48,7 @@ class StoredRun(msgspec.Struct):
     topics: list[str] = []
     """The topics that the job was given; empty: every topic."""
     done: dict[str, int] = {}
-    """Over all topics: `files`, `rows`, `size_bytes` and what else a job counts."""
+    """Counts over all topics: `files`, `rows`, `size_bytes` and what else a job counts."""
     results: list[TopicRun] = []
     """One for each topic where something was done, or failed."""
     error: str | None = None

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,10 +19,11 @@ from siltlog.infra.clock import Clock
 from siltlog.infra.errors import ConfigError
 from siltlog.infra.http.connection.connection import Connection
 from siltlog.infra.http.connection.connections import Connections
+from siltlog.infra.http.connection.entrance import BACKLOG
 from siltlog.infra.http.connection.handshakes import Handshakes
 from siltlog.infra.http.part import Part
 from siltlog.infra.http.peer import Peers
-from siltlog.infra.locations import named_hosts, networks, page_origins
+from siltlog.infra.locations import listening_at, named_hosts, networks, page_origins
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.security.certificates import load_identity
@@ -32,7 +35,7 @@ from siltlog.infra.telemetry import Logger
 from siltlog.server.process import connections_within, raise_file_limit
 from siltlog.server.tls import Tls, Withdraw, tls_files
 
-BACKLOG = 2048
+GRPC_PACKAGES = ("grpc", "grpc_health", "grpc_reflection", "google.rpc")
 _OWNER_ALONE = 0o600
 
 
@@ -169,6 +172,10 @@ class Listeners:
     insecure: Sequence[str]
     metrics: socket.socket | None
     """The socket of a port for metrics alone."""
+    grpc: socket.socket | None = None
+    """The socket of gRPC."""
+    kafka: socket.socket | None = None
+    """The socket of Kafka's protocol."""
 
     def warnings(self) -> Sequence[str]:
         return [*self.insecure, *(self.tls.warnings() if self.tls is not None else ())]
@@ -197,13 +204,21 @@ class Listeners:
 def listeners(settings: ServerSettings, clock: Clock, logger: Logger) -> Iterator[Listeners]:
     """Takes the port. Raises ConfigError where it cannot, or may not with these settings."""
     insecure = check_reach(settings)
+    check_grpc(settings)
     for warning in insecure:
         logger.warning("other machines reach the server without protection", reason=warning)
     files = tls_files(settings)
     tls = None if files is None else Tls(files, clock, logger)
-    with contextlib.closing(listen(settings.host, settings.port)) as listener, _metrics_socket(settings) as metrics:
+    with (
+        contextlib.closing(listen(settings.host, settings.port)) as listener,
+        _metrics_socket(settings) as metrics,
+        _protocol_socket(settings.grpc_listen, "SILT_GRPC_LISTEN") as grpc,
+        _protocol_socket(settings.kafka_listen, "SILT_KAFKA_LISTEN") as kafka,
+    ):
         url = url_of(settings, listener)
-        yield Listeners(sockets=[listener], url=url, tls=tls, insecure=insecure, metrics=metrics)
+        yield Listeners(
+            sockets=[listener], url=url, tls=tls, insecure=insecure, metrics=metrics, grpc=grpc, kafka=kafka
+        )
 
 
 @contextlib.contextmanager
@@ -217,11 +232,53 @@ def _metrics_socket(settings: ServerSettings) -> Iterator[socket.socket | None]:
         yield listener
 
 
+@contextlib.contextmanager
+def _protocol_socket(address: str, setting: str) -> Iterator[socket.socket | None]:
+    """Yields the socket of a protocol beside HTTP, at the `address` that `setting` has; None where it has none."""
+    if not address:
+        yield None
+        return
+    host, port = listening_at(address)
+    with contextlib.closing(listen(host, port, host_name=setting, choose=f"another port in {setting} (0: any)")) as at:
+        yield at
+
+
+def kafka_address(settings: ServerSettings, listener: socket.socket | None) -> str:
+    """Where Kafka's clients call a node of a cluster, as `host:port`; empty where nothing listens for them.
+
+    That of SILT_KAFKA_ADVERTISE; else where it listens, and where that is every address of its machine, its port at the
+    host of SILT_ADVERTISE_URL.
+    """
+    if listener is None or settings.kafka_advertise:
+        return settings.kafka_advertise
+    host, _ = listening_at(settings.kafka_listen)
+    if _is_every_address(host):
+        host = urlsplit(settings.advertise_url).hostname or host
+    port = listener.getsockname()[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_every_address(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_unspecified
+    return False
+
+
+def check_grpc(settings: ServerSettings) -> None:
+    """Raises ConfigError where gRPC is asked for and its packages are not there."""
+    if settings.grpc_listen and any(find_spec(package) is None for package in GRPC_PACKAGES):
+        raise ConfigError("SILT_GRPC_LISTEN is set, and gRPC is not installed: pip install 'siltlog[grpc]'")
+
+
 def listening_problems(settings: ServerSettings) -> list[str]:
     """Tells why a server with these settings would not listen, as far as that shows before it does."""
     found = []
     try:
         check_reach(settings)
+    except ConfigError as error:
+        found.append(error.detail)
+    try:
+        check_grpc(settings)
     except ConfigError as error:
         found.append(error.detail)
     try:
@@ -251,16 +308,22 @@ def check_reach(settings: ServerSettings) -> list[str]:
     Raises ConfigError where its owner did not say that it does without them.
     """
     tls = bool(settings.tls_cert or settings.trusted_proxies)
-    lacking = missing(settings.host, tls=tls, auth=settings.auth == "on")
-    check_exposure(settings.host, lacking, insecure_words(settings.insecure))
-    if not lacking:
-        return []
-    return [f"insecure: {settings.host} can be reached from other machines; SILT_INSECURE waives {','.join(lacking)}"]
+    reached = [(settings.host, tls), *((listening_at(at)[0], tls) for at in [settings.grpc_listen] if at)]
+    # Kafka's protocol has no way for a proxy to say for whom it calls.
+    reached += [(listening_at(at)[0], bool(settings.tls_cert)) for at in [settings.kafka_listen] if at]
+    found = []
+    for host, has_tls in dict.fromkeys(reached):
+        lacking = missing(host, tls=has_tls, auth=settings.auth == "on")
+        check_exposure(host, lacking, insecure_words(settings.insecure))
+        if lacking:
+            waived = ",".join(lacking)
+            found.append(f"insecure: {host} can be reached from other machines; SILT_INSECURE waives {waived}")
+    return found
 
 
 def peers(settings: ServerSettings) -> Peers:
     """Tells callers apart. Where TLS ends at proxies, what goes past them is refused, unless that was waived."""
-    proxies = Proxies(networks(settings.trusted_proxies))
+    proxies = Proxies(networks(settings.trusted_proxies), settings.path_prefix)
     waived = NO_TLS in insecure_words(settings.insecure)
     return Peers(proxies, needs_tls=bool(proxies) and not settings.tls_cert and not waived)
 

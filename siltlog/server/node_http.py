@@ -125,7 +125,7 @@ class NodeHttp:
         self._membership = membership
         self._warnings = warnings
         self._settings = settings
-        self._page = PAGE_PATH if node.settings.ui == "on" else DOCS_PATH.lstrip("/")
+        self._page = PAGE_PATH if node.settings.ui != "off" else DOCS_PATH.lstrip("/")
 
     def reasons(self) -> list[str]:
         """Says why it cannot acknowledge; empty when it can."""

@@ -11,7 +11,9 @@ from siltlog.infra.security.access import LOCAL
 from siltlog.infra.security.audit.chain import PURPOSE, Audited
 from siltlog.infra.security.guard import Guard
 from siltlog.infra.security.quotas import Quotas
-from siltlog.server.access.book import Security
+from siltlog.server.access.login_http import LoginHttp
+from siltlog.server.access.provider_http import ProviderHttp
+from siltlog.server.access.security import Security
 from siltlog.server.audit_http import AuditHttp
 from siltlog.server.audit_log import AuditLog
 
@@ -27,7 +29,8 @@ class Oversight:
 
 def oversee(node: Node, log: LogView, system: SystemLog, consumers: Consumers, security: Security | None) -> Oversight:
     if security is None:
-        return Oversight(audit=None, guard=None, part=Part(handlers=(AuditHttp(None),)))
+        off = (AuditHttp(None), LoginHttp(None, None), ProviderHttp(None, None))
+        return Oversight(audit=None, guard=None, part=Part(handlers=off))
     audit = AuditLog(
         log,
         consumers.fetcher,
@@ -58,8 +61,15 @@ def oversee(node: Node, log: LogView, system: SystemLog, consumers: Consumers, s
         audit.stop()
         return True
 
+    guard = Guard(audit, quotas, node.clock, node.metrics)
+    handlers = (AuditHttp(audit), LoginHttp(security, guard), ProviderHttp(security, guard))
     return Oversight(
         audit=audit,
-        guard=Guard(audit, quotas, node.clock, node.metrics),
-        part=Part(handlers=(AuditHttp(audit),), start=audit.start, drain=drain, close=close),
+        guard=guard,
+        part=Part(
+            handlers=handlers,
+            start=audit.start,
+            drain=drain,
+            close=close,
+        ),
     )

@@ -47,6 +47,7 @@ def tls_files(settings: ServerSettings) -> TlsFiles | None:
         clients=settings.tls_client,
         client_ca=Path(settings.tls_client_ca) if settings.tls_client_ca else None,
         revoked=Path(settings.tls_crl) if settings.tls_crl else None,
+        h2=bool(settings.grpc_listen),
     )
 
 
@@ -67,6 +68,13 @@ class Tls:
     @property
     def context(self) -> ssl.SSLContext:
         return self._identity.context
+
+    @property
+    def h2_context(self) -> ssl.SSLContext:
+        """The context of connections that speak gRPC."""
+        context = self._identity.h2
+        assert context is not None, "gRPC is spoken where its context was asked for"
+        return context
 
     @property
     def not_after(self) -> datetime:

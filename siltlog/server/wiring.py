@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from siltlog.infra.http.draining import Draining
 from siltlog.infra.http.memory import InFlight
 from siltlog.infra.http.operations import routes_of
 from siltlog.infra.http.pace import Pace
+from siltlog.infra.http.part import Part, together
 from siltlog.infra.metrics.metrics import Metrics
 from siltlog.infra.node import Node
 from siltlog.infra.peers.calls import PeerCall, with_calls
@@ -40,7 +41,7 @@ from siltlog.ingest.log.group_commit import Times
 from siltlog.ingest.log.log import Log
 from siltlog.pipelines import assembly as pipelines_assembly
 from siltlog.server import assembly as server_assembly
-from siltlog.server.access.book import Security, open_security
+from siltlog.server.access.security import Security, open_security
 from siltlog.server.api import HANDLERS
 from siltlog.server.cluster.joining import LEAVING_PART, Joined, joined, leave, reported, settings_of
 from siltlog.server.cluster.nodes import News, Nodes
@@ -48,11 +49,11 @@ from siltlog.server.control.job_runs import JobRuns, OtherNodes
 from siltlog.server.drain import Drain
 from siltlog.server.history.history import History
 from siltlog.server.history.others import Histories, Others
-from siltlog.server.listener import Listeners, Listening, listeners, local_socket, peers
+from siltlog.server.listener import Listeners, Listening, kafka_address, listeners, local_socket, peers
 from siltlog.server.live.gathering import OtherParts
 from siltlog.server.live.ranks import Ranks
 from siltlog.server.node_http import not_ready
-from siltlog.server.oversight import oversee
+from siltlog.server.oversight import Oversight, oversee
 from siltlog.server.process import Signals, settle, switch_soon
 from siltlog.server.routing import routing
 from siltlog.server.settings.configuration import Configuration
@@ -107,7 +108,11 @@ class _Server:
             self._output.speaks_for(self._settings.node_id)
             node = await self._node()
             cluster = await joined(
-                node, data_dir.path, take_over=self._take_over, on_fatal=lambda _: os._exit(EXIT_FATAL)
+                node,
+                data_dir.path,
+                kafka=kafka_address(self._settings, listening.kafka),
+                take_over=self._take_over,
+                on_fatal=lambda _: os._exit(EXIT_FATAL),
             )
             ended = False
             try:
@@ -124,7 +129,7 @@ class _Server:
     ) -> bool:
         """Opens the log, and serves until a signal; whether all threads have ended."""
         news, ranks = News(), Ranks()
-        security = await open_security(node, news.changed_access)
+        security = await open_security(node, news.changed_access, news.ended_sessions)
         shared = None if cluster is None else news.shared(cluster.membership)
         ingest = await ingest_assembly.assemble(
             node,
@@ -228,14 +233,16 @@ class _Server:
         )
         ranks.hear(about_node.live)
         watching = oversee(node, log, system, consumers, security)
-        rooms = (
-            *(ingest.part, consumers.part, pipelines.part, about_node.part, watching.part),
-            *([nodes.part] if nodes else []),
-        )
+        rooms = [ingest.part, consumers.part, pipelines.part, about_node.part, watching.part]
+        rooms += [nodes.part] if nodes else []
         handlers = [handler for part in rooms for handler in part.handlers]
         calls = {**job_runs.calls, **histories.calls, **about_node.calls}
         edge = self._edge(node, ingest, handlers, security, watching.guard, nodes, consumers.groups, calls)
-        parts = (*rooms, edge.part, listening.part(edge.connections.withdraw), *([security.part] if security else []))
+        at_edge = await self._at_edge(node, listening, edge, partial(not_ready, ingest.log, membership))
+        kafka, requests = await self._kafka(
+            node, listening, edge, ingest, consumers, nodes, security, watching, configuration
+        )
+        parts = (*rooms, kafka, at_edge, *([security.part] if security else []))
         for part in parts:
             part.gauges(node.metrics)
         server = Listening(edge.door, edge.connections, self._handshakes(listening, edge.crowd))
@@ -259,7 +266,7 @@ class _Server:
             ingest.flusher,
             ingest.bodies,
             [part.drain for part in parts],
-            requests=edge.requests,
+            requests=requests,
             refused=node.metrics.refused,
             stop_jobs=pipelines.schedule.stopping(),
             last_words=None if watching.audit is None else watching.audit.finish,
@@ -267,7 +274,7 @@ class _Server:
         )
         drained = await drain.run(configuration.settings.drain_ms / 1000, signals.hurry)
         server.stop_listening()
-        await edge.part.close(drained)
+        await together(kafka, at_edge).close(drained)
         server.end()
         await serving
         await about_node.part.close(drained)
@@ -287,6 +294,53 @@ class _Server:
     def _handshakes(self, listening: Listeners, crowd: Crowd) -> Handshakes | None:
         tls = listening.tls
         return None if tls is None else Handshakes(lambda: tls.context, crowd, self._logger)
+
+    async def _at_edge(self, node: Node, listening: Listeners, edge: Edge, reasons: Callable[[], list[str]]) -> Part:
+        """Joins what is before the door. Where gRPC is wanted that begins here; where it is not, nothing of it is
+        imported."""
+        parts = (edge.part, listening.part(edge.connections.withdraw))
+        if listening.grpc is None:
+            return together(*parts)
+        from siltlog.server.grpc.assembly import open_grpc
+
+        tls = listening.tls
+        handshakes = None if tls is None else Handshakes(lambda: tls.h2_context, edge.crowd, self._logger)
+        ways = peers(self._settings)
+        grpc = await open_grpc(node, listening.grpc, handshakes, edge, ways, ready=lambda: not reasons())
+        return together(grpc, *parts)
+
+    async def _kafka(
+        self,
+        node: Node,
+        listening: Listeners,
+        edge: Edge,
+        ingest: Ingest,
+        consumers: Consumers,
+        nodes: Nodes | None,
+        security: Security | None,
+        watching: Oversight,
+        configuration: Configuration,
+    ) -> tuple[Part, Callable[[], int]]:
+        """Begins to speak Kafka's protocol where that is wanted; where it is not, nothing of it is imported.
+
+        Gives what counts the requests that are under way, those of HTTP too.
+        """
+        if listening.kafka is None:
+            return Part(), edge.requests
+        from siltlog.server.kafka.assembly import open_kafka
+
+        return await open_kafka(
+            node,
+            listening.kafka,
+            self._handshakes(listening, edge.crowd),
+            edge,
+            ingest,
+            consumers,
+            nodes,
+            security,
+            watching.guard,
+            lambda: configuration.settings,
+        )
 
     def _edge(
         self,
@@ -318,6 +372,7 @@ class _Server:
             identification=security.identification if security else None,
             guard=guard,
             hops=None if nodes is None else nodes.hops,
+            path_prefix=self._settings.path_prefix,
         )
 
     def _committed(self, metrics: Metrics, times: Times) -> None:

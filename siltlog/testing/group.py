@@ -48,6 +48,7 @@ class MemoryGroup:
         self.progress = GroupProgress()
         self.refused: dict[str, str] = {}
         self.instances: dict[str, str] = {}
+        self._rebalanced_ms = 0
         self._now_ms = 0
         self._before = 0
         self._created = False
@@ -70,6 +71,7 @@ class MemoryGroup:
             "changed": sorted(self._changed),
             "exists": self.exists,
             "created": self._created,
+            "classic": False,
             "holding": False,
             "plan": self.stale,
             "due_ms": -1 if due is None else max(due - self._now_ms, 0),
@@ -123,11 +125,13 @@ class MemoryGroup:
             reply["assignment"] = [(partition, self.progress.offset(partition)) for partition in read]
             told = [(partition, self.progress.handed_out_to(partition)) for partition in read]
             reply["delivered"] = [(partition, to) for partition, to in told if to > 0]
+            rests = [(partition, self.progress.resting_ms(partition, self._now_ms)) for partition in read]
+            reply["resting"] = [(partition, rest_ms) for partition, rest_ms in rests if rest_ms > 0]
         return reply
 
     def _join(self, member_id: str, joining: Mapping[str, Any]) -> dict[str, Any]:
         self._create()
-        member = self.members[member_id] = {**joining, "seen": 0}
+        member = self.members[member_id] = {**joining, "seen": 0, "joined_ms": self._now_ms}
         self.held[member_id] = Held()
         self._change(member_id)
         instance = member["instance_id"]
@@ -207,12 +211,32 @@ class MemoryGroup:
                 return {"status": "other_principal"}
             fenced = self._fenced(request["member"], request["generation"], request["commits"])
             if fenced:
-                return {"status": "fenced_commits", "partitions": fenced}
+                return {"status": "fenced_commits", "partitions": fenced, "known": request["member"] in self.members}
         elif self.sessions:
             return {"status": "group_not_empty"}
         self._create()
         self.progress.commit(request["commits"], self._now_ms)
         return {"status": "ok"}
+
+    def offsets(self, request: Mapping[str, Any]) -> Reply:
+        if "member" in request:
+            if request["member"] not in self.members:
+                return {"status": "unknown_member"}
+            if request["generation"] > self._before:
+                return {"status": "fenced_member"}
+        asked = request.get("partitions", self.progress.committed)
+        found = [(partition, self.progress.committed.get(partition)) for partition in asked]
+        rows = [(partition, it.offset, it.metadata, it.at_ms) for partition, it in found if it is not None]
+        return {"status": "ok", "offsets": rows}
+
+    def forget_offsets(self, request: Mapping[str, Any]) -> Reply:
+        if not self.exists:
+            return {"status": "unknown_group"}
+        read = {partition.partition("/")[0] for partition in self.owners}
+        read.update(topic for member in self.members.values() for topic in member["topics"].split(","))
+        subscribed = [partition for partition in request["partitions"] if partition.partition("/")[0] in read]
+        self.progress.forget_partitions(set(request["partitions"]).difference(subscribed))
+        return {"status": "ok", "subscribed": subscribed}
 
     def sweep(self, request: Mapping[str, Any]) -> Reply:
         return {"status": "ok"}
@@ -256,6 +280,7 @@ class MemoryGroup:
         self._reset(request["bounds"])
         self.stale = False
         self.revision += 1
+        self._rebalanced_ms = self._now_ms
         return {"status": "ok"}
 
     def _reset(self, bounds: Sequence[tuple[str, str, int, int, int]]) -> None:
@@ -280,7 +305,7 @@ class MemoryGroup:
         fenced = self._fenced(request["member"], request["generation"], [(request["partition"],)])
         if fenced:
             return {"status": "fenced_commits", "partitions": fenced}
-        return self.progress.attempt(request)
+        return self.progress.attempt(request, self._now_ms)
 
     def describe(self, request: Mapping[str, Any]) -> Reply:
         if not self.exists:
@@ -291,10 +316,14 @@ class MemoryGroup:
             "status": "ok",
             "state": state if self.members else "empty",
             "members": [
-                (member_id, *(it[name] for name in columns), list(self.held[member_id].parts), it["instance_id"])
+                (
+                    *(member_id, *(it[name] for name in columns), list(self.held[member_id].parts)),
+                    *(it["instance_id"], it["joined_ms"], ""),
+                )
                 for member_id, it in self.members.items()
             ],
             "moving": list(self.moves.items()),
+            "rebalanced_ms": self._rebalanced_ms,
             "offsets": [
                 (partition, it.offset, it.metadata, it.at_ms) for partition, it in self.progress.committed.items()
             ],
@@ -329,7 +358,8 @@ class MemoryGroup:
 
     def _raise_generation(self) -> None:
         if self.generation == self._before:
-            self.generation = max(self._before + 1, self._now_ms)
+            # A time in whole seconds, as in the scripts.
+            self.generation = max(self._before // 1000 + 1, self._now_ms // 1000) * 1000
 
     def _change(self, member_id: str) -> None:
         """Notes that what the member may read has changed, in this generation."""

@@ -22,7 +22,7 @@ from siltlog.consumers.groups.upkeep import lag_of
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.render import Values
 from siltlog.infra.client.core import Response
-from siltlog.infra.clock import Clock, format_us
+from siltlog.infra.clock import Clock, format_ms, format_us
 from siltlog.infra.listing.ranking import GROUP_SORTS, NAME
 from siltlog.testing.call import LIMITS, LIST_LIMIT, NOTHING, Call, Steps, page, ranked_page, reply, settled
 from siltlog.testing.log import MemoryLog
@@ -118,7 +118,10 @@ class GroupCalls:
             return self._ranked_groups(call, there)
         listed, after = page(call, there)
         states = [(name, self.state(name)) for name in listed]
-        entries = [{"group": name, "state": state.state, "members": len(state.members)} for name, state in states]
+        entries = [
+            {"group": name, "state": state.state, "members": len(state.members), "type": state.type}
+            for name, state in states
+        ]
         return reply({"groups": entries, "next": after})
 
     def _ranked_groups(self, call: Call, there: list[str]) -> Response:
@@ -132,6 +135,7 @@ class GroupCalls:
                     "group": name,
                     "state": state.state,
                     "members": len(state.members),
+                    "type": state.type,
                     "topics": sorted({row["topic"] for row in rows}),
                     "lag": sum(row["lag"] for row in rows),
                 }
@@ -149,7 +153,9 @@ class GroupCalls:
                 "topics": member.topics,
                 "topic_pattern": member.topic_pattern or None,
                 "auto_offset_reset": member.auto_offset_reset,
+                "joined_at": format_ms(member.joined_ms),
                 "assignment": [_at(key) for key in member.partitions],
+                "client_host": None,
             }
             for member in state.members
         ]
@@ -158,9 +164,13 @@ class GroupCalls:
                 "group": call.names[0],
                 "state": state.state,
                 "generation": state.generation,
+                "last_rebalance_at": format_ms(state.rebalanced_ms),
                 "members": members,
                 "moving": [_at(key) | {"to": member or None} for key, member in sorted(state.moving.items())],
                 "partitions": self._progress(state),
+                "type": state.type,
+                # Nobody speaks Kafka's protocol to it.
+                **dict.fromkeys(("phase", "protocol_type", "protocol")),
             }
         )
 

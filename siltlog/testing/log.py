@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltlog.infra import names
+from siltlog.infra.arrow.partitioner import PlacedBy
 from siltlog.infra.clock import Clock
 from siltlog.infra.columns import RECORD_SCHEMA, TIMESTAMP, nulls
 from siltlog.infra.errors import OffsetOutOfRange, SiltlogError, TopicExists, problem
@@ -26,7 +27,7 @@ from siltlog.ingest.producers.sequencer import Sequencer
 from siltlog.ingest.publish.answers import PublishedPartition
 from siltlog.ingest.records.batch import record_batch
 from siltlog.ingest.records.body import Body, Rows, from_rows, headers_array, record_bytes
-from siltlog.ingest.records.split import Slice, split
+from siltlog.ingest.records.split import Slice, is_placed, partition_count_changed, split
 from siltlog.testing.call import RECORD_BYTES_MAX
 
 _PLACED_BEFORE = frozenset(("unknown_partition", "unknown_producer", "out_of_order_sequence"))
@@ -57,7 +58,10 @@ class MemoryPartition:
     async def decided(self) -> Bounds:
         return self.bounds()
 
-    async def read_head(self, offset: int, end: int, max_records: int, max_bytes: int) -> list[pa.RecordBatch]:
+    async def read_head(
+        self, offset: int, end: int, max_records: int, max_bytes: int, producers: bool = False
+    ) -> list[pa.RecordBatch]:
+        assert not producers, "none of its routes asks for them"
         return self.between(offset, end, max_records, max_bytes)
 
     def between(
@@ -84,10 +88,10 @@ class MemoryPartition:
         return first
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Nobody waits here: requests that wait are begun anew after every change."""
+        """Does nothing: requests that wait are begun anew after every change."""
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """Nobody is subscribed."""
+        """Does nothing: nobody is subscribed."""
 
 
 class MemoryTopic:
@@ -224,11 +228,11 @@ class MemoryLog:
         return log.bounds()
 
     def publish(
-        self, topic: MemoryTopic, body: Body, by: Producer | None = None, partition_count: int | None = None
+        self, topic: MemoryTopic, body: Body, by: Producer | None = None, placed_by: PlacedBy | None = None
     ) -> list[PublishedPartition]:
-        """Appends all of a request, or raises and appends nothing. `partition_count`: what its keys were hashed by."""
+        """Appends all of a request, or raises and appends nothing. `placed_by`: how its keys were placed."""
         now_us = self.clock.now_us()
-        recounted = partition_count is not None and partition_count != len(topic.partitions)
+        recounted = not is_placed(placed_by, len(topic.partitions), topic.config)
         try:
             parts = split(
                 body, len(topic.partitions), topic.keyless_partition(), topic.config, RECORD_BYTES_MAX, now_us
@@ -240,10 +244,10 @@ class MemoryLog:
                 checks = checked(topic, parts, by)
         except SiltlogError as error:
             if recounted and error.error_code in _PLACED_BEFORE:
-                raise _recounted(topic) from None
+                raise partition_count_changed(topic.name, len(topic.partitions), topic.config) from None
             raise
         if recounted and any(part.new is not None for part in checks):
-            raise _recounted(topic)
+            raise partition_count_changed(topic.name, len(topic.partitions), topic.config)
         if by is not None and by.epoch > 0:
             topic.producers.epochs.use(by.producer_id, by.epoch, now_us)
         return [_appended(topic.partitions[part.partition], part, now_us) for part in checks]
@@ -347,11 +351,3 @@ def _stored(part: Slice, partition: int, first: int) -> pa.RecordBatch:
 
 def _exists(name: str, how: str = "") -> SiltlogError:
     return problem("topic_exists", f"there is a topic {name} already{how}", topic=name)
-
-
-def _recounted(topic: MemoryTopic) -> SiltlogError:
-    return problem(
-        "partition_count_changed",
-        f"topic {topic.name} has {len(topic.partitions)} partitions now; hash the keys again",
-        partitions=len(topic.partitions),
-    )

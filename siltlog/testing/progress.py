@@ -18,6 +18,8 @@ class Open:
     member: str
     attempts: int = 0
     suspicion: int = 0
+    rests_until_ms: int = 0
+    """Its partition is not delivered before."""
 
 
 @dataclass
@@ -62,14 +64,19 @@ class GroupProgress:
             self._keep(partition, Attempts(to if to > offset else 0, passed))
             self.committed[partition] = Committed(offset, metadata, now_ms)
 
-    def attempt(self, request: Mapping[str, Any]) -> Reply:
+    def resting_ms(self, partition: str, now_ms: int) -> int:
+        """How long it is not delivered yet, as a record of it failed."""
+        return max([0, *(entry.rests_until_ms - now_ms for entry in self._known(partition).open)])
+
+    def attempt(self, request: Mapping[str, Any], now_ms: int) -> Reply:
         """Tells the attempts at a record, and counts one more where that is asked for."""
         partition, offset, member = request["partition"], request["offset"], request["member"]
         committed, known = self.offset(partition), self._known(partition)
         lower = [entry.offset for entry in known.open if entry.offset < offset and entry.member == member]
         found = next((entry for entry in known.open if entry.offset == offset), None)
-        spent = False
-        if request["count"] and offset >= committed:
+        spent, backoff_ms = False, request.get("backoff_ms")
+        rest_ms = max(found.rests_until_ms - now_ms, 0) if found is not None and backoff_ms is not None else 0
+        if not rest_ms and request["count"] and offset >= committed:
             suspect_max = request.get("suspect_max")
             if found is None:
                 if len(known.open) >= request["open_max"]:
@@ -83,15 +90,24 @@ class GroupProgress:
                 spent = found.attempts >= suspect_max
             found.member = member
             found.attempts += not spent
+            if backoff_ms is not None:
+                rest_ms = min(backoff_ms << (found.attempts - 1), request["backoff_ms_max"])
+                found.rests_until_ms = now_ms + rest_ms
             self._keep(partition, known)
         attempts = 0 if found is None else found.attempts
-        return {"status": "ok", "attempts": attempts, "spent": spent, "committed": committed, "lower": lower}
+        told = {"status": "ok", "attempts": attempts, "spent": spent, "committed": committed, "lower": lower}
+        return {**told, "rest_ms": rest_ms}
 
     def forget(self, topics: Iterable[str]) -> None:
         """Drops what is known of topics that are gone."""
         gone = set(topics)
         self.committed = {at: it for at, it in self.committed.items() if Key.parse(at).topic_text() not in gone}
         self._attempts = {at: it for at, it in self._attempts.items() if Key.parse(at).topic_text() not in gone}
+
+    def forget_partitions(self, partitions: Iterable[str]) -> None:
+        for partition in partitions:
+            self.committed.pop(partition, None)
+            self._attempts.pop(partition, None)
 
     def _known(self, partition: str) -> Attempts:
         return self._attempts.get(partition, Attempts())

@@ -10,11 +10,10 @@ from siltlog.infra import names
 from siltlog.infra.client.core import Response
 from siltlog.infra.clock import Clock, format_us, parse_us
 from siltlog.infra.errors import SiltlogError, problem
-from siltlog.infra.limits import PARTITION_MAX
 from siltlog.infra.listing.ranking import NAME, TOPIC_SORTS
 from siltlog.infra.settings.topic_config import answered_at
 from siltlog.ingest.producers.check import Producer
-from siltlog.ingest.producers.headers import are_stored, header_integer, publisher
+from siltlog.ingest.producers.headers import are_stored, placed_by, publisher
 from siltlog.ingest.publish.answers import ProducerPartition, ProducerState
 from siltlog.ingest.records.arrow import parse_arrow
 from siltlog.ingest.records.body import fix_partition
@@ -69,7 +68,7 @@ class TopicCalls:
         body.stored = are_stored(call.headers)
         by = publisher(call.headers, body, call.body, names.MEDIA_ARROW, call.query.items())
         assert by is None or isinstance(by, Producer), "the Python client sends no idempotency key"
-        counted = header_integer(call.headers, names.HEADER_PARTITION_COUNT, PARTITION_MAX)
+        counted = placed_by(call.headers)
         topic, new = self._target(name)
         # Whoever can repeat a request is told how far it came, also where the topic's own level is `none`.
         own = str(topic.config["acks"]).replace("none", "wal")
@@ -154,19 +153,19 @@ class TopicCalls:
     def create_topic(self, call: Call) -> Response:
         wanted = call.document(TopicRequest)
         topic = self._log.create(wanted.name or "", _count(wanted), wanted.config)
-        return reply(_described(topic), 201)
+        return reply(_whole(topic), 201)
 
     def put_topic(self, call: Call) -> Response:
         wanted = call.document(TopicRequest)
         topic, new = self._log.find_or_create(call.names[0], wanted.partitions, wanted.config)
-        return reply(_described(topic), 201 if new else 200)
+        return reply(_whole(topic), 201 if new else 200)
 
     def describe_topic(self, call: Call) -> Response:
-        return reply(_described(self._log.topic(call.names[0])))
+        return reply(_whole(self._log.topic(call.names[0])))
 
     def alter_topic(self, call: Call) -> Response:
         wanted = call.document(TopicRequest)
-        return reply(_described(self._log.alter(call.names[0], wanted.partitions, wanted.config)))
+        return reply(_whole(self._log.alter(call.names[0], wanted.partitions, wanted.config)))
 
     def delete_topic(self, call: Call) -> Response:
         self._log.delete(call.names[0])
@@ -183,6 +182,12 @@ class TopicCalls:
 
 def _count(wanted: TopicRequest) -> int:
     return 1 if wanted.partitions is None else wanted.partitions
+
+
+def _whole(topic: MemoryTopic) -> Mapping[str, Any]:
+    """The document of a topic that is told of alone. A log in memory has no table, no head and no write-ahead log."""
+    described = _described(topic)
+    return {**described, "offsets": [{**bounds, "bytes": 0, "files": 0} for bounds in described["offsets"]]}
 
 
 def _described(topic: MemoryTopic) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltlog.cli.records.record_lines import Stored, headers_of
-from siltlog.infra.client.arrow_body import IGNORED
+from siltlog.infra.client.bodies.arrow_body import IGNORED
 from siltlog.infra.columns import HEADERS
 
 CSV_SCHEMA = pa.schema(

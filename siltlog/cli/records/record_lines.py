@@ -24,7 +24,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """`topic`, `offset` and `sequence` are those of another topic: passed over."""
+    """`topic`, `offset`, `sequence` and `producer` are those of another topic: passed over."""
 
     value: msgspec.Raw = msgspec.Raw()
     value_base64: str | None = None
@@ -36,6 +36,7 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     sequence: msgspec.Raw = msgspec.Raw()
     topic: msgspec.Raw = msgspec.Raw()
     offset: msgspec.Raw = msgspec.Raw()
+    producer: msgspec.Raw = msgspec.Raw()
 
 
 _decode = msgspec.json.Decoder(_Record).decode

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from siltlog.cli.records.record_csv import bytes_column, check_columns, headers_column
 from siltlog.cli.records.record_lines import record_columns
-from siltlog.infra.client.json_rows import json_column, text_column, texts_of
+from siltlog.infra.client.bodies.json_rows import json_column, text_column, texts_of
 from siltlog.infra.client.record import time_us
 from siltlog.infra.clock import TIME_MAX_US, TIME_MIN_US, parse_us
 from siltlog.infra.columns import HEADERS, TIMESTAMP

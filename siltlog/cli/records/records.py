@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siltlog.cli.output import emit, printable
@@ -37,9 +38,10 @@ class RecordPrinter:
         self._format = format_
         self._headed = False
 
-    def print(self, record: "ConsumerRecord") -> None:
+    def print(self, record: "ConsumerRecord", more: Mapping[str, Any] | None = None) -> None:
+        """Prints a record; where it is JSON, with `more` members."""
         if self._format == "json":
-            emit(json.dumps(document_of(record), ensure_ascii=False))
+            emit(json.dumps({**document_of(record), **(more or {})}, ensure_ascii=False))
         elif self._format == "value":
             if record.value is not None:
                 self.flush()

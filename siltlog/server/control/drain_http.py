@@ -16,12 +16,13 @@ from siltlog.infra.http.answers import Whole
 from siltlog.infra.http.operations import begin_change, json_answer, on_cluster, operation
 from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import json_reply
+from siltlog.infra.http.streams import Streams
 from siltlog.infra.node import Node
 from siltlog.infra.security.access import CLUSTER
 from siltlog.ingest.log.log import Log
 
 FLUSH_SECONDS_MAX = 600.0
-"""So long what is left is asked to be flushed at once; after that it is flushed as it always is."""
+"""How long what is left is asked to be flushed at once; after that it is flushed as it always is."""
 GROUPS_MAX = 1_000
 _AWAY = ("ack_timeout", "invalid_request")
 """Errors of what is asked of the controller."""
@@ -31,7 +32,14 @@ class DrainState(msgspec.Struct):
     draining: Annotated[
         bool, Meta(description="Whether the node takes no publishes, or hands over its topics to other nodes")
     ]
-    in_flight: Annotated[int, Meta(ge=0, description="Requests that are under way, beside this one")]
+    in_flight: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Requests that are under way, beside this one; without streams and WebSockets, which go on "
+            "until the server stops",
+        ),
+    ]
     unflushed_bytes: Annotated[
         int, Meta(ge=0, description="Acknowledged here and in no table; without what the server itself writes")
     ]
@@ -42,10 +50,11 @@ class DrainState(msgspec.Struct):
 
 
 class DrainHttp:
-    def __init__(self, node: Node, log: Log, groups: Groups, membership: Membership | None) -> None:
+    def __init__(self, node: Node, log: Log, groups: Groups, streams: Streams, membership: Membership | None) -> None:
         self._node = node
         self._log = log
         self._groups = groups
+        self._streams = streams
         self._membership = membership
         self._flushing: set[asyncio.Task[None]] = set()
 
@@ -128,7 +137,7 @@ class DrainHttp:
     async def _state(self) -> DrainState:
         return DrainState(
             draining=self.draining,
-            in_flight=max(self._node.draining.requests() - 1, 0),
+            in_flight=max(self._node.draining.requests() - 1 - self._streams.lasting(), 0),
             unflushed_bytes=sum(
                 partition.head.unflushed_bytes
                 for topic in self._log.topics()
@@ -150,7 +159,7 @@ class DrainHttp:
             groups, _ = await self._groups.list_groups("", "", GROUPS_MAX)
         except SiltlogError:
             return None
-        return sum(1 for _, _, members in groups if members)
+        return sum(1 for row in groups if row.members)
 
     def _flush(self) -> None:
         for topic in self._log.topics():

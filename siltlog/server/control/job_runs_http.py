@@ -18,11 +18,11 @@ from siltlog.server.control.job_runs import JobRuns
 from siltlog.server.job_log import JobLog
 
 RUN_CHARS_MAX = 200
-"""Of an id that is no run's so many are said again."""
+"""How many characters are repeated of an id that is no run's."""
 _JOB = in_path("job", "A job of the schedule.", choice(*SCHEDULED), "retain")
 _RUN = in_path("run_id", "The id of the run.", example="0b9f6c1e-6a43-4c62-9a53-0e6f8f7f4c11")
 _AWAY = ("schedule_unavailable", "shutting_down", "topic_unavailable", "store_denied", "ack_timeout")
-"""Errors of asking whoever runs the schedule."""
+"""Errors of asking the server that runs the schedule."""
 
 
 class JobBegun(msgspec.Struct):

@@ -14,7 +14,7 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 """The schema of the file of samples, which anybody drops on https://www.speedscope.app."""
 SAMPLES_A_SECOND = 100
 DEPTH_MAX = 200
-"""Of a deeper stack the outermost calls are left out."""
+"""How many calls of a stack are kept; of a deeper one the outermost are left out."""
 THREADS_MAX = 64
 PLACES_MAX = 50
 """Places of memory that are told of."""

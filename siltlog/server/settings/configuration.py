@@ -18,8 +18,9 @@ from siltlog.infra.errors import ConfigError, problem
 from siltlog.infra.node import Node
 from siltlog.infra.redaction import HIDDEN
 from siltlog.infra.settings.changed import HOT, changed_path, changed_text
+from siltlog.infra.settings.fit import SEGMENTS_MIN
 from siltlog.infra.settings.loading import LoadedSettings, Source, shown
-from siltlog.infra.settings.settings import SECRETS, SEGMENTS_MIN, ServerSettings
+from siltlog.infra.settings.settings import SECRETS, ServerSettings
 from siltlog.infra.settings.suggestion import did_you_mean
 from siltlog.infra.whole_file import replace_whole
 from siltlog.server.settings.owners import ASKED_FOR, Owner
@@ -39,7 +40,7 @@ class Configuration:
     def __init__(self, loaded: LoadedSettings, node: Node) -> None:
         """`loaded` is what the server began with; `node.settings` the same, as the node found them to mean."""
         self.settings = node.settings
-        """Those that hold."""
+        """The settings that hold."""
         self.loaded = loaded
         """What was read last, with what was changed since."""
         self._begun = loaded
@@ -49,7 +50,7 @@ class Configuration:
         self._changed_at: deque[float] = deque(maxlen=CHANGES_A_MINUTE_MAX)
 
     def start(self, owners: Sequence[Owner]) -> None:
-        """From here on `owners` hear of each change."""
+        """Tells `owners` of each change, from here on."""
         assert {name for owner in owners for name in owner.names} | ASKED_FOR == HOT, "each hot setting has an owner"
         self._owners = owners
 

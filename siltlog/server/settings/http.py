@@ -1,9 +1,10 @@
 """`/v1/config`: the settings of this node, told and changed."""
 
-from typing import Annotated
+from typing import Annotated, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
+from pydantic.fields import FieldInfo
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,13 +14,16 @@ from siltlog.infra.http.query import Query
 from siltlog.infra.http.requests import body_of, decode, json_reply
 from siltlog.infra.settings.changed import HOT, changed_path
 from siltlog.infra.settings.loading import Source
-from siltlog.infra.settings.settings import ServerSettings
+from siltlog.infra.settings.settings import SECRETS, ServerSettings
 from siltlog.server.settings.configuration import Configuration
 
 BODY_BYTES_MAX = 64 * 1024
 _IF_MATCH = "If-Match"
 _ETAG = "ETag"
 _MATCH = in_header(_IF_MATCH, "The version that the change is made of; refused when there is another by now.")
+
+
+Unit = Literal["ms", "bytes", ""]
 
 
 class SettingState(msgspec.Struct):
@@ -33,6 +37,10 @@ class SettingState(msgspec.Struct):
     place: Annotated[str, Meta(description="The file, variable or flag that sets it; empty for a default")]
     restart: Annotated[bool, Meta(description="A change takes a restart to act")]
     waiting: Annotated[bool, Meta(description="It was written otherwise since, and that waits for a restart")]
+    about: Annotated[str, Meta(description="What it is, in a sentence or a few")]
+    default: Annotated[str | int, Meta(description="What it is where nothing sets it; empty where it is made or found")]
+    unit: Annotated[Unit, Meta(description="The unit of the value; empty for what is no amount, or a number of things")]
+    choices: Annotated[list[str], Meta(description="What it may be, where that is one of a few words")]
 
 
 class Config(msgspec.Struct):
@@ -104,13 +112,22 @@ class ConfigHttp:
     def _told(self) -> Response:
         configuration = self._configuration
         settings = {}
-        for name in ServerSettings.model_fields:
+        for name, field in ServerSettings.model_fields.items():
             origin, place = configuration.source(name)
             value, waits = configuration.told(name), configuration.waits(name)
-            settings[name] = SettingState(value, origin, place, name not in HOT, waits)
+            settings[name] = SettingState(value, origin, place, name not in HOT, waits, *_described(name, field))
         path = changed_path(configuration.settings.data_dir)
         document = Config(configuration.version, str(path), settings)
         return json_reply(document, headers={_ETAG: f'"{configuration.version}"'})
+
+
+def _described(name: str, field: FieldInfo) -> tuple[str, str | int, Unit, list[str]]:
+    """Tells what a setting is: its description, its default, its unit, and the words that it may be."""
+    default = field.default
+    told = default if isinstance(default, int) else "" if name in SECRETS else str(default)
+    choices = list(get_args(field.annotation)) if get_origin(field.annotation) is Literal else []
+    unit: Unit = "ms" if "ms" in name.split("_") else "bytes" if "bytes" in name.split("_") else ""
+    return " ".join((field.description or "").split()), told, unit, choices
 
 
 def _if_match(request: Request) -> str | None:

@@ -1,4 +1,4 @@
-"""Who takes a setting that changes while the server runs: one list, from settings to the transition of their owner."""
+"""The owners of settings that change while the server runs: one list, from settings to their owner's transition."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from siltlog.server.watching.metrics_port import MetricsPort
 FETCH_BODY_BYTES_MAX = 4 * 1024 * 1024
 ASKED_FOR = frozenset(("drain_ms",))
 """What nobody has: it is asked for when it is needed."""
-_JOBS = ("schedule", "schedule_compact", "schedule_retain", "schedule_vacuum", "schedule_audit")
+_JOBS = ("schedule", "schedule_compact", "schedule_retain", "schedule_vacuum", "schedule_audit", "schedule_catalog")
 _FLUSH = ("flush_ms", "flush_bytes", "flush_files_per_hour", "requests_budget")
 _OF_EDGE = ("hosts", "cors_origins", "connections_max", "connections_per_ip_max", "access_log")
 _REQUESTS = ("request_bytes_max", "request_timeout_ms")
@@ -51,6 +51,7 @@ def owners_of(
         ),
         Owner(("wal_bytes_max", "record_bytes_max", "head_bytes_max", *_FLUSH, *_REQUESTS), ingest.reconfigure),
         Owner(("request_bytes_max",), lambda settings: consumers.reconfigure(read_limits(settings))),
+        Owner(("tails_max",), lambda settings: consumers.streams.reconfigure(settings.tails_max)),
         Owner(_JOBS, pipelines.schedule.reconfigure),
         Owner(
             # The files of the log take some of the descriptors that connections want.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from siltlog.infra.clock import format_us
+from siltlog.infra.clock import format_ms, format_us
 from siltlog.infra.errors import SiltlogError
 from siltlog.infra.records import Bounds
 from siltlog.infra.settings.topic_config import FLUSH_WAIT_MS_MAX, UNLIMITED, TopicConfig
@@ -101,7 +101,7 @@ def _state(
     since = None if seen.trouble else max(snapshot.version - checkpoint, 0)
     return TableState(
         version=snapshot.version,
-        committed_at=_time(seen.committed_ms),
+        committed_at=format_ms(seen.committed_ms),
         age_ms=_age(seen.committed_ms, now_ms),
         lag_ms=None if flushing is None else flushing.lag_ms,
         files=files,
@@ -110,14 +110,10 @@ def _state(
         small_files=small,
         small_files_share=round(small / files, 4) if files else 0.0,
         checkpoint_version=seen.checkpoint_version,
-        checkpoint_at=_time(seen.checkpoint_ms),
+        checkpoint_at=format_ms(seen.checkpoint_ms),
         checkpoint_age_ms=_age(seen.checkpoint_ms, now_ms),
         commits_since_checkpoint=since,
     )
-
-
-def _time(ms: int | None) -> str | None:
-    return None if ms is None else format_us(ms * US_PER_MS)
 
 
 def _age(ms: int | None, now_ms: int) -> int | None:

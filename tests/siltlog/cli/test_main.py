@@ -67,10 +67,10 @@ def test_every_command_has_help_with_an_example(path: tuple[str, ...], capsys: p
 def test_the_commands_are_those_that_are_promised() -> None:
     families = {path[0] for path in COMMANDS}
     assert families == {
-        "init", "serve", "demo", "health", "topic", "publish", "consume", "search",
+        "init", "serve", "demo", "health", "ping", "topic", "publish", "consume", "search",
         "group", "dlq", "stranded", "compact", "retain", "vacuum", "audit", "backup", "restore", "erase", "catalog",
         "replay", "export", "import", "schedule", "jobs", "query", "config", "doctor", "completion", "top", "bench",
-        "login", "context", "access", "node", "cluster", "drain", "profile",
+        "login", "context", "access", "node", "cluster", "drain", "profile", "stop",
     }  # fmt: skip
     assert {path[1] for path in COMMANDS if path[0] == "topic"} == {
         *("create", "list", "describe", "alter", "move", "abandon", "delete", "delete-records"),

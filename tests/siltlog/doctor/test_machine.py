@@ -18,7 +18,7 @@ from siltlog.cli.main import run
 from siltlog.doctor import examine, machine, services, spark
 from siltlog.doctor.finding import Finding
 from siltlog.infra.client import calls
-from siltlog.infra.client.core import Endpoints
+from siltlog.infra.client.endpoints import Endpoints
 from siltlog.infra.client.transport import Caller, HttpTransport
 from siltlog.infra.clock import SystemClock, format_us
 from siltlog.infra.errors import ConfigError

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from siltlog.infra.errors import KINDS
 from siltlog.infra.http.operations import ANYBODY, FILTERED, IN_BODY, Operation
+from siltlog.infra.security.callers.sessions import CALLBACK_PATH
 from siltlog.ingest.publish.http import GivenHeader, GivenRecord
 from siltlog.ingest.records.json_columns import JsonHeader, JsonRecord
 from siltlog.openapi.document import document, encoded
@@ -68,7 +69,8 @@ def test_each_operation_says_what_it_needs_and_how_it_refuses(served: dict[str, 
     assert stated.needs or stated.access not in (IN_BODY, FILTERED), "its handler asks for something"
     is_open = stated.access == ANYBODY
     assert operation["security"] == ([] if is_open else [{"bearer": []}])
-    assert ("401" in operation["responses"]) is not is_open
+    # To log in is for anybody, and refuses a wrong key.
+    assert ("401" in operation["responses"]) is (not is_open or "unauthenticated" in stated.errors)
     assert is_open or "forbidden" in operation["responses"]["403"]["$ref"]
 
 
@@ -129,6 +131,9 @@ def test_the_query_parameters_are_those_that_the_server_takes(http: Http, operat
         reply = http.call(operation.method, f"{path}?{NO_SUCH}=1", b"" if operation.body else None, **headers)
         if reply.status == 200:
             assert path in ("/healthz", "/readyz", "/metrics"), "who probes may add what it wants"
+            return
+        if path == CALLBACK_PATH:
+            assert reply.error_code == "auth_off", "a provider may add what it wants (RFC 6749, section 4.1.2)"
             return
         assert (reply.status, reply.error_code, reply.json["parameter"]) == (400, "invalid_parameter", NO_SUCH)
         known |= set(reply.json["detail"].rpartition("there are: ")[2].split(", "))

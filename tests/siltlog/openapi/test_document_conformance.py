@@ -38,7 +38,7 @@ CHECKS = (
 )
 """All but that each request which fits the document is taken: it cannot say whether an offset or a member is there."""
 ENDLESS = ("tailTopic", "watchServer")
-OF_MEMBERS = {"commitOffsets", "countAttempt", "giveUpRecord"}
+OF_MEMBERS = {"commitOffsets", "countAttempt", "giveUpRecord", "nack"}
 OF_CLUSTERS = ("drainNode", "removeNode", "moveTopic", "abandonTopic", "balanceCluster")
 OF_OPERATORS = ("beginDrain", "profile", "settle", "stopJobRun")
 NEW_YEAR = "0 0 1 1 *"
@@ -47,12 +47,15 @@ SELDOM |= {"schedule_compact": "off", "schedule_audit": "off"}
 """A schedule that runs what it is asked for, and nothing that takes long."""
 NEVER_DONE = {"openapi", "pageFile", *OF_MEMBERS, *ENDLESS, *OF_CLUSTERS, *OF_OPERATORS}
 NEVER_DONE |= {"openTopicSocket", "openGroupSocket"}
+NEVER_DONE |= {"logIn", "beginProviderLogin", "finishProviderLogin", "renewLogin"}
 """Where Schemathesis begins, files whose names only the page knows, what depends on what a group is doing (done once
 before), what has no end, what it has no protocol for (tested apart), what a server that is alone refuses, and what has
-it refuse all else, takes SILT_DEBUG=on, flushes all topics before it answers, or takes a run that goes on."""
+it refuse all else, takes SILT_DEBUG=on, flushes all topics before it answers, or takes a run that goes on; and logins
+of the page, which take no key beside theirs, or an identity provider."""
 
 
-@pytest.mark.slow
+@pytest.mark.client
+@pytest.mark.timeout(660)
 def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
     answers = tmp_path / "answers"
     key = make_first_key(data_dir=tmp_path / "data")
@@ -90,7 +93,7 @@ def test_the_server_does_what_its_document_says(tmp_path: Path) -> None:
             },
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
         assert server.running

@@ -2,15 +2,16 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from failing_system import FailingSystem
 from kept_log import KeptLog
-from log_rig import CLOCK, GatedDisk, log_starts_of, running_log
+from log_rig import CLOCK, GatedDisk, running_log
 
 from siltlog.consumers.reading.fetch import Fetcher
 from siltlog.consumers.reading.row_groups import RowGroups
@@ -18,14 +19,10 @@ from siltlog.infra import names
 from siltlog.infra.errors import SiltlogError, Unavailable, problem
 from siltlog.infra.metrics import catalogue
 from siltlog.infra.metrics.metrics import Metrics
-from siltlog.infra.records import NewRecord
 from siltlog.infra.security.audit import denials
 from siltlog.infra.security.audit.chain import Anchor, Audited, AuditRecord, Verifier, opened
 from siltlog.infra.security.keys import make_key
 from siltlog.ingest.log.log import Log
-from siltlog.ingest.log.topic import TopicLog
-from siltlog.ingest.publish.inside import SystemTopics
-from siltlog.ingest.publish.publishing import Publishing
 from siltlog.ingest.topics.topics import Topics
 from siltlog.server import audit_log
 from siltlog.server.audit_log import AuditLog
@@ -42,37 +39,13 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return run
 
 
-class System(SystemTopics):
-    """The real one, which can be told to fail: before it appends, or once it has."""
-
-    def __init__(self, log: Log, topics: Topics) -> None:
-        super().__init__(log, topics, Publishing(log, lambda: None, None), log_starts_of(log))
-        self.before: SiltlogError | None = None
-        self.after: SiltlogError | None = None
-        self.appended: list[int] = []
-        self.configs: list[Mapping[str, Any]] = []
-
-    async def ensure(self, name: str, partitions: int, config: Mapping[str, Any]) -> TopicLog:
-        self.configs.append(config)
-        return await super().ensure(name, partitions, config)
-
-    async def append(self, topic: str, partition: int, records: Sequence[NewRecord], **kwargs: Any) -> list[int | None]:
-        if self.before is not None:
-            raise self.before
-        found = await super().append(topic, partition, records, **kwargs)
-        self.appended.append(len(records))
-        if self.after is not None:
-            raise self.after
-        return found
-
-
 class Node:
     """A log, and what audits on it."""
 
     def __init__(self, log: Log, topics: Topics, folder: Path) -> None:
         self.log = log
         self.fetcher = Fetcher(log, RowGroups(log.store))
-        self.system = System(log, topics)
+        self.system = FailingSystem(log, topics)
         self.said = KeptLog()
         self.metrics = Metrics()
         self.seen_file = folder / names.AUDIT_SEEN_FILE

@@ -36,7 +36,7 @@ class Duration(click.ParamType[int]):
 
 @click.group()
 def access() -> None:
-    """Who may do what: API keys, roles, and entries that allow or deny."""
+    """Manage who may do what: API keys, roles, and entries that allow or deny."""
 
 
 access.add_command(log)

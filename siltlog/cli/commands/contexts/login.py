@@ -28,9 +28,9 @@ def login(session: Session, name: str | None) -> None:
     """
     from pathlib import Path
 
-    from siltlog.infra.client.core import Endpoints
     from siltlog.infra.client.credentials.contexts import Context, contexts_file, read_contexts, write_contexts
     from siltlog.infra.client.credentials.credentials import check_token
+    from siltlog.infra.client.endpoints import Endpoints
 
     file = contexts_file()
     contexts = read_contexts(file)
@@ -63,7 +63,7 @@ def login(session: Session, name: str | None) -> None:
 def _who(session: Session) -> str | None:
     """Asks the server whom it takes this for; None where it says no names. Raises Unauthenticated."""
     from siltlog.infra.client import calls
-    from siltlog.infra.client.core import Endpoints
+    from siltlog.infra.client.endpoints import Endpoints
     from siltlog.infra.client.transport import Caller
     from siltlog.infra.clock import SystemClock
 

@@ -27,6 +27,7 @@ PARTITION_COLUMNS = (
     "lag",
     "lag_seconds",
 )
+OF_CLASSIC_GROUPS = {"phase", "protocol_type", "protocol"}
 PARTITION_NUMBERS = ("partition", "offset", "log_start_offset", "high_watermark", "lag", "lag_seconds")
 
 
@@ -46,6 +47,8 @@ def list_(session: Session, topic: str | None, sort: GroupSort | None, order: Or
     with session.admin() as admin:
         documents = admin.groups(topic=topic, sort=sort, order=order)
     columns: tuple[str, ...] = ("group", "state", "members")
+    if any("type" in document for document in documents):
+        columns = ("group", "type", "state", "members")
     if any("lag" in document for document in documents):
         columns = (*columns, "lag")
     session.output.document(
@@ -63,13 +66,17 @@ def describe(session: Session, name: str) -> None:
     """Show a group: its state, its members, and per partition where it is and how far behind."""
     with session.admin() as admin:
         document = admin.group(name)
-    head = {field: value for field, value in document.items() if not isinstance(value, list)}
+    left_out = set() if document.get("type") == "classic" else OF_CLASSIC_GROUPS
+    head = {field: value for field, value in document.items() if not isinstance(value, list) and field not in left_out}
+    of_kafka = any(member.get("client_host") for member in document["members"])
     head["lag"] = sum(row["lag"] for row in document["partitions"])
     members = [
         {
             "member_id": member["member_id"],
             "client_id": member["client_id"],
             "instance_id": member["instance_id"],
+            "joined_at": member["joined_at"],
+            **({"client_host": member["client_host"]} if of_kafka else {}),
             "reads": member["topic_pattern"] or ", ".join(member["topics"]),
             "holds": _held(member["assignment"]),
         }

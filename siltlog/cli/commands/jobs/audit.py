@@ -35,8 +35,8 @@ def audit(
     """Read everything that is stored, and prove that it is whole and true.
 
     No offset is missing or there twice, none is out of order, every key is in the partition that its hash names, every
-    checksum fits, and what the log says of a file is what is in it. Changes nothing. Ends with 3 when something is
-    wrong.
+    checksum fits, and what the log says of a file is what is in it. Of topics whose partitioner is murmur2 keys
+    elsewhere are only warned of. Changes nothing. Ends with 3 when something is wrong.
     """
     settings = place_settings(root, data_dir)
     with (
@@ -75,16 +75,21 @@ def print_findings(session: Session, reports: Any) -> None:
     """Prints the findings for a person."""
     if session.format != "table":
         return
-    findings = [
-        {"topic": report.topic, "kind": finding.kind, "detail": finding.detail}
-        for report in reports
-        for finding in report.findings
-    ]
-    found = {finding["kind"] for finding in findings}
-    if findings:
+    findings, warnings = (
+        [
+            {"topic": report.topic, "kind": finding.kind, "detail": finding.detail}
+            for report in reports
+            for finding in getattr(report, told)
+        ]
+        for told in ("findings", "warnings")
+    )
+    found = {finding["kind"] for finding in (*findings, *warnings)}
+    for title, rows in (("\nWrong:", findings), ("\nMay be wrong:", warnings)):
+        if rows:
+            show(grid(rows, ("topic", "kind", "detail"), title=title))
+    if found:
         from siltlog.pipelines.audit.findings import REMEDIES
 
-        show(grid(findings, ("topic", "kind", "detail"), title="\nWrong:"))
         remedies = [{"kind": kind, "remedy": remedy} for kind, remedy in REMEDIES.items() if kind in found]
         show(grid(remedies, ("kind", "remedy"), titles=("KIND", "WHAT TO DO")))
     for report in reports:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 import click
 
 from siltlog.cli.commands.jobs.pipelines import place_options, place_settings
+from siltlog.cli.job_record import recorded
 from siltlog.cli.output import emit, grid
-from siltlog.cli.session import EXIT_FAILED, Session, needs, pass_session
+from siltlog.cli.session import EXIT_FAILED, Session, needs, pass_session, url_option
 from siltlog.infra.errors import ConfigError
-from siltlog.infra.secret_file import read_secret
 
 if TYPE_CHECKING:
-    from siltlog.pipelines.catalog.register import Catalog
+    from siltlog.infra.settings.settings import ServerSettings
 
+JOB = "catalog"
 DONE = {"create": "created", "update": "updated", "drop": "dropped", "keep": "kept", "refuse": "refused"}
 EPILOG = """\b
 Examples:
@@ -36,6 +37,7 @@ def catalog() -> None:
 @click.option("--schema", default="", metavar="NAME", help="The schema for --unity, or for --sql.")
 @click.option("--topic", "-t", "topics", multiple=True, help="Only this topic, and drop nothing; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@url_option
 @place_options
 @pass_session
 def register(
@@ -53,26 +55,35 @@ def register(
 ) -> int:
     """Tell a catalog of the topics' tables: make what is lacking, put right what differs, drop what has no topic.
 
-    It may be run again at any time. Tables that Siltlog did not make are never touched. Ends with 1 when a topic could
-    not be told.
+    Without --glue, --unity and --sql it is the catalog that the settings name (SILT_CATALOG_GLUE, SILT_CATALOG_UNITY),
+    which the schedule tells each hour. It may be run again at any time. Tables that Siltlog did not make are never
+    touched. Ends with 1 when a topic could not be told.
     """
-    if [bool(glue), bool(unity), sql].count(True) != 1:
+    if [bool(glue), bool(unity), sql].count(True) > 1:
         raise click.UsageError("Say which catalog: one of --glue, --unity and --sql.")
     settings = place_settings(root, data_dir)
-    with needs("server", "silt catalog"):
-        from siltlog.pipelines.catalog.register import register_topics, statements
+    if sql:
+        return _print_statements(session, settings, schema, topics)
+    if not (glue or unity or settings.catalog_glue or settings.catalog_unity):
+        raise click.UsageError(
+            "Say which catalog: one of --glue, --unity and --sql, or set SILT_CATALOG_GLUE or SILT_CATALOG_UNITY."
+        )
+    with needs("server", "silt catalog"), recorded(session, settings, JOB, topics, dry_run) as recording:
+        from siltlog.pipelines.catalog.opening import catalog_of, glue_catalog, unity_catalog
+        from siltlog.pipelines.catalog.register import register_topics
 
-        if sql:
-            made, left_out = statements(settings, schema, topics)
-            for statement in made:
-                emit(f"{statement};")
-            for change in left_out:
-                session.output.note(f"{change.topic}: {change.why}")
-            return EXIT_FAILED if left_out else 0
-        if glue and not settings.root_uri.startswith("s3://"):
-            raise ConfigError(f"what reads tables of AWS Glue reads S3, and the root is {settings.root_uri}")
-        place = _catalog(glue, region or settings.s3_region, unity, schema, token_file)
+        if glue:
+            place = glue_catalog(settings, glue, region or "")
+        elif unity:
+            place = unity_catalog(unity, schema, token_file)
+        else:
+            place = catalog_of(settings)
         done = register_topics(settings, place, topics, dry_run=dry_run)
+        for change in done:
+            if change.action == "refuse":
+                recording.took(change.topic, ConfigError(change.why))
+            elif change.action != "keep":
+                recording.took(change.topic, **{DONE[change.action]: 1})
     rows = [
         {
             "topic": change.topic,
@@ -90,19 +101,13 @@ def register(
     return EXIT_FAILED if any(change.action == "refuse" for change in done) else 0
 
 
-def _catalog(
-    glue: str | None, region: str | None, unity: str | None, schema: str, token_file: Path | None
-) -> "Catalog":
-    if glue:
-        from siltlog.pipelines.catalog.glue import GlueCatalog
+def _print_statements(session: Session, settings: "ServerSettings", schema: str, topics: tuple[str, ...]) -> int:
+    with needs("server", "silt catalog"):
+        from siltlog.pipelines.catalog.register import statements
 
-        return GlueCatalog(glue, region)
-    from siltlog.pipelines.catalog.unity import UnityCatalog
-
-    token = ""
-    if token_file is not None:
-        try:
-            token = read_secret(token_file)
-        except ValueError as error:
-            raise ConfigError(f"--token-file {token_file}: {error}") from None
-    return UnityCatalog(unity or "", schema, token)
+        made, left_out = statements(settings, schema, topics)
+    for statement in made:
+        emit(f"{statement};")
+    for change in left_out:
+        session.output.note(f"{change.topic}: {change.why}")
+    return EXIT_FAILED if left_out else 0

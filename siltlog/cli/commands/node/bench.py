@@ -18,7 +18,7 @@ COLUMNS = ("what", "records_per_second", "mib_per_second", "p50_ms", "p99_ms")
 @click.option("--partitions", "-p", type=click.IntRange(1), default=4, show_default=True, help="Of the topic.")
 @click.option(
     "--acks",
-    type=click.Choice(["wal", "object", "table"]),
+    type=click.Choice(["written", "wal", "object", "table"]),
     default="wal",
     show_default=True,
     help="When a record counts.",

@@ -12,7 +12,8 @@ from siltlog.cli.session import EXIT_FOUND_WRONG, Session, client_options, pass_
 def health(session: Session) -> int:
     """Ask whether the server can acknowledge records; exit status 3, with each reason, when it cannot."""
     from siltlog.doctor.readiness import readiness
-    from siltlog.infra.client.core import ConnectionFailed, Endpoints, connection_error
+    from siltlog.infra.client.core import ConnectionFailed, connection_error
+    from siltlog.infra.client.endpoints import Endpoints
 
     url = Endpoints(session.url).current
     transport = session.transport()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from siltlog.cli.records.header import Header, header_option
 from siltlog.cli.records.place import EARLIEST, LATEST, PLACES, Place, place
 from siltlog.cli.records.records import RecordPrinter
 from siltlog.cli.session import Session, client_options, pass_session
@@ -36,6 +37,7 @@ Examples:
 @click.option("--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Only this; repeatable.")
 @click.option("--key", "-k", help="Only records with this key.")
 @click.option("--contains", help="Only records whose value contains this text.")
+@header_option
 @click.option(
     "--from",
     "start",
@@ -64,6 +66,7 @@ def consume(
     partitions: tuple[int, ...],
     key: str | None,
     contains: str | None,
+    header: Header | None,
     start: Place | str,
     end: Place | str | None,
     max_records: int | None,
@@ -85,7 +88,7 @@ def consume(
         session.output.note("There are no such records; --follow waits for some.")
         return
     consumer, ends = opened
-    wanted = _filter(key, contains)
+    wanted = _filter(key, contains, header)
     printer = RecordPrinter(session.format)
     # What is committed must have been seen, and a follower must see it now; all else is faster in large writes.
     flush_each = follow or group is not None or sys.stdout.isatty()
@@ -93,7 +96,7 @@ def consume(
     with consumer:
         found: Iterator[ConsumerRecord]
         if group is not None:
-            found = (record for record in consumer if wanted.takes(record.key, record.value))
+            found = (record for record in consumer if wanted.takes(record.key, record.value, record.headers))
         else:
             found = _found(consumer, topic, ends, wanted, max_records)
         for count, record in enumerate(found, 1):
@@ -120,13 +123,12 @@ def _check_group(group: str, partitions: tuple[int, ...], start: Place | str, en
         )
 
 
-def _filter(key: str | None, contains: str | None) -> "RecordFilter":
+def _filter(key: str | None, contains: str | None, header: Header | None) -> "RecordFilter":
     from siltlog.consumers.push.feed import RecordFilter
 
-    return RecordFilter(
-        None if key is None else key.encode(),
-        None if contains is None else contains.encode(),
-    )
+    name, value = header or (None, None)
+    texts = [None if text is None else text.encode() for text in (key, contains, value)]
+    return RecordFilter(texts[0], texts[1], name, texts[2])
 
 
 def _opened(

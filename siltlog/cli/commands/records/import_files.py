@@ -72,7 +72,9 @@ class Imported:
 @click.option("--value-from", metavar="COLUMN", help="Of CSV and Parquet: publish this column alone, as it is.")
 @click.option("--timestamp-from", metavar="COLUMN|POINTER", help="Take each time from the value.")
 @click.option("--header", "-H", multiple=True, metavar="NAME=TEXT", help="A header of every record; repeatable.")
-@click.option("--acks", type=click.Choice(("wal", "object", "table")), help="When a record counts as published.")
+@click.option(
+    "--acks", type=click.Choice(("written", "wal", "object", "table")), help="When a record counts as published."
+)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
 @click.option("--dry-run", is_flag=True, help="Read all of it, say what there is and what is wrong; publish nothing.")
 @client_options

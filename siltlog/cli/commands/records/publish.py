@@ -14,7 +14,7 @@ from siltlog.cli.output import grid, publish_progress
 from siltlog.cli.records.location import checked, content_mark
 from siltlog.cli.records.record_shape import RecordShape
 from siltlog.cli.session import RETRY_MS, Session, client_options, pass_session
-from siltlog.infra.client.json_rows import pointer_parts
+from siltlog.infra.client.bodies.json_rows import pointer_parts
 from siltlog.infra.client.rate import Pace
 from siltlog.infra.clock import SystemClock, parse_us
 from siltlog.infra.errors import SiltlogError, of_the_record
@@ -73,7 +73,9 @@ def _time(_: click.Context, __: click.Parameter, text: str | None) -> int | None
 @click.option("--header", "-H", multiple=True, metavar="NAME=TEXT", help="A header of every record; repeatable.")
 @click.option("--partition", type=click.IntRange(0), help="Publish to this partition, whatever the key.")
 @click.option(
-    "--acks", type=click.Choice(("wal", "object", "table")), help="When a record counts as published; else the topic's."
+    "--acks",
+    type=click.Choice(("written", "wal", "object", "table")),
+    help="When a record counts as published; else the topic's.",
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
 @click.option(
@@ -185,8 +187,8 @@ def publication_of(
     """`begun`: the server was there before, so it is waited for from the beginning. `stored`: the records come from a
     log, whose times are what they are."""
     from siltlog.infra.client import resumable
-    from siltlog.infra.client.arrow_body import compression_for
-    from siltlog.infra.client.core import Endpoints
+    from siltlog.infra.client.bodies.arrow_body import compression_for
+    from siltlog.infra.client.endpoints import Endpoints
     from siltlog.infra.client.transport import Caller
 
     # No server: say so now, rather than when the time for retries is over.
@@ -225,7 +227,7 @@ def send(
     `again` is the command that goes on behind it with --skip, where that is not the one that ran.
     """
     from siltlog.cli.records.publish_input import NUMBER, BadRecord, refusal
-    from siltlog.infra.client.chunks import ReadAhead, chunked, skipped
+    from siltlog.infra.client.bodies.chunks import ReadAhead, chunked, skipped
     from siltlog.infra.client.resumable import Stopped
 
     runs = skipped(source.runs, skip)

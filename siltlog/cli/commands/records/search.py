@@ -5,12 +5,13 @@ from typing import Any
 import click
 import msgspec
 
+from siltlog.cli.records.header import Header, header_option
 from siltlog.cli.records.place import EARLIEST, LATEST, PLACES, Place, place
 from siltlog.cli.session import Session, client_options, pass_session
 from siltlog.infra.clock import format_us
 
 SLICE_MS = 1_000
-"""So long one request searches; progress is told after each, and another node may take the next."""
+"""How long one request searches; progress is told after each, and another node may take the next."""
 SLICE_RECORDS = 1_000
 RETRY_MS = 30_000
 """Others who search make room within so long."""
@@ -18,13 +19,16 @@ EPILOG = """\b
 Examples:
   silt search orders --contains tea
   silt search orders --path /user/id --equals 7 --from 1d
-  silt search orders --key ada --partition 0 --from 1000 --until 2000 --output json | jq .value"""
+  silt search orders --key ada --partition 0 --from 1000 --until 2000 --output json | jq .value
+  silt search orders --producer-id etl-7 --output json | jq .producer.sequence"""
 
 
 @click.command(epilog=EPILOG)
 @click.argument("topic")
 @click.option("--key", "-k", help="Only records with this key.")
 @click.option("--contains", help="Only records whose value contains this text.")
+@header_option
+@click.option("--producer-id", help="Only records that this producer published.")
 @click.option("--path", metavar="POINTER", help="A JSON Pointer such as /user/id: only values with --equals there.")
 @click.option("--equals", metavar="JSON", help="The JSON value at --path; what is no JSON is a text.")
 @click.option("--partition", "-p", "partitions", type=click.IntRange(0), multiple=True, help="Only this; repeatable.")
@@ -45,6 +49,7 @@ Examples:
     help="Stop before this offset of each partition, or this time.",
 )
 @click.option("--max-records", "-n", type=click.IntRange(1), help="Stop after so many.")
+@click.option("--producers", is_flag=True, help="With --output json: say who published each record.")
 @client_options
 @pass_session
 def search(
@@ -52,28 +57,37 @@ def search(
     topic: str,
     key: str | None,
     contains: str | None,
+    header: Header | None,
+    producer_id: str | None,
     path: str | None,
     equals: str | None,
     partitions: tuple[int, ...],
     start: Place | str,
     end: Place | str | None,
     max_records: int | None,
+    producers: bool,
 ) -> None:
-    """Find records of TOPIC by key, by text, or by a member of JSON values; the server looks through them.
+    """Find records of TOPIC by key, text, header, producer or member of JSON values; the server looks through them.
 
     Those that are found are in order within each partition. It ends where the partitions ended when it began. With
-    --output json each line is a record as HTTP gives it; with --output value it is the bare value, and tombstones are
-    left out.
+    --output json each line is a record as HTTP gives it, and says with --producers or --producer-id who published it;
+    with --output value it is the bare value, and tombstones are left out.
     """
     if (path is None) != (equals is None):
         raise click.UsageError("--path says where in the value, and --equals what is there: give both, or neither")
+    if producers and session.format != "json":
+        raise click.UsageError("--producers says who published each record, and only --output json shows it: add that")
     from siltlog.cli.output import progress
     from siltlog.cli.records.record_lines import consumer_record
     from siltlog.cli.records.records import RecordPrinter
     from siltlog.infra.client import calls
 
+    header_name, header_value = header or (None, None)
     asked: dict[str, Any] = {"key": key, "contains": contains, "path": path}
+    asked |= {"header": header_name, "header_value": header_value, "producer_id": producer_id}
     asked = {name: value for name, value in asked.items() if value is not None}
+    if producers:
+        asked["producers"] = True
     if equals is not None:
         asked["equals"] = _json(equals)
     within: dict[str, Any] = {"from": _place(start)}
@@ -89,7 +103,7 @@ def search(
             limit = SLICE_RECORDS if max_records is None else min(SLICE_RECORDS, max_records - count)
             found = session.call(calls.search(topic, {**asked, **within, "limit": limit}, SLICE_MS), RETRY_MS)
             for line in found.records:
-                printer.print(consumer_record(topic, line))
+                printer.print(consumer_record(topic, line), _producer(line))
             printer.flush()
             count += len(found.records)
             done = found.done
@@ -100,6 +114,11 @@ def search(
             within = {"from": {"cursor": done["next"]}}
     records = "1 record" if count == 1 else f"{count:,} records"
     session.output.note(f"Looked at {looked_at:,} offsets, found {records}.")
+
+
+def _producer(line: msgspec.Raw) -> dict[str, Any]:
+    """What the record says of its producer, if anything."""
+    return {name: value for name, value in msgspec.json.decode(line).items() if name == "producer"}
 
 
 def _json(text: str) -> Any:

@@ -80,7 +80,9 @@ def list_(session: Session, root: str | None, data_dir: Path | None) -> None:
 @click.option("--all", "everything", is_flag=True, help="Every file that was not published yet.")
 @click.option("--to", metavar="TOPIC", help="Publish to this topic. Default: the one they were acknowledged for.")
 @click.option("--by-key", is_flag=True, help="Place records by their keys, not in the partitions they were in.")
-@click.option("--acks", type=click.Choice(("wal", "object", "table")), help="When a record counts as published.")
+@click.option(
+    "--acks", type=click.Choice(("written", "wal", "object", "table")), help="When a record counts as published."
+)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many records a second.")
 @click.option("--yes", is_flag=True, help="Publish also where key compaction will keep them for newer records.")
 @_place_options
@@ -207,7 +209,7 @@ def _publish(
 ) -> tuple[int, int]:
     """How many records were published, and how many had been."""
     from siltlog.cli.records.stranded import Publishing
-    from siltlog.infra.client.chunks import chunked
+    from siltlog.infra.client.bodies.chunks import chunked
     from siltlog.infra.client.resumable import Stopped
 
     clock = SystemClock()

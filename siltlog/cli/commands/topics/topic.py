@@ -10,6 +10,8 @@ from siltlog.infra.client.calls import Order, TopicSort
 from siltlog.infra.settings.units import in_unit_of
 
 OFFSET_COLUMNS = ("log_start_offset", "table_offset", "high_watermark")
+KEPT_COLUMNS = ("bytes", "files", "head_start_offset", "head_bytes", "wal_segments", "wal_bytes")
+"""The topic's owner tells those of the head and the WAL."""
 
 
 @click.group()
@@ -19,7 +21,7 @@ def topic() -> None:
 
 @topic.command(epilog="Example:  silt topic create events --partitions 4 --config retention.ms=7d")
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(1), default=1, show_default=True, help="How many partitions.")
+@click.option("--partitions", "-p", type=click.IntRange(1), help="How many partitions.  [default: the server's]")
 @click.option(
     "--config",
     "-c",
@@ -27,10 +29,14 @@ def topic() -> None:
     metavar="NAME=VALUE",
     help="A setting of the topic, such as retention.ms=7d or retention.bytes=4GB; repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Succeed when the topic is already there with as many partitions.")
+@click.option(
+    "--if-not-exists",
+    is_flag=True,
+    help="Succeed when the topic is there already, with as many partitions as are asked for.",
+)
 @client_options
 @pass_session
-def create(session: Session, name: str, partitions: int, config: tuple[str, ...], if_not_exists: bool) -> None:
+def create(session: Session, name: str, partitions: int | None, config: tuple[str, ...], if_not_exists: bool) -> None:
     """Create a topic: an empty Delta table that can be published to."""
     settings = dict(_setting(entry) for entry in config)
     with session.admin() as admin:
@@ -62,15 +68,24 @@ def list_(session: Session, sort: TopicSort | None, order: Order | None) -> None
     )
 
 
-@topic.command(epilog="Example:  silt topic describe events")
+@topic.command(epilog="Example:  silt topic describe events --partitions")
 @click.argument("name")
+@click.option("--partitions", is_flag=True, help="Only its partitions, each with its bytes, its head and its WAL.")
 @client_options
 @pass_session
-def describe(session: Session, name: str) -> None:
+def describe(session: Session, name: str, partitions: bool) -> None:
     """Show a topic: its table, its settings, and the offsets of every partition."""
     with session.admin() as admin:
         document = admin.topic(name)
-    _print_topic(session, document)
+    if not partitions:
+        _print_topic(session, document)
+        return
+    columns = ("partition", *OFFSET_COLUMNS, *(name for name in KEPT_COLUMNS if name in document["offsets"][0]))
+    session.output.document(
+        {"topic": name, "partitions": document["offsets"]},
+        value=[row["partition"] for row in document["offsets"]],
+        tables=[grid(document["offsets"], columns, numbers=columns)],
+    )
 
 
 @topic.command(epilog="Example:  silt topic move events --to node-2")

@@ -19,8 +19,8 @@ from siltlog.cli.records.lines import LINE_BYTES_MAX, LineTooLong, lines_of
 from siltlog.cli.records.location import content_mark
 from siltlog.cli.records.publish_input import BadRecord, Input, Kind, from_arguments, from_file, from_stream, refusal
 from siltlog.cli.records.record_shape import RecordShape
-from siltlog.infra.client import chunks
-from siltlog.infra.client.chunks import ReadAhead, chunked, skipped
+from siltlog.infra.client.bodies import chunks
+from siltlog.infra.client.bodies.chunks import ReadAhead, chunked, skipped
 from siltlog.infra.errors import Refused
 
 PLAIN = RecordShape()

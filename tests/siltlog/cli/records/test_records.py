@@ -125,6 +125,7 @@ def test_a_bad_line_is_named_and_what_came_before_is_there(topic: str, tmp_path:
         (["--partition", "1", "--partition", "0"], EVERYTHING),
         (["--key", "key-b"], ["b0", "b1", "b2"]),
         (["--contains", "2"], ["a2", "b2"]),
+        (["--header", "none"], []),
         (["--key", "key-a", "--contains", "2"], ["a2"]),
         (["--partition", "0", "--contains", "a", "--until", "2", "-n", "1"], ["a0"]),
         (["--from", "1", "--until", "2"], ["a1", "b1"]),

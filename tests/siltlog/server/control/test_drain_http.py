@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from access_rig import Secured, secured_server
@@ -97,6 +98,19 @@ def test_the_command_waits_until_all_is_in_tables(tmp_path: Path, capsys: Captur
         assert run(["drain", "--end", *at]) == 0
         assert said()["draining"] is False
         assert run(["drain", "--end", "--wait", *at]) == 2
+
+
+def test_who_only_watches_holds_up_no_drain(capsys: Capture) -> None:
+    with running_server(flush_ms=200) as server:
+        http = Http(server.url)
+        http.create("orders")
+        with (
+            urlopen(f"{server.url}/v1/events?kinds=overview") as watching,
+            urlopen(f"{server.url}/v1/topics/orders/tail") as tailing,
+        ):
+            assert watching.readline() and tailing.readline()
+            assert run(["drain", "--wait", "--timeout", "30", "--url", server.url, "--output", "json"]) == 0
+            assert json.loads(capsys.readouterr().out)["in_flight"] == 0
 
 
 @pytest.mark.rule("LG5")

@@ -2,8 +2,6 @@
 
 import base64
 import json
-import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from access_rig import secured_server
 from cluster_rig import ClusterNode, Nodes, cluster
 from http_rig import NO_REDIS, Http, Reply
 from secured_cluster_rig import secured_cluster
+from stuck_table import stuck_in
 
 from siltlog.cli.main import run
 from siltlog.infra import names
@@ -25,7 +24,6 @@ from siltlog.infra.errors import Refused
 from siltlog.infra.security.audit.chain import told
 from siltlog.infra.settings.settings import SCHEDULE_PREFIX, ServerSettings
 from siltlog.infra.store.store import open_store
-from siltlog.infra.table.entries import LAST_CHECKPOINT
 from siltlog.pipelines.schedule.lease import JobState, ScheduleLease, newest_entry
 from siltlog.pipelines.schedule.runs import SCHEDULED
 from siltlog.server_process import ServerProcess
@@ -90,40 +88,6 @@ def runs_it(http: Http) -> str | None:
     said = http.get("/v1/schedule").json
     runner: str | None = said["runner"] if said["jobs"] else None
     return runner
-
-
-class Stuck:
-    """A table that no job ever gets past."""
-
-    def __init__(self, lake: Path) -> None:
-        self._folder = lake / names.topic_path("stuck")
-        (self._folder / names.DELTA_LOG_FOLDER).mkdir(parents=True)
-        self._pipe = self._folder / names.DELTA_LOG_FOLDER / LAST_CHECKPOINT
-        os.mkfifo(self._pipe)
-        self._writers: list[int] = []
-
-    def reached(self) -> bool:
-        """Whether a job has come upon it."""
-        try:
-            self._writers.append(os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:
-            return False
-        return True
-
-    def clear(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        for writer in self._writers:
-            os.close(writer)
-        self._writers = []
-
-
-@contextmanager
-def stuck_in(lake: Path) -> Iterator[Stuck]:
-    made = Stuck(lake)
-    try:
-        yield made
-    finally:
-        made.clear()
 
 
 @contextmanager

@@ -33,6 +33,18 @@ def http(server: ServerProcess) -> Http:
     return Http(server.url)
 
 
+def test_each_setting_says_what_it_is(http: Http) -> None:
+    told = http.get("/v1/config").json["settings"]
+    assert [name for name, each in told.items() if not each["about"].endswith((".", ":", ")"))] == []
+    units = {
+        name: told[name]["unit"] for name in ("flush_ms", "session_timeout_ms_max", "wal_bytes_max", "connections_max")
+    }
+    assert units == {"flush_ms": "ms", "session_timeout_ms_max": "ms", "wal_bytes_max": "bytes", "connections_max": ""}
+    assert told["log_level"]["choices"] == ["debug", "info", "warning", "error"]
+    assert (told["drain_ms"]["default"], told["drain_ms"]["value"]) == (20_000, 700)
+    assert told["redis_password"]["default"] == ""
+
+
 def change(http: Http, headers: dict[str, str] | None = None, **changes: Any) -> Reply:
     return http.json("PATCH", "/v1/config", {"changes": changes}, **(headers or {}))
 
@@ -78,6 +90,12 @@ def test_every_setting_is_told_and_no_secret(server: ServerProcess, http: Http) 
         ({"drain_ms": 1}, 409, "overridden", "SILT_DRAIN_MS sets drain_ms"),
         ({"port": 1}, 409, "needs_restart", "write it in siltlog.toml, or set SILT_PORT"),
         ({"wal_bytes_max": "100MiB"}, 409, "needs_restart", "less than 4 segments"),
+        (
+            {"wal_segment_bytes": "2MiB"},
+            409,
+            "needs_restart",
+            "write it in siltlog.toml, or set SILT_WAL_SEGMENT_BYTES",
+        ),
         ({"flush_sm": 1}, 422, "invalid_request", "did you mean 'flush_ms'?"),
         ({}, 422, "invalid_request", "changes names no setting"),
         ({"flush_ms": 0}, 422, "invalid_config", "flush_ms"),

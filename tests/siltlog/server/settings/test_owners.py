@@ -112,6 +112,11 @@ def slow_body(looked: Looked) -> bytes:
             return b""
 
 
+def tail(looked: Looked) -> int:
+    looked.http.create(looked.name)
+    return looked.http.call("HEAD", f"/v1/topics/{looked.name}/tail").status
+
+
 def metric(looked: Looked, name: str) -> float:
     [line] = re.findall(rf"^{name} (.*)$", looked.http.get("/metrics").body.decode(), re.MULTILINE)
     return float(line)
@@ -237,6 +242,7 @@ CASES = (
     Case("cors_origins", "https://page.example", of_page, 403, 200),
     Case("connections_max", 20, many_connections, False, True),
     Case("connections_per_ip_max", 5, one_address, False, True),
+    Case("tails_max", 0, tail, 200, 503),
     Case("request_bytes_max", 100_000, large_body, 200, 413),
     Case("record_bytes_max", "20kB", large_record, 200, 413),
     Case("request_timeout_ms", 300, slow_body, b"", b"408"),
@@ -253,10 +259,15 @@ CASES = (
     Case("schedule_retain", "2 0 1 1 *", times("retain"), None, "2 0 1 1 *"),
     Case("schedule_vacuum", "3 0 1 1 *", times("vacuum"), None, "3 0 1 1 *"),
     Case("schedule_audit", NONE_BEFORE, times("audit"), None, NONE_BEFORE),
+    Case("schedule_catalog", "4 0 1 1 *", times("catalog"), None, "4 0 1 1 *"),
     Case("wal_bytes_max", "64MiB", log_is_full, True, False),
     Case("drain_ms", 300, patience_of_the_drain, None, 0.3),
 )
 """In the order in which they are looked at: the last fills the log, and ends the server."""
+
+
+CATALOG = {"catalog_unity": "http://127.0.0.1:9", "catalog_schema": "main.logs"}
+"""Where nobody listens; with it there is a job that would tell it."""
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +276,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[A
     data_dir = tmp_path_factory.mktemp("hot") / "data"
     data_dir.mkdir()
     (data_dir / names.SETTINGS_FILE).write_text(changed_text(BEFORE))
-    with running_server(data_dir=data_dir, redis_url=NO_REDIS, schedule="") as server:
+    with running_server(data_dir=data_dir, redis_url=NO_REDIS, schedule="", **CATALOG) as server:
         http = Http(server.url)
         before = {case.setting: case.look(Looked(server, http, f"before-{case.setting}")) for case in CASES}
         reply = http.json("PATCH", "/v1/config", {"changes": {case.setting: case.value for case in CASES}})

@@ -16,16 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import yaml
 from http_rig import Http
 from s3_server import S3Server
 from tls_rig import Made, client_of
 
+from siltlog import server_process
 from siltlog.infra import names
 from siltlog.infra.secret_file import read_secret
 
-_LISTENING = re.compile(rb"listening on (\S+)")
+_LISTENING = re.compile(r"listening on (\S+)")
 SECONDS_MAX = 60.0
 
 
@@ -35,33 +37,19 @@ def environment() -> dict[str, str]:
 
 
 def silt(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "siltlog.cli", *arguments],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    return processes.silt(arguments, folder, environment())
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """`silt serve` in a folder, by the file that is there; where it listens."""
-    server = subprocess.Popen(
-        [sys.executable, "-m", "siltlog.cli", "serve"],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=(folder / "log").open("wb"),
-    )
+    with (folder / "log").open("wb") as log:
+        server = server_process._run(["serve"], folder, environment(), log)
     try:
         assert server.stdout is not None
         found = _LISTENING.match(server.stdout.readline())
         assert found, (folder / "log").read_text()
-        yield found[1].decode()
+        yield found[1]
     finally:
         server.terminate()
         assert server.wait(SECONDS_MAX) == 0
@@ -256,6 +244,7 @@ def test_a_unit_is_written_that_systemd_takes_and_that_starts_this_server(tmp_pa
         cwd=data,
         env={**environment(), **{name: value for name, _, value in variables}},
         stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -297,12 +286,12 @@ def test_a_compose_file_is_written_whose_container_is_this_server(tmp_path: Path
     variables = said_by_the_image() | dict(one.split("=", 1) for one in service["environment"])
     run = {"PATH": os.environ["PATH"], **variables}
     server = subprocess.Popen(
-        [sys.executable, "-m", "siltlog.cli", "serve"], cwd=tmp_path, env=run, stdout=subprocess.PIPE
+        [sys.executable, "-m", "siltlog.cli", "serve"], cwd=tmp_path, env=run, stdout=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None
         found = _LISTENING.match(server.stdout.readline())
-        assert found and found[1].startswith(b"http://127.0.0.1:")
+        assert found and found[1].startswith("http://127.0.0.1:")
         assert service["healthcheck"]["test"][:2] == ["CMD", "silt"]
         health = [sys.executable, "-m", "siltlog.cli", *service["healthcheck"]["test"][2:]]
         asked = subprocess.run(health, env=run, capture_output=True, text=True, check=False)

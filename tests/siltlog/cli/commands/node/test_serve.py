@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import silt
 
 from siltlog.cli.main import run
 from siltlog.infra.settings.settings import SECRETS, ServerSettings
@@ -19,15 +20,7 @@ Capture = pytest.CaptureFixture[str]
 
 def refused(*flags: str, env: dict[str, str] | None = None, cwd: Path) -> tuple[int, str]:
     """Exit code and stderr of a `silt serve` that does not come to listen."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "siltlog.cli", "serve", "--port", "0", *flags],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-        timeout=120,
-    )
+    ran = silt(["serve", "--port", "0", *flags], cwd, {**os.environ, **(env or {})})
     assert ran.stdout == ""
     assert "Traceback" not in ran.stderr
     return ran.returncode, ran.stderr
@@ -141,7 +134,7 @@ def test_a_server_starts_beside_a_service_of_kubernetes_called_silt(here: Path) 
     }
     command = [sys.executable, "-m", "siltlog.cli", "serve", "--schedule", "off"]
     env = {**os.environ, **links, "SILT_PORT": "tcp://10.0.0.1:7070"}
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=here, env=env)
+    ran = silt(["serve", "--schedule", "off"], here, env)
     assert (ran.returncode, "enableServiceLinks: false" in ran.stderr) == (2, True), ran.stderr
     with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=here, env=env) as server:
         assert server.stdout is not None

@@ -16,8 +16,8 @@ import pytest
 from http_rig import NO_REDIS, Http
 
 from siltlog.cli.main import run
-from siltlog.infra.arrow.partitioner import partition_of
-from siltlog.infra.client.chunks import CHUNK_RECORDS
+from siltlog.infra.arrow.partitioner import MURMUR2, partition_of
+from siltlog.infra.client.bodies.chunks import CHUNK_RECORDS
 from siltlog.infra.clock import SystemClock
 from siltlog.server_process import ServerProcess
 from siltlog.testing import running_server
@@ -96,6 +96,14 @@ def assert_once_and_in_order(http: Http, topic: str, rows: int = ROWS) -> None:
         ids = [value["id"] for value in values]
         assert ids == sorted(set(ids)), f"partition {partition}"
     assert sorted(value["id"] for values in partitions for value in values) == list(range(rows))
+
+
+@pytest.mark.rule("KF23")
+def test_a_file_goes_by_the_partitioner_of_its_topic(http: Http, topic: str, events: Path, capsys: Capture) -> None:
+    http.create(f"{topic}-kafka", 3, partitioner="murmur2")
+    assert published([f"{topic}-kafka", "--file", str(events), "--key-from", "/user/name"], capsys)["count"] == ROWS
+    for partition, values in enumerate(values_by_partition(http, f"{topic}-kafka")):
+        assert all(MURMUR2.partition_of(value["user"]["name"].encode(), 3) == partition for value in values)
 
 
 def test_a_file_is_published_once_and_again_when_that_is_said(

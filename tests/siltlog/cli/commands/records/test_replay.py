@@ -16,7 +16,7 @@ from http_rig import Http
 from siltlog import Consumer
 from siltlog.cli.main import run
 from siltlog.infra import names
-from siltlog.infra.arrow.partitioner import partition_of
+from siltlog.infra.arrow.partitioner import MURMUR2, partition_of
 from siltlog.infra.clock import SystemClock
 from siltlog.infra.store.store import open_store
 from siltlog.infra.table.table import TopicTable
@@ -192,6 +192,17 @@ def test_what_a_deleted_topic_had(http: Http, topic: str, capsys: Capture) -> No
     assert "--version" in replayed(capsys, "--topic", topic, "--into", into, status=1)["detail"]
     assert replayed(capsys, "--topic", topic, "--into", into, "--version", str(version))["records"] == 1
     assert [record["value"] for record in http.read(into, 1, "values=text")] == ["precious"]
+
+
+@pytest.mark.rule("KF23")
+def test_keys_go_where_the_other_topic_places_them(http: Http, topic: str, capsys: Capture) -> None:
+    keys = [f"k{number}" for number in range(20)]
+    http.publish(topic, *({"key": key, "value": 1} for key in keys))
+    into = f"{topic}-kafka"
+    http.create(into, 2, partitioner="murmur2")
+    assert replayed(capsys, "--topic", topic, "--into", into)["records"] == 20
+    found = [(partition, record["key"]) for partition, part in enumerate(all_of(http, into)) for record in part]
+    assert sorted(found) == sorted((MURMUR2.partition_of(key.encode(), 2), key) for key in keys)
 
 
 @pytest.mark.rule("Y1")

@@ -48,6 +48,9 @@ def lines(capsys: Capture, *arguments: str, output: str = "json") -> list[str]:
     [
         (["--key", "k7"], [7]),
         (["--contains", "cup"], [0, 10, 20, 30]),
+        (["--header", "own=x", "--contains", "cup"], [0, 10, 20, 30]),
+        (["-H", "own", "--from", "-1"], [41]),
+        (["--header", "own=y"], []),
         (["--path", "/user/id", "--equals", "3", "--from", "18"], [39]),
         (["--path", "/item", "--equals", "cup", "--partition", "0", "--max-records", "2"], [0, 10]),
         (["--path", "/item", "--equals", '"cup"', "--until", "6"], [0, 10]),
@@ -72,6 +75,18 @@ def test_prints_as_consume_does(capsys: Capture) -> None:
     assert first.split()[-1] == "(tombstone)"
 
 
+def test_finds_by_the_producer_and_says_it_where_it_is_asked_to(capsys: Capture) -> None:
+    [one] = map(json.loads, lines(capsys, "--key", "k7", "--producers"))
+    of_partition = [json.loads(line)["producer"] for line in lines(capsys, "--partition", "1", "--producers")]
+    assert one["producer"] in of_partition
+    assert [each["sequence"] for each in of_partition] == list(range(len(of_partition)))
+    [other] = map(json.loads, lines(capsys, "--key", "k7", "--producer-id", one["producer"]["id"]))
+    assert other == one
+    assert lines(capsys, "--producer-id", "nobody") == []
+    assert lines(capsys, "--key", "k7", "--producer-id", one["producer"]["id"], output="value")
+    assert "producer" not in json.loads(lines(capsys, "--key", "k7")[0])
+
+
 def test_goes_on_from_piece_to_piece(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "SLICE_RECORDS", 3)
     assert len(lines(capsys)) == RECORDS + 2
@@ -88,6 +103,8 @@ def test_what_is_misused(capsys: Capture) -> None:
     assert "give both, or neither" in capsys.readouterr().err
     assert run(["search", TOPIC, "--path", "a", "--equals", "1"]) == 1
     assert "is not a JSON Pointer" in capsys.readouterr().err
+    assert run(["search", TOPIC, "--producers"]) == 2
+    assert "only --output json shows it" in capsys.readouterr().err
     assert run(["search", "order"]) == 1
     assert "did you mean 'orders'?" in capsys.readouterr().err
     assert run(["search", TOPIC, "--partition", "2"]) == 1

@@ -53,6 +53,13 @@ def test_a_topic_from_its_creation_to_its_end(capsys: Capture, server: ServerPro
     assert ["partitions", "2"] in rows
     assert ["0", "0", "0", "0"] in rows
 
+    assert run(["topic", "describe", "life", "--partitions"]) == 0
+    head, *rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert " ".join(head).endswith("BYTES FILES HEAD START OFFSET HEAD BYTES WAL SEGMENTS WAL BYTES")
+    assert [row[0] for row in rows] == ["0", "1"]
+    assert run(["topic", "describe", "life", "--partitions", "--output", "json"]) == 0
+    assert [row["wal_bytes"] for row in json.loads(capsys.readouterr().out)["partitions"]] == [0, 0]
+
     assert run(["topic", "delete", "life", "--yes", "--output", "value"]) == 0
     assert capsys.readouterr().out == "life\n"
     assert run(["topic", "describe", "life"]) == 1

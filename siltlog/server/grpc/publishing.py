@@ -1,0 +1,92 @@
+"""`PublishStream`: requests one after the other, whose acknowledgements come in their order.
+
+A request is begun once the one before has its place in the log, and not once that is durable: so the order of the
+stream is the log's, and many share one sync. Whatever is refused is the end: nothing behind it was begun.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from grpc.aio import EOF
+
+from siltlog.infra.errors import SiltlogError, problem
+from siltlog.infra.grpc.calls import Calls
+from siltlog.infra.grpc.status import Context
+
+WAITING_MAX = 256
+"""So many requests of a stream may wait for their acknowledgement, or for their client to take it."""
+Publish = Callable[[bytes, Callable[[], None]], "asyncio.Task[bytes]"]
+"""Begins to publish a request, says when it has its place, and gives the answer."""
+
+
+class PublishStream:
+    """One stream. `draining` is set once the server goes away."""
+
+    def __init__(self, calls: Calls, context: Context, publish: Publish, draining: asyncio.Event) -> None:
+        self._connection = calls.connection(context)
+        self._context = context
+        self._publish = publish
+        self._draining = draining
+        self._waiting: asyncio.Queue[asyncio.Future[bytes] | None] = asyncio.Queue()
+        self._room = asyncio.Semaphore(WAITING_MAX)
+
+    async def run(self) -> None:
+        """Runs until its client has said all, and was told. Raises SiltlogError."""
+        reading = asyncio.create_task(self._read())
+        try:
+            while (answer := await self._waiting.get()) is not None:
+                await self._context.write(await answer)
+                self._room.release()
+        finally:
+            reading.cancel()
+            while not self._waiting.empty():
+                rest = self._waiting.get_nowait()
+                if rest is not None:
+                    # Nobody is told any more, and nothing of it is a surprise.
+                    rest.add_done_callback(_passed_over)
+
+    async def _read(self) -> None:
+        draining = asyncio.create_task(self._draining.wait())
+        try:
+            await self._read_on(draining)
+        except SiltlogError as error:
+            self._waiting.put_nowait(_failed(error))
+        finally:
+            draining.cancel()
+            self._waiting.put_nowait(None)
+
+    async def _read_on(self, draining: "asyncio.Task[bool]") -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._room.acquire()
+            reading = asyncio.ensure_future(self._context.read())
+            await asyncio.wait((reading, draining), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                reading.cancel()
+                raise problem("shutting_down", "the server is shutting down; publish to another, or again in a moment")
+            data = reading.result()
+            if data is EOF:
+                return
+            self._connection.told(len(data))
+            appended: asyncio.Future[None] = loop.create_future()
+            publishing = self._publish(data, lambda placed=appended: _set(placed))  # type: ignore[misc]
+            self._waiting.put_nowait(publishing)
+            await asyncio.wait((publishing, appended), return_when=asyncio.FIRST_COMPLETED)
+            if publishing.done() and publishing.exception() is not None:
+                return
+
+
+def _set(placed: "asyncio.Future[None]") -> None:
+    if not placed.done():
+        placed.set_result(None)
+
+
+def _failed(error: SiltlogError) -> "asyncio.Future[bytes]":
+    failed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    return failed
+
+
+def _passed_over(answer: "asyncio.Future[bytes]") -> None:
+    if not answer.cancelled():
+        answer.exception()
